@@ -1,0 +1,47 @@
+"""girih lays a machine-learning program written for one device out over many, and proves how good the layout is.
+
+    step = girih.TrainingStep(model, loss=cross_entropy, optimizer=SGD(model.parameters(), lr=0.1))
+    plan = girih.plan(step, batch, machine="local:4", memory="600MB")
+
+Importing this module is quick and does not load torch; names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "TrainingStep": "girih.capture.training",
+    "Inference": "girih.capture.training",
+    "CaptureError": "girih.capture.errors",
+    "Plan": "girih.plan",
+    "PlanError": "girih.plan",
+    "plan": "girih.plan",
+    "load": "girih.plan",
+    "machine": "girih.machine",
+}
+
+__all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "load", "machine", "plan"]
+
+if TYPE_CHECKING:
+    from girih.capture.errors import CaptureError
+    from girih.capture.training import Inference, TrainingStep
+    from girih.machine import machine
+    from girih.plan import Plan, PlanError, load, plan
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'girih' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,7 @@
+"""What capture refuses, and how it says so."""
+
+from __future__ import annotations
+
+
+class CaptureError(ValueError):
+    """A program that cannot become one graph; the message names the user's line and what to do."""

@@ -1,0 +1,162 @@
+"""torch.optim's updates as pure functions of (parameter, gradient, state, learning rate).
+
+Each follows the formulas of the class's documentation in PyTorch, in as few element-wise operators as they
+allow. Differences: the learning rate is a tensor that enters the graph; one step count serves a whole group
+of parameters; and SGD's momentum starts from zeros, which gives torch's first step (momentum = gradient).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+Tensor = Any
+
+
+class Store(Protocol):
+    """Where the state of one group of parameters comes from and goes to."""
+
+    def read(self, key: str, initial: float, like: Tensor | None) -> Tensor:
+        """The state `key` as a graph input, shaped like `like`, or a float32 scalar."""
+
+    def write(self, key: str, value: Tensor) -> None:
+        """What replaces it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the parameters of a group share within a step: hyperparameters, learning rate, derived scalars."""
+
+    options: dict[str, Any]
+    rate: Tensor
+    shared: dict[str, Tensor]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.options[name]
+
+
+Begin = Callable[[dict[str, Any], Tensor, Store], dict[str, Tensor]]
+Update = Callable[[Group, Tensor, Tensor, Store], Tensor]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An optimizer: `begin` makes a group's shared scalars, `update` a new parameter.
+
+    state: torch.optim's key of each state tensor by ours.
+    """
+
+    begin: Begin
+    update: Update
+    state: dict[str, str]
+
+
+def _step(store: Store) -> Tensor:
+    step = store.read("step", 0.0, None) + 1.0
+    store.write("step", step)
+    return step
+
+
+def _scalar(value: Tensor, rate: Tensor) -> Tensor:
+    return value.to(rate.dtype)
+
+
+def _gradient(group: Group, parameter: Tensor, grad: Tensor, decay: float) -> Tensor:
+    if group["maximize"]:
+        grad = -grad
+    return torch.add(grad, parameter, alpha=decay) if decay else grad
+
+
+def _begin_sgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    if not (options["momentum"] and options["dampening"]):
+        return {}
+    step = _scalar(_step(store), rate)
+    # The first step takes the whole gradient, later ones 1 - dampening of it.
+    first = torch.full_like(rate, 1.0)
+    return {"share": torch.where(step == 1.0, first, torch.full_like(rate, 1.0 - options["dampening"]))}
+
+
+def _sgd(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    grad = _gradient(group, parameter, grad, group["weight_decay"])
+    momentum = group["momentum"]
+    if momentum:
+        old = store.read("momentum", 0.0, parameter)
+        if "share" in group.shared:
+            new = torch.addcmul(old * momentum, grad, group.shared["share"])
+        else:
+            new = torch.add(grad, old, alpha=momentum)
+        store.write("momentum", new)
+        grad = torch.add(grad, new, alpha=momentum) if group["nesterov"] else new
+    return torch.addcmul(parameter, grad, group.rate, value=-1.0)
+
+
+def _begin_adam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    first, second = options["betas"]
+    step = _scalar(_step(store), rate)
+    shared = {
+        "size": rate / (1.0 - torch.pow(first, step)),
+        "correction": torch.sqrt(1.0 - torch.pow(second, step)),
+        "eps": torch.full_like(rate, options["eps"]),
+    }
+    if options["decoupled_weight_decay"] and options["weight_decay"]:
+        shared["decay"] = 1.0 - rate * options["weight_decay"]
+    return shared
+
+
+def _adam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    first, second = group["betas"]
+    decoupled = group["decoupled_weight_decay"]
+    grad = _gradient(group, parameter, grad, 0.0 if decoupled else group["weight_decay"])
+    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
+    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
+    store.write("mean", mean)
+    store.write("square", square)
+    greatest = square
+    if group["amsgrad"]:
+        greatest = torch.maximum(store.read("greatest", 0.0, parameter), square)
+        store.write("greatest", greatest)
+    shared = group.shared
+    scale = torch.addcdiv(shared["eps"], torch.sqrt(greatest), shared["correction"])
+    if "decay" in shared:
+        parameter = parameter * shared["decay"]
+    return torch.addcdiv(parameter, mean * shared["size"], scale, value=-1.0)
+
+
+def _begin_adagrad(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    if not options["lr_decay"]:
+        return {"size": rate}
+    step = _scalar(_step(store), rate)
+    return {"size": rate / ((step - 1.0) * options["lr_decay"] + 1.0)}
+
+
+def _adagrad(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    grad = _gradient(group, parameter, grad, group["weight_decay"])
+    total = torch.addcmul(store.read("sum", group["initial_accumulator_value"], parameter), grad, grad)
+    store.write("sum", total)
+    return torch.addcdiv(parameter, grad * group.shared["size"], torch.sqrt(total) + group["eps"], value=-1.0)
+
+
+_ADAM = Rule(_begin_adam, _adam, {"mean": "exp_avg", "square": "exp_avg_sq", "greatest": "max_exp_avg_sq"})
+
+OPTIMIZERS: dict[type, Rule] = {
+    torch.optim.SGD: Rule(_begin_sgd, _sgd, {"momentum": "momentum_buffer"}),
+    torch.optim.Adam: _ADAM,
+    torch.optim.AdamW: _ADAM,
+    torch.optim.Adagrad: Rule(_begin_adagrad, _adagrad, {"sum": "sum"}),
+}
+
+
+def rule_of(optimizer: Any) -> Rule:
+    """The functional form of an optimizer.
+
+    Raises:
+        ValueError: naming its class and the classes that are supported.
+    """
+    found = OPTIMIZERS.get(type(optimizer))
+    if found is None:
+        names = ", ".join(kind.__name__ for kind in OPTIMIZERS)
+        raise ValueError(f"{type(optimizer).__name__} has no functional form here; supported: {names} of torch.optim")
+    return found

@@ -1,0 +1,229 @@
+"""Rules for matrix products, convolutions and pooling: products alone, so that their sums can be divided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from girih.capture.builder import Builder, Call, broadcast
+from girih.graph import Value
+
+
+def mm(b: Builder, left: Value, right: Value) -> Value:
+    shape = (left.shape[0], right.shape[1])
+    return b.emit("aten.mm", shape, left.dtype, self=left, mat2=right)
+
+
+def bmm(b: Builder, left: Value, right: Value) -> Value:
+    shape = (left.shape[0], left.shape[1], right.shape[2])
+    return b.emit("aten.bmm", shape, left.dtype, self=left, mat2=right)
+
+
+def _plus(b: Builder, product: Value, c: Call) -> Value:
+    """alpha · product + beta · self."""
+    if c["alpha"] != 1:
+        product = b.binary("mul", product, c["alpha"])
+    if c["beta"] == 0:
+        return product
+    return b.binary("add", product, c["self"], alpha=c["beta"])
+
+
+def addmm(b: Builder, c: Call) -> Value:
+    return _plus(b, mm(b, c["mat1"], c["mat2"]), c)
+
+
+def baddbmm(b: Builder, c: Call) -> Value:
+    return _plus(b, bmm(b, c["batch1"], c["batch2"]), c)
+
+
+def _mv(b: Builder, matrix: Value, vector: Value) -> Value:
+    return b.reshape(mm(b, matrix, b.reshape(vector, (*vector.shape, 1))), matrix.shape[:1])
+
+
+def mv(b: Builder, c: Call) -> Value:
+    return _mv(b, c["self"], c["vec"])
+
+
+def addmv(b: Builder, c: Call) -> Value:
+    return _plus(b, _mv(b, c["mat"], c["vec"]), c)
+
+
+def dot(b: Builder, c: Call) -> Value:
+    other = c.arguments["tensor" if "tensor" in c.arguments else "other"]
+    return b.reshape(b.product_sum(c["self"], other, (0,)), ())
+
+
+def _channels(bias: Value, rank: int, b: Builder) -> Value:
+    return b.reshape(bias, (1, *bias.shape, *(1,) * (rank - 2)))
+
+
+def convolution(b: Builder, c: Call) -> Value:
+    arguments = {**c.arguments, "bias": None}
+    out = b.emit("aten.convolution", c.out.shape, c.out.dtype, **arguments)
+    if c["bias"] is None:
+        return out
+    return b.binary("add", out, _channels(c["bias"], len(out.shape), b))
+
+
+def convolution_backward(b: Builder, c: Call) -> tuple[Value | None, ...]:
+    grad, x, weight = c["grad_output"], c["input"], c["weight"]
+    options = {name: c[name] for name in ("stride", "padding", "dilation", "groups")}
+    if c["transposed"]:
+        options |= {"transposed": True, "output_padding": c["output_padding"]}
+    by_input = by_weight = by_bias = None
+    if c["output_mask"][0] and c.used[0]:
+        by_input = b.emit(
+            "girih.convolution_input_gradient",
+            x.shape,
+            grad.dtype,
+            grad=grad,
+            weight=weight,
+            input_size=x.shape,
+            **options,
+        )
+    if c["output_mask"][1] and c.used[1]:
+        by_weight = b.emit(
+            "girih.convolution_weight_gradient",
+            weight.shape,
+            grad.dtype,
+            grad=grad,
+            input=x,
+            weight_size=weight.shape,
+            **options,
+        )
+    if c["output_mask"][2] and c.used[2]:
+        by_bias = b.sum(grad, (0, *range(2, len(grad.shape))), keepdim=False)
+    return by_input, by_weight, by_bias
+
+
+def _window(c: Call) -> dict[str, Any]:
+    kernel = tuple(c["kernel_size"])
+    rank = len(kernel) if len(kernel) > 1 else {"max_pool2d": 2, "max_pool3d": 3}[c.operator[5:15]]
+
+    def spread(item: Any) -> tuple[int, ...]:
+        return tuple(item) * rank if len(item) == 1 else tuple(item)
+
+    return {
+        "kernel_size": spread(kernel),
+        "stride": spread(c["stride"] or kernel),
+        "padding": spread(c["padding"]),
+        "dilation": spread(c["dilation"]),
+        "ceil_mode": c["ceil_mode"],
+    }
+
+
+def max_pool(b: Builder, c: Call) -> tuple[Value | None, ...]:
+    """The indices are found again in the backward pass; nothing else may read them."""
+    return b.emit("girih.max_pool", c.out.shape, c.out.dtype, input=c["self"], **_window(c)), None
+
+
+def max_pool_backward(b: Builder, c: Call) -> Value:
+    out, x = c.out, c["self"]
+    return b.emit("girih.max_pool_gradient", out.shape, out.dtype, grad=c["grad_output"], input=x, **_window(c))
+
+
+def _even_window(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The window of the average pool that an adaptive one is, if its windows are all alike."""
+    if any(size % out for size, out in zip(before, after, strict=True)):
+        return None
+    return tuple(size // out for size, out in zip(before, after, strict=True))
+
+
+def adaptive_pool(b: Builder, c: Call) -> Value:
+    x, out = c["self"], c.out
+    window = _even_window(x.shape[-2:], out.shape[-2:])
+    rank = len(x.shape)
+    if window == (1, 1):
+        return x  # type: ignore[no-any-return]
+    if out.shape[-2:] == (1, 1):
+        return b.mean(x, (rank - 2, rank - 1), keepdim=True)
+    if window is None:
+        return b.emit(c.operator, out.shape, out.dtype, **c.arguments)
+    return b.emit("aten.avg_pool2d", out.shape, out.dtype, self=x, kernel_size=window, stride=window)
+
+
+def adaptive_pool_backward(b: Builder, c: Call) -> Value:
+    grad, out = c["grad_output"], c.out
+    window = _even_window(out.shape[-2:], grad.shape[-2:])
+    if window == (1, 1):
+        return grad  # type: ignore[no-any-return]
+    if grad.shape[-2:] == (1, 1) and window is not None:
+        return b.expand(b.binary("div", grad, float(window[0] * window[1])), out.shape)
+    if window is None:
+        return b.emit(c.operator, out.shape, out.dtype, **c.arguments)
+    options = {
+        "padding": (0, 0),
+        "ceil_mode": False,
+        "count_include_pad": True,
+        "divisor_override": None,
+    }
+    return b.emit(
+        "aten.avg_pool2d_backward",
+        out.shape,
+        out.dtype,
+        grad_output=grad,
+        self=c["self"],
+        kernel_size=window,
+        stride=window,
+        **options,
+    )
+
+
+def index(b: Builder, c: Call) -> Value:
+    """One index tensor: index_select; more stay together."""
+    x = c["self"]
+    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
+        return b.emit("aten.index.Tensor", c.out.shape, c.out.dtype, **c.arguments)
+    dim, item = given[0]
+    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
+    shape = (*x.shape[:dim], item.elements, *x.shape[dim + 1 :])
+    made = b.emit("aten.index_select", shape, x.dtype, self=x, dim=dim, index=flat)
+    return b.reshape(made, c.out.shape)
+
+
+def _wrapped(b: Builder, item: Value, size: int) -> Value:
+    """Indices from the end made non-negative."""
+    return b.emit("aten.remainder.Scalar", item.shape, item.dtype, self=item, other=size)
+
+
+def index_put(b: Builder, c: Call) -> Value:
+    """Accumulating along one dimension: index_add; others stay."""
+    x = c["self"]
+    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32") or not c["accumulate"]:
+        return b.emit("aten.index_put", c.out.shape, c.out.dtype, **c.arguments)
+    dim, item = given[0]
+    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
+    source = b.expand(c["values"], broadcast(c["values"].shape, x.shape[:dim] + item.shape + x.shape[dim + 1 :]))
+    source = b.reshape(source, (*x.shape[:dim], item.elements, *x.shape[dim + 1 :]))
+    return b.emit("aten.index_add", x.shape, x.dtype, self=x, dim=dim, index=flat, source=source)
+
+
+def linear(b: Builder, c: Call) -> Value:
+    x, weight = c["input"], c["weight"]
+    flat = b.reshape(x, (x.elements // x.shape[-1], x.shape[-1]))
+    out = b.reshape(mm(b, flat, b.permute(weight, (1, 0))), c.out.shape)
+    return out if c["bias"] is None else b.binary("add", out, c["bias"])
+
+
+RULES: dict[str, Any] = {
+    "aten.addmm": addmm,
+    "aten.baddbmm": baddbmm,
+    "aten.mv": mv,
+    "aten.addmv": addmv,
+    "aten.dot": dot,
+    "aten.vdot": dot,
+    "aten.linear": linear,
+    "aten.convolution": convolution,
+    "aten.convolution_backward": convolution_backward,
+    "aten.max_pool2d_with_indices": max_pool,
+    "aten.max_pool3d_with_indices": max_pool,
+    "aten.max_pool2d_with_indices_backward": max_pool_backward,
+    "aten.max_pool3d_with_indices_backward": max_pool_backward,
+    "aten._adaptive_avg_pool2d": adaptive_pool,
+    "aten._adaptive_avg_pool2d_backward": adaptive_pool_backward,
+    "aten.index.Tensor": index,
+    "aten.index_put": index_put,
+    "aten._unsafe_index.Tensor": index,
+    "aten._unsafe_index_put": index_put,
+}

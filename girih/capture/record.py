@@ -1,0 +1,240 @@
+"""Record every ATen call that PyTorch makes while a program runs on fake tensors.
+
+A `Recorder` is a dispatch mode: it stands below autograd, so that it sees forward, backward and update as
+one list of calls, and above the fake tensors, so that nothing is computed and nothing is allocated. With
+each call it notes where it came from: the innermost frame outside PyTorch, the module, and the phase. A call
+of the backward pass gets the place of the forward call whose gradient it is: autograd numbers its nodes, and
+the number is known when the forward call is recorded and when the backward node runs.
+
+`functionalise` replays a record under `torch.func.functionalize`, so that no call writes into a tensor. It
+stands for the second of the two passes of `make_fx`, at a tenth of its time: nothing but the calls is made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from girih.capture.errors import CaptureError
+from girih.capture.source import find_source
+
+Tensor = Any
+Phase = Literal["forward", "backward", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor in a record, by number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Where a call comes from."""
+
+    phase: Phase = "forward"
+    source: str = ""
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One call: `args` and `kwargs` with `Slot`s for tensors; `outputs` likewise, lists as tuples."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[Any, ...]
+    note: Note
+
+
+class Recorder(TorchDispatchMode):
+    """Collects records. `tensors[n]` is slot n's fake tensor; `constants` the real ones that were met."""
+
+    def __init__(self, fake_mode: Any, decompositions: dict[Any, Callable] | None = None) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.decompositions = decompositions or {}
+        self.records: list[Record] = []
+        self.tensors: list[Tensor] = []
+        self.constants: dict[int, Tensor] = {}
+        self.phase: Phase = "forward"
+        self.scopes: list[str] = [""]
+        self.replayed: Note | None = None
+        self._slots: dict[int, Slot] = {}
+        self._keep: list[Tensor] = []  # an id is good only as long as its tensor lives
+        self._forward: dict[int, Note] = {}
+        self._notes: dict[tuple[Phase, str, str], Note] = {}
+
+    def slot(self, tensor: Tensor) -> Slot:
+        """The slot of a tensor, new if it was never seen: then it is an input, or a constant if it is real."""
+        found = self._slots.get(id(tensor))
+        if found is not None:
+            return found
+        self._keep.append(tensor)
+        fake = tensor
+        if not _is_fake(tensor):
+            fake = self.fake_mode.from_tensor(tensor)
+            self.constants[len(self.tensors)] = tensor.detach()
+        return self._number(tensor, fake)
+
+    def _number(self, tensor: Tensor, fake: Tensor) -> Slot:
+        made = Slot(len(self.tensors))
+        self.tensors.append(fake)
+        self._slots[id(tensor)] = made
+        if fake is not tensor:
+            self._slots[id(fake)] = made
+        return made
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        decomposition = self.decompositions.get(function)
+        if decomposition is not None:
+            with self:
+                return decomposition(*args, **kwargs)
+        if function is torch.ops.aten.lift_fresh.default:
+            return self.tensors[self.slot(args[0]).number]
+        noted_args = tuple(self._noted(item) for item in args)
+        noted_kwargs = {name: self._noted(item) for name, item in kwargs.items()}
+        if self.constants:
+            args = tuple(self._fake(item) for item in args)
+            kwargs = {name: self._fake(item) for name, item in kwargs.items()}
+        made = function(*args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            outputs: tuple[Any, ...] = (self._made(made),)
+        elif isinstance(made, (tuple, list)):
+            outputs = tuple(self._made(item) for item in made)
+        else:
+            return made  # a number that the fake tensor knows: a size, or the value of a constant
+        self.records.append(Record(function, noted_args, noted_kwargs, outputs, self._note()))
+        return made
+
+    def _made(self, item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return None
+        found = self._slots.get(id(item))
+        if found is None:
+            self._keep.append(item)
+            found = self._number(item, item)
+        return found
+
+    def _noted(self, item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return self.slot(item)
+        if isinstance(item, (list, tuple)):
+            return tuple(self._noted(part) for part in item)
+        return item
+
+    def _fake(self, item: Any) -> Any:
+        """Real tensors in a call replaced by their fakes."""
+        if isinstance(item, torch.Tensor):
+            return item if _is_fake(item) else self.tensors[self._slots[id(item)].number]
+        if isinstance(item, (list, tuple)):
+            return type(item)(self._fake(part) for part in item)
+        return item
+
+    def _note(self) -> Note:
+        if self.replayed is not None:
+            return self.replayed
+        if self.phase == "backward":
+            node = torch._C._current_autograd_node()
+            origin = self._forward.get(node._sequence_nr()) if node is not None else None
+            if origin is not None:
+                return self._intern("backward", origin.source, origin.scope)
+            return self._intern("backward", "", "")
+        if self.phase == "update":
+            return self._intern("update", "", self.scopes[-1])
+        note = self._intern("forward", find_source(sys._getframe(2)), self.scopes[-1])
+        if torch.is_grad_enabled():
+            self._forward.setdefault(torch.autograd._get_sequence_nr() - 1, note)
+        return note
+
+    def _intern(self, phase: Phase, source: str, scope: str) -> Note:
+        key = (phase, source, scope)
+        found = self._notes.get(key)
+        if found is None:
+            found = self._notes[key] = Note(*key)
+        return found
+
+
+def _is_fake(tensor: Tensor) -> bool:
+    return isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor)
+
+
+@contextmanager
+def module_scopes(model: Any, recorder: Recorder) -> Iterator[None]:
+    """While open, `recorder.scopes[-1]` is the path of the module whose forward runs."""
+    handles = []
+    for name, module in model.named_modules():
+
+        def enter(_module: Any, _inputs: Any, name: str = name) -> None:
+            recorder.scopes.append(name)
+
+        def leave(_module: Any, _inputs: Any, _outputs: Any) -> None:
+            recorder.scopes.pop()
+
+        handles.append(module.register_forward_pre_hook(enter, prepend=True))
+        handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        del recorder.scopes[1:]
+
+
+def is_functional(records: Sequence[Record]) -> bool:
+    """Whether no call writes into a tensor."""
+    return not any(record.function._schema.is_mutable for record in records)
+
+
+def functionalise(
+    recorder: Recorder, inputs: Sequence[Slot], outputs: Sequence[Slot]
+) -> tuple[Recorder, list[Slot], list[Slot]]:
+    """The same program without writes: (its recorder, its inputs, its outputs)."""
+    entering = [*inputs, *(Slot(number) for number in recorder.constants)]
+    fakes = [recorder.tensors[slot.number].detach().clone() for slot in entering]
+    second = Recorder(recorder.fake_mode)
+    slots = [second.slot(fake) for fake in fakes]
+
+    def replay(*tensors: Tensor) -> list[Tensor]:
+        known: dict[int, Tensor] = {slot.number: t for slot, t in zip(entering, tensors, strict=True)}
+
+        def fill(item: Any) -> Any:
+            if isinstance(item, Slot):
+                return known[item.number]
+            if isinstance(item, tuple):
+                return [fill(part) for part in item]
+            return item
+
+        for record in recorder.records:
+            second.replayed = record.note
+            made = record.function(
+                *(fill(item) for item in record.args),
+                **{name: fill(item) for name, item in record.kwargs.items()},
+            )
+            parts = made if isinstance(made, (tuple, list)) else (made,)
+            for slot, part in zip(record.outputs, parts, strict=True):
+                if slot is not None:
+                    known[slot.number] = part
+        return [known[slot.number] for slot in outputs]
+
+    with torch.no_grad(), recorder.fake_mode, second:
+        results = torch.func.functionalize(replay)(*fakes)
+    count = len(inputs)
+    for slot, original in zip(slots[count:], entering[count:], strict=True):
+        second.constants[slot.number] = recorder.constants[original.number]
+    leftover = [record for record in second.records if record.function._schema.is_mutable]
+    # What is written back into the inputs at the end (`copy_`) is dropped: updates are outputs here.
+    for record in leftover:
+        if record.function is not torch.ops.aten.copy_.default:
+            raise CaptureError(f"{record.note.source}: {record.function} writes into its argument")
+    second.records = [record for record in second.records if not record.function._schema.is_mutable]
+    return second, slots[:count], [second.slot(result) for result in results]

@@ -1,0 +1,56 @@
+"""The user's place in the program: the innermost frame that is not PyTorch's or ours."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from functools import cache
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import torch
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = os.path.dirname(__file__) + os.sep
+
+
+@cache
+def _is_outside(code: CodeType) -> bool:
+    name = code.co_filename
+    return not (name.startswith((_TORCH, _OURS, "<")) or name.endswith(("contextlib.py", "functools.py", "copy.py")))
+
+
+@cache
+def _place(code: CodeType, line: int) -> str:
+    return f"{short_path(code.co_filename)}:{line}"
+
+
+def short_path(path: str) -> str:
+    """A file as people name it: from its package for installed ones, else from the working directory."""
+    _, installed, inside = path.partition("site-packages" + os.sep)
+    if installed:
+        return inside
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def find_source(frame: FrameType | None) -> str:
+    """`file:line` of the innermost frame outside PyTorch and this room, or ""."""
+    while frame is not None:
+        if _is_outside(frame.f_code):
+            return _place(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def source_of_error(error: BaseException) -> tuple[str, str]:
+    """(`file:line`, that line's text) of the innermost frame outside PyTorch that the error came through."""
+    found = ("", "")
+    trace: TracebackType | Any = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if _is_outside(code):
+            text = linecache.getline(code.co_filename, trace.tb_lineno).strip()
+            found = (_place(code, trace.tb_lineno), text)
+        trace = trace.tb_next
+    return found

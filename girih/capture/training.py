@@ -1,0 +1,116 @@
+"""What is captured: a training step, or inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from girih.capture.optimizers import rule_of
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One step of training, as it would be written for one device.
+
+    model: real, on the meta device, or fake; nothing is run on it and it is left as it was.
+    loss: the batch is `(inputs, target)` or `(*inputs, target)`, and the loss `loss(model(*inputs), target)`.
+    step: `step(model, batch)` gives the scalar loss; the batch is any nesting of tensors. Instead of `loss`.
+    optimizer: SGD, Adam, AdamW or Adagrad of torch.optim over (some of) the model's parameters. Without one
+        the graph gives the gradients.
+    clip_grad_norm: the greatest 2-norm of all gradients together, as torch.nn.utils.clip_grad_norm_ has it.
+    autocast: run forward under torch.autocast with this dtype.
+
+    Raises:
+        ValueError: neither or both of loss and step; an optimizer that is not supported, or over parameters
+            that are not the model's.
+    """
+
+    model: Any
+    loss: Callable[[Any, Any], Any] | None = None
+    optimizer: Any = None
+    step: Callable[[Any, Any], Any] | None = None
+    clip_grad_norm: float | None = None
+    autocast: Any = None
+
+    def __post_init__(self) -> None:
+        _check_model(self.model)
+        if (self.loss is None) == (self.step is None):
+            given = "neither" if self.loss is None else "both"
+            raise ValueError(f"give one of loss=f(output, target) and step=f(model, batch); got {given}")
+        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
+            raise ValueError(f"clip_grad_norm must be positive, got {self.clip_grad_norm}")
+        if self.optimizer is not None:
+            rule_of(self.optimizer)
+            self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        names = parameter_names(self.model)
+        for number, group in enumerate(self.optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                if id(parameter) not in names:
+                    raise ValueError(
+                        f"parameter {place} of the optimizer's group {number}, shape "
+                        f"{tuple(parameter.shape)}, is not one of the model's: make the optimizer from "
+                        f"model.parameters() of the very model that is given"
+                    )
+
+    def groups(self) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
+        """The optimizer's groups: (hyperparameters, names of the parameters that need gradients)."""
+        if self.optimizer is None:
+            return []
+        names = parameter_names(self.model)
+        return [
+            (
+                {key: value for key, value in group.items() if key != "params"},
+                tuple(names[id(p)] for p in group["params"] if p.requires_grad),
+            )
+            for group in self.optimizer.param_groups
+        ]
+
+    def forward(self, model: Any, batch: Any) -> Any:
+        """The loss."""
+        if self.step is not None:
+            return self.step(model, batch)
+        if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:
+            raise ValueError(
+                f"with loss=, a batch is (inputs, target) or (*inputs, target); got {type(batch).__name__}"
+                f"{f' of {len(batch)}' if isinstance(batch, Sequence) else ''}: use step=f(model, batch)"
+            )
+        assert self.loss is not None
+        return self.loss(model(*batch[:-1]), batch[-1])
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The model's outputs for a batch, without gradients; put the model in `eval()` mode yourself.
+
+    call: `call(model, batch)`; by default `model(*batch)` for a tuple or list, `model(**batch)` for a
+    mapping, `model(batch)` for a tensor.
+    """
+
+    model: Any
+    call: Callable[[Any, Any], Any] | None = None
+    autocast: Any = None
+
+    def __post_init__(self) -> None:
+        _check_model(self.model)
+
+    def forward(self, model: Any, batch: Any) -> Any:
+        if self.call is not None:
+            return self.call(model, batch)
+        if isinstance(batch, Mapping):
+            return model(**batch)
+        return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+def parameter_names(model: Any) -> dict[int, str]:
+    """Name by `id` of each parameter; a shared one has its first name."""
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")

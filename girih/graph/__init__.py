@@ -1,0 +1,28 @@
+"""The Graph: what is computed. Knows nothing of devices, time or memory places."""
+
+from girih.graph.graph import (
+    Argument,
+    Graph,
+    GraphError,
+    Input,
+    Node,
+    Output,
+    Ref,
+    Value,
+    check,
+)
+from girih.graph.text import format_graph, parse_graph
+
+__all__ = [
+    "Argument",
+    "Graph",
+    "GraphError",
+    "Input",
+    "Node",
+    "Output",
+    "Ref",
+    "Value",
+    "check",
+    "format_graph",
+    "parse_graph",
+]

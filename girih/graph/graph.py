@@ -1,0 +1,227 @@
+"""Graph, values and nodes: one dataflow graph of ATen operators, immutable and in topological order.
+
+A value is a tensor with a shape and a dtype. A node applies one operator to values and attributes and makes
+one or more values. The graph also says which of its outputs replaces which of its inputs (a new weight
+replaces the old one), so that a training step is one pure function that can be applied again and again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+Role: TypeAlias = Literal["parameter", "buffer", "state", "batch", "scalar", "seed"]
+OutputRole: TypeAlias = Literal["loss", "update", "result"]
+
+ITEM_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
+
+
+class GraphError(ValueError):
+    """A graph that breaks its own law; the message shows the node with its neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A reference to a value inside a node's arguments."""
+
+    name: str
+
+
+Scalar: TypeAlias = bool | int | float | str | None
+Argument: TypeAlias = "Scalar | Ref | tuple[Argument, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: `shape` in elements, `dtype` by PyTorch's name without the `torch.` prefix."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.item_bytes
+
+
+@dataclass(frozen=True)
+class Node:
+    """One application of an operator.
+
+    operator: `aten.mm`, `aten.add.Tensor` (the overload unless it is `default`), or `girih.NAME`.
+    arguments: (name in the operator's schema, value) pairs; tensors appear as `Ref`, defaults are left out.
+    phase: where the node comes from: forward, backward or update.
+    source: `file:line` of the user's program, or "".
+    scope: the module path the node was made in (`layers.3.attention`), or "".
+    """
+
+    name: str
+    operator: str
+    arguments: tuple[tuple[str, Argument], ...]
+    outputs: tuple[str, ...]
+    phase: Literal["forward", "backward", "update"] = "forward"
+    source: str = field(default="", compare=False)
+    scope: str = field(default="", compare=False)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the values that it reads, in the order of its arguments, repeated where used twice."""
+        return tuple(ref.name for _, argument in self.arguments for ref in references(argument))
+
+    @cached_property
+    def attributes(self) -> dict[str, Argument]:
+        """The arguments that hold no tensor."""
+        return {name: value for name, value in self.arguments if not any(references(value))}
+
+
+def references(argument: Argument) -> Iterator[Ref]:
+    """Every `Ref` in an argument, in order."""
+    if isinstance(argument, Ref):
+        yield argument
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from references(item)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What enters the graph.
+
+    path: for parameters and buffers the name in the module's state_dict; for optimizer state
+    `PARAMETER/KEY`; for a batch the position in its nesting (`0`, `1/input_ids`).
+    """
+
+    name: str
+    role: Role
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What leaves the graph; `replaces` names the input whose place an updated value takes."""
+
+    name: str
+    role: OutputRole
+    replaces: str | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program as pure dataflow: `values` by name, `nodes` in topological order."""
+
+    values: dict[str, Value]
+    nodes: tuple[Node, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+
+    @cached_property
+    def producer(self) -> dict[str, int]:
+        """The index of the node that makes each value; inputs are not in it."""
+        return {name: index for index, node in enumerate(self.nodes) for name in node.outputs}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[int, ...]]:
+        """The indices of the nodes that read each value, ascending, each once."""
+        users: dict[str, list[int]] = {name: [] for name in self.values}
+        for index, node in enumerate(self.nodes):
+            for name in dict.fromkeys(node.inputs):
+                users[name].append(index)
+        return {name: tuple(indices) for name, indices in users.items()}
+
+    @cached_property
+    def updates(self) -> dict[str, str]:
+        """Input name -> name of the output that replaces it."""
+        return {output.replaces: output.name for output in self.outputs if output.replaces is not None}
+
+    def role_of(self, name: str) -> Role | None:
+        """The role of an input; None for a value that a node makes."""
+        return self._roles.get(name)
+
+    @cached_property
+    def _roles(self) -> dict[str, Role]:
+        return {item.name: item.role for item in self.inputs}
+
+    @property
+    def state_inputs(self) -> tuple[Input, ...]:
+        """What lives from step to step: parameters, buffers and optimizer state."""
+        return tuple(item for item in self.inputs if item.role in ("parameter", "buffer", "state"))
+
+    def __str__(self) -> str:
+        from girih.graph.text import format_graph
+
+        return format_graph(self)
+
+
+def check(graph: Graph) -> None:
+    """Prove the law of a Graph.
+
+    Every value is made once, before it is read; every name is known; replaced inputs and their
+    replacements have equal shape and dtype; no input is replaced twice.
+
+    Raises:
+        GraphError: with the offending node and its neighbours.
+    """
+    made: set[str] = set()
+    for item in graph.inputs:
+        if item.name in made:
+            raise GraphError(f"input {item.name!r} is declared twice")
+        made.add(item.name)
+    for index, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            if name not in made:
+                raise GraphError(f"{_place(graph, index)}\n{name!r} is read before it is made")
+        for name in node.outputs:
+            if name in made:
+                raise GraphError(f"{_place(graph, index)}\n{name!r} is made twice")
+            made.add(name)
+    if missing := made.symmetric_difference(graph.values):
+        raise GraphError(f"values and their makers disagree about {sorted(missing)[:5]}")
+    replaced: set[str] = set()
+    for output in graph.outputs:
+        if output.name not in made:
+            raise GraphError(f"output {output.name!r} is made by no node and is no input")
+        if output.replaces is None:
+            continue
+        if output.replaces in replaced:
+            raise GraphError(f"input {output.replaces!r} is replaced twice")
+        replaced.add(output.replaces)
+        new, old = graph.values[output.name], graph.values[output.replaces]
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise GraphError(
+                f"{output.name!r} {new.dtype}{list(new.shape)} cannot replace "
+                f"{output.replaces!r} {old.dtype}{list(old.shape)}: shape and dtype must be equal"
+            )
+
+
+def _place(graph: Graph, index: int) -> str:
+    from girih.graph.text import format_node
+
+    lines = []
+    for position in range(max(0, index - 2), min(len(graph.nodes), index + 3)):
+        mark = "→" if position == index else " "
+        lines.append(f"{mark} {format_node(graph, graph.nodes[position])}")
+    return "\n".join(lines)

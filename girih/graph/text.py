@@ -1,0 +1,153 @@
+"""The text form of a Graph: what people see when they print it; `parse_graph(format_graph(g)) == g`.
+
+graph
+  input %w: float32[4, 3]  parameter  "weight"
+  %y: float32[2, 4] = aten.mm(self=%x, mat2=%t)  # forward, model.py:12, layers.0
+  return %loss loss, %w_new update replaces %w
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import cast
+
+from girih.graph.graph import Argument, Graph, GraphError, Input, Node, Output, Ref, Value
+
+_VALUE = re.compile(r"%(?P<name>[\w.]+): (?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
+
+
+def format_value(value: Value) -> str:
+    return f"%{value.name}: {value.dtype}[{', '.join(map(str, value.shape))}]"
+
+
+def format_argument(argument: Argument) -> str:
+    if isinstance(argument, Ref):
+        return f"%{argument.name}"
+    if isinstance(argument, tuple):
+        return f"[{', '.join(map(format_argument, argument))}]"
+    if isinstance(argument, str):
+        return json.dumps(argument)
+    if isinstance(argument, float) and argument in (float("inf"), float("-inf")):
+        return "inf" if argument > 0 else "-inf"
+    return repr(argument)
+
+
+def format_node(graph: Graph, node: Node) -> str:
+    made = ", ".join(format_value(graph.values[name]) for name in node.outputs)
+    arguments = ", ".join(f"{name}={format_argument(value)}" for name, value in node.arguments)
+    notes = ", ".join(note for note in (node.phase, node.source, node.scope) if note)
+    return f"{made} = {node.operator}({arguments})  # {notes}"
+
+
+def format_graph(graph: Graph) -> str:
+    lines = ["graph"]
+    for item in graph.inputs:
+        lines.append(f"  input {format_value(graph.values[item.name])}  {item.role}  {json.dumps(item.path)}")
+    lines += [f"  {format_node(graph, node)}" for node in graph.nodes]
+    outputs = [
+        f"%{output.name} {output.role}" + (f" replaces %{output.replaces}" if output.replaces else "")
+        for output in graph.outputs
+    ]
+    lines.append(f"  return {', '.join(outputs)}")
+    return "\n".join(lines)
+
+
+def parse_argument(text: str) -> Argument:
+    """The inverse of `format_argument`."""
+    quoted = re.sub(r'("(?:[^"\\]|\\.)*")|%([\w.]+)', lambda m: m[1] or f'("%", "{m[2]}")', text)
+    quoted = re.sub(r"(?<![\w\"])(-?)inf\b(?!\")", r"\g<1>1e999", quoted)
+    return _rebuild(ast.literal_eval(quoted))
+
+
+def _rebuild(item: object) -> Argument:
+    if isinstance(item, tuple):
+        return Ref(item[1])
+    if isinstance(item, list):
+        return tuple(_rebuild(part) for part in item)
+    return cast(Argument, item)
+
+
+def _parse_value(text: str) -> Value:
+    match = _VALUE.fullmatch(text.strip())
+    if match is None:
+        raise GraphError(f"expected `%name: dtype[shape]`, got {text!r}")
+    shape = tuple(int(size) for size in match["shape"].split(",") if size.strip())
+    return Value(match["name"], shape, match["dtype"])
+
+
+def _split(text: str, separator: str = ",") -> list[str]:
+    """Split at separators that stand outside brackets and quotes."""
+    parts, depth, quoted, start, index = [], 0, False, 0, 0
+    while index < len(text):
+        letter = text[index]
+        if quoted:
+            if letter == "\\":
+                index += 1
+            elif letter == '"':
+                quoted = False
+        elif letter == '"':
+            quoted = True
+        elif letter in "[(":
+            depth += 1
+        elif letter in "])":
+            depth -= 1
+        elif letter == separator and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+        index += 1
+    if text[start:].strip():
+        parts.append(text[start:])
+    return [part.strip() for part in parts]
+
+
+def parse_graph(text: str) -> Graph:
+    """Read the text form.
+
+    Raises:
+        GraphError: naming the line that cannot be read.
+    """
+    values: dict[str, Value] = {}
+    nodes: list[Node] = []
+    inputs: list[Input] = []
+    outputs: list[Output] = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not line or line == "graph":
+            continue
+        try:
+            if line.startswith("input "):
+                described, role, path = line.removeprefix("input ").split("  ", 2)
+                value = _parse_value(described)
+                values[value.name] = value
+                inputs.append(Input(value.name, role.strip(), json.loads(path)))  # type: ignore[arg-type]
+            elif line.startswith("return"):
+                for part in _split(line.removeprefix("return")):
+                    words = part.split()
+                    replaces = words[3][1:] if len(words) == 4 else None
+                    outputs.append(Output(words[0][1:], words[1], replaces))  # type: ignore[arg-type]
+            else:
+                body, _, notes = line.rpartition("  # ")
+                made_text, _, call = body.partition(" = ")
+                made = [_parse_value(part) for part in _split(made_text)]
+                values.update({value.name: value for value in made})
+                operator, _, rest = call.partition("(")
+                pairs = [part.partition("=") for part in _split(rest[:-1])]
+                phase, *others = notes.split(", ")
+                source = next((note for note in others if ":" in note), "")
+                scope = next((note for note in others if ":" not in note), "")
+                nodes.append(
+                    Node(
+                        name=made[0].name,
+                        operator=operator,
+                        arguments=tuple((name, parse_argument(value)) for name, _, value in pairs),
+                        outputs=tuple(value.name for value in made),
+                        phase=phase,  # type: ignore[arg-type]
+                        source=source,
+                        scope=scope,
+                    )
+                )
+        except (ValueError, SyntaxError, IndexError) as error:
+            raise GraphError(f"line {number} of the graph cannot be read ({error}): {line!r}") from error
+    return Graph(values, tuple(nodes), tuple(inputs), tuple(outputs))

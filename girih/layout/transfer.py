@@ -1,0 +1,256 @@
+"""Transfers between placements: exact bytes on every level of the mesh, and the cheapest route.
+
+A placement is where the parts of a value lie: one region for each device, and the axes over which the parts are
+partial sums. Turning placement S into T, device c must receive what of its region T(c) it does not hold; where S is
+partial over axes that T is not, it needs one contribution for each coordinate of those axes. Every missing element
+comes from the nearest device that has it (the one that shares most outer mesh coordinates), so with
+`held[a](c)` = what the devices agreeing with c on all axes before `a` hold together, level `a` carries
+
+    K[a]·|T(c) ∩ held[a](c)| - K[a+1]·|T(c) ∩ held[a+1](c)|,      K[a] = Π sizes of reduced axes >= a
+
+summed over levels K·|T| - |T ∩ S|: nothing is sent twice. These are the very bytes that lowering emits and workers
+send. A route may go over one intermediate layout where that is cheaper: an all-reduce is a reduce-scatter and an
+all-gather; between hosts, each device fetches its share once and spreads it inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, regions_of
+
+
+@dataclass(frozen=True)
+class Links:
+    """Cost of each mesh level: seconds per byte that a device receives over it, and seconds per message round."""
+
+    seconds_per_byte: tuple[float, ...]
+    latency: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Regions of all devices, and whether each axis holds partial sums."""
+
+    regions: Regions
+    partial: tuple[bool, ...]
+
+    @staticmethod
+    def of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
+        return Placement(regions_of(layout, shape, mesh), tuple(code == PARTIAL for code in layout))
+
+
+@dataclass(frozen=True, eq=False)
+class Placements:
+    """Many placements of values of one shape: regions [count, devices, dimensions, 2], partial [count, axes]."""
+
+    regions: NDArray[np.int64]
+    partial: NDArray[np.bool_]
+
+    @staticmethod
+    def of(layouts: Sequence[Layout], shape: tuple[int, ...], mesh: Mesh) -> Placements:
+        regions = np.stack([regions_of(layout, shape, mesh) for layout in layouts])
+        partial = np.asarray(layouts, np.int64).reshape(len(layouts), mesh.axes) == PARTIAL
+        return Placements(regions, partial)
+
+    @staticmethod
+    def single(item: Placement) -> Placements:
+        return Placements(item.regions[None], np.asarray(item.partial, np.bool_)[None])
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    def __getitem__(self, number: int) -> Placement:
+        return Placement(self.regions[number], tuple(bool(flag) for flag in self.partial[number]))
+
+    def distinct(self) -> tuple[Placements, NDArray[np.int64]]:
+        """The different ones, and for each placement the number of its equal among them."""
+        flat = np.concatenate([self.regions.reshape(len(self), -1), self.partial.astype(np.int64)], axis=1)
+        keys = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
+        _, first, inverse = np.unique(keys.ravel(), return_index=True, return_inverse=True)
+        return Placements(self.regions[first], self.partial[first]), inverse.reshape(-1)
+
+
+def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
+    """What device c and those agreeing with it on the axes before `a` hold together.
+
+    regions: [placements, devices, dimensions, 2]. Returns [placements, axes + 1, devices, dimensions, 2].
+    The union is a box because inner axes cut what outer axes have cut.
+    """
+    count, devices, dimensions = regions.shape[:3]
+    grid = regions.reshape(count, *mesh.sizes, dimensions, 2)
+    levels = np.empty((count, mesh.axes + 1, devices, dimensions, 2), np.int64)
+    levels[:, mesh.axes] = regions
+    for level in range(mesh.axes):
+        inner = tuple(range(1 + level, 1 + mesh.axes))
+        low = grid[..., 0].min(axis=inner, keepdims=True)
+        high = grid[..., 1].max(axis=inner, keepdims=True)
+        hull = np.broadcast_to(np.stack([low, high], axis=-1), grid.shape)
+        levels[:, level] = hull.reshape(count, devices, dimensions, 2)
+    return levels
+
+
+@numba.njit(cache=True)
+def _costs(  # type: ignore[no-untyped-def]
+    held, source_partial, needed, target_partial, sizes, seconds_per_element, latency
+):
+    """Total elements received [sources, targets] and seconds of the slowest device [sources, targets]."""
+    sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
+    targets, axes = needed.shape[0], sizes.shape[0]
+    total = np.empty((sources, targets))
+    seconds = np.empty((sources, targets))
+    copies = np.empty(axes + 1)
+    for s in range(sources):
+        for t in range(targets):
+            possible = True
+            copies[axes] = 1.0
+            for axis in range(axes - 1, -1, -1):
+                copies[axis] = copies[axis + 1]
+                if target_partial[t, axis] and not source_partial[s, axis]:
+                    possible = False
+                if source_partial[s, axis] and not target_partial[t, axis]:
+                    copies[axis] *= sizes[axis]
+            if not possible:
+                total[s, t] = np.inf
+                seconds[s, t] = np.inf
+                continue
+            amount, slowest = 0.0, 0.0
+            for c in range(devices):
+                time, inner = 0.0, 0.0
+                for level in range(levels - 1, -1, -1):
+                    volume = copies[level]
+                    for d in range(dimensions):
+                        low = max(held[s, level, c, d, 0], needed[t, c, d, 0])
+                        high = min(held[s, level, c, d, 1], needed[t, c, d, 1])
+                        volume *= max(0, high - low)
+                    if level < axes and volume > inner:
+                        amount += volume - inner
+                        time += (volume - inner) * seconds_per_element[level] + latency[level]
+                    inner = volume
+                slowest = max(slowest, time)
+            total[s, t] = amount
+            seconds[s, t] = slowest
+    return total, seconds
+
+
+@numba.njit(cache=True)
+def _min_plus(first, second, out):  # type: ignore[no-untyped-def]
+    """out[s, t] = min(out[s, t], min over m of first[s, m] + second[m, t])."""
+    for s in range(first.shape[0]):
+        for m in range(first.shape[1]):
+            left = first[s, m]
+            if left == np.inf:
+                continue
+            for t in range(second.shape[1]):
+                cost = left + second[m, t]
+                if cost < out[s, t]:
+                    out[s, t] = cost
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """The cost function of transfers for one objective: `bytes` (all devices together) or `seconds`."""
+
+    mesh: Mesh
+    links: Links
+    objective: str = "bytes"
+
+    def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
+        """[sources, targets]: cost of one hop; inf where a target wants partial sums that the source has not."""
+        total, seconds = _costs(
+            held_by_levels(sources.regions, self.mesh),
+            sources.partial,
+            targets.regions,
+            targets.partial,
+            np.asarray(self.mesh.sizes, np.int64),
+            np.asarray(self.links.seconds_per_byte) * item_bytes,
+            np.asarray(self.links.latency),
+        )
+        result: NDArray[np.float64] = seconds if self.objective == "seconds" else total * item_bytes
+        return result
+
+    def table(
+        self, sources: Placements, targets: Placements, shape: tuple[int, ...], item_bytes: int
+    ) -> NDArray[np.float64]:
+        """[sources, targets]: cost of the cheapest route of one or two hops."""
+        cost = self.direct(sources, targets, item_bytes)
+        # For bytes a second hop can only help where partial sums are wanted in several copies.
+        if self.objective == "bytes" and not sources.partial.any():
+            return cost
+        between = self.between(shape)
+        first = self.direct(sources, between, item_bytes)
+        second = self.direct(between, targets, item_bytes)
+        _min_plus(first, second, cost)
+        return cost
+
+    def between(self, shape: tuple[int, ...]) -> Placements:
+        """The layouts over which a route may go."""
+        return _between(shape, self.mesh)
+
+
+@lru_cache(maxsize=512)
+def _between(shape: tuple[int, ...], mesh: Mesh) -> Placements:
+    return Placements.of(full_layouts(shape, mesh), shape, mesh)
+
+
+@lru_cache(maxsize=4096)
+def full_layouts(shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
+    """All layouts without partial sums in which no part is empty."""
+    found: list[Layout] = [()]
+    for size in mesh.sizes:
+        longer: list[Layout] = []
+        for layout in found:
+            for code in range(-1, len(shape)):
+                parts = size
+                for axis, other in enumerate(layout):
+                    parts *= mesh.sizes[axis] if other == code else 1
+                if code < 0 or shape[code] >= parts:
+                    longer.append((*layout, code))
+        found = longer
+    return tuple(found)
+
+
+def route(
+    transfers: Transfers, source: Placement, target: Placement, shape: tuple[int, ...], item_bytes: int
+) -> tuple[Placement, ...]:
+    """The placements after each hop of the cheapest route; () if nothing has to move or be reduced.
+
+    Ties go to one hop, then to the first intermediate layout: lowering and search agree.
+    """
+    if source.partial == target.partial and _covers(source.regions, target.regions):
+        return ()
+    if transfers.objective == "bytes" and not any(source.partial):
+        return (target,)
+    start, goal, between = Placements.single(source), Placements.single(target), transfers.between(shape)
+    direct = transfers.direct(start, goal, item_bytes)[0, 0]
+    first = transfers.direct(start, between, item_bytes)[0]
+    second = transfers.direct(between, goal, item_bytes)[:, 0]
+    best = int(np.argmin(first + second))
+    if first[best] + second[best] < direct:
+        return (between[best], target)
+    return (target,)
+
+
+def _covers(held: Regions, needed: Regions) -> bool:
+    empty = (needed[..., 1] <= needed[..., 0]).any(axis=-1)
+    inside = ((held[..., 0] <= needed[..., 0]) & (needed[..., 1] <= held[..., 1])).all(axis=-1)
+    return bool((empty | inside).all())
+
+
+def level_volumes(mesh: Mesh, source: Placement, target: Placement) -> NDArray[np.int64]:
+    """Elements that each device receives over each level in one hop: [devices, axes]. Exact."""
+    held = held_by_levels(source.regions[None], mesh)[0]
+    copies = np.ones(mesh.axes + 1, np.int64)
+    for axis in range(mesh.axes - 1, -1, -1):
+        reduced = source.partial[axis] and not target.partial[axis]
+        copies[axis] = copies[axis + 1] * (mesh.sizes[axis] if reduced else 1)
+    low = np.maximum(held[..., 0], target.regions[None, ..., 0])
+    high = np.minimum(held[..., 1], target.regions[None, ..., 1])
+    volumes = np.maximum(0, high - low).prod(axis=-1) * copies[:, None]
+    return np.maximum(volumes[:-1] - volumes[1:], 0).T

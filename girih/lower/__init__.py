@@ -1,0 +1,20 @@
+"""Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
+
+from girih.lower.exchange import Exchange, Message, exchange
+from girih.lower.lower import lower
+from girih.lower.memory import MemoryUse, memory_use
+from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, TransferStep
+
+__all__ = [
+    "ComputeStep",
+    "Exchange",
+    "FreeStep",
+    "MemoryUse",
+    "Message",
+    "Program",
+    "ReadPart",
+    "TransferStep",
+    "exchange",
+    "lower",
+    "memory_use",
+]

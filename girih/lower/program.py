@@ -1,0 +1,122 @@
+"""The Program: an ordered list of steps that all devices share, and each device's own instructions in it.
+
+The steps are written once for all devices (the same order everywhere, so that exchanges match without tags); what a
+step means on one device, its regions, attributes and peers, follows from the device's number. The Program that is
+priced is the Program that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from girih.graph import Graph
+from girih.layout import Layout, Mesh, Placement, regions_of
+from girih.lower.exchange import Exchange, exchange
+from girih.partition.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class ReadPart:
+    """One tensor input of a compute step: which buffer, and the region of the value that each device reads."""
+
+    buffer: str
+    needed: Placement
+
+
+@dataclass(frozen=True)
+class ComputeStep:
+    """Every device computes its piece of a node.
+
+    reads: one for each tensor input, in the node's order. writes: the buffer of each output.
+    """
+
+    node: int
+    reads: tuple[ReadPart, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TransferStep:
+    """A value changes its placement: from the buffer `source` to the new buffer `target`.
+
+    purpose: `fetch` (an input of a node) or `store` (what a node made goes to its layout).
+    reducer: how contributions combine, where partial sums (maxima, …) are resolved.
+    """
+
+    value: str
+    node: int
+    source: str
+    target: str
+    before: Placement
+    after: Placement
+    purpose: str
+    reducer: str
+
+
+@dataclass(frozen=True)
+class FreeStep:
+    """Buffers that no later step reads."""
+
+    buffers: tuple[str, ...]
+
+
+Step: TypeAlias = ComputeStep | TransferStep | FreeStep
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every device does in one application of the graph.
+
+    places: where each buffer lies. outputs: the buffer that holds each graph output when the program ends.
+    """
+
+    graph: Graph
+    strategy: Strategy
+    steps: tuple[Step, ...]
+    places: dict[str, Placement]
+    value_of: dict[str, str]
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.strategy.mesh
+
+    @cached_property
+    def transfers(self) -> tuple[TransferStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, TransferStep))
+
+    def exchange_of(self, step: TransferStep) -> Exchange:
+        return exchange(self.mesh, step.before, step.after)
+
+    def layout_regions(self, name: str) -> np.ndarray:
+        """[devices, dimensions, 2]: where each device's part of a value lies."""
+        layout: Layout = self.strategy.layouts[name]
+        return regions_of(layout, self.graph.values[name].shape, self.mesh)
+
+    def bytes_received(self) -> np.ndarray:
+        """Bytes that each device receives from others in one run of the program: [devices]. Exact."""
+        total = np.zeros(self.mesh.devices, np.int64)
+        for step in self.transfers:
+            item = self.graph.values[step.value].item_bytes
+            for message in self.exchange_of(step).messages:
+                if message.source != message.target:
+                    total[message.target] += message.elements * item
+        return total
+
+    def kinds(self) -> dict[str, tuple[int, int]]:
+        """For each collective: how often, and the bytes received by all devices together."""
+        found: dict[str, tuple[int, int]] = {}
+        for step in self.transfers:
+            swap = self.exchange_of(step)
+            item = self.graph.values[step.value].item_bytes
+            size = sum(message.elements * item for message in swap.messages if message.source != message.target)
+            count, total = found.get(swap.kind, (0, 0))
+            found[swap.kind] = (count + 1, total + size)
+        return found
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)

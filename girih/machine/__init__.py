@@ -1,0 +1,5 @@
+"""Machines: devices, memories and links, and what work costs on them."""
+
+from girih.machine.machine import Device, Level, Machine, MachineError, machine, presets
+
+__all__ = ["Device", "Level", "Machine", "MachineError", "machine", "presets"]

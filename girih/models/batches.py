@@ -1,0 +1,82 @@
+"""Batches: what a model is trained on, first as a description, then as tensors.
+
+A batch is a dictionary from names to tensors (or tuples of tensors). Its description needs no memory and no
+torch device; from it come empty batches (for the "meta" device) and random ones with the right ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+IGNORED = -100  # the class that `cross_entropy` leaves out of its mean
+
+
+@dataclass(frozen=True)
+class TensorDescription:
+    """Shape and range of one tensor of a batch.
+
+    With `below` None it holds normal(0, 1) numbers in float32; otherwise integers of `0 … below-1`, int64,
+    or, with `floating`, the same in float32. A share `ignored` of the entries, never all, is set to -100.
+    """
+
+    shape: tuple[int, ...]
+    below: int | None = None
+    floating: bool = False
+    ignored: float = 0.0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32 if self.below is None or self.floating else torch.int64
+
+
+Description = TensorDescription | tuple[TensorDescription, ...]
+BatchDescription = Mapping[str, Description]
+Batch = dict[str, Any]  # of tensors and tuples of tensors
+
+
+def images(batch: int, channels: int, size: int, classes: int) -> BatchDescription:
+    """`images [batch, channels, size, size]` and a class for each."""
+    return {
+        "images": TensorDescription((batch, channels, size, size)),
+        "labels": TensorDescription((batch,), below=classes),
+    }
+
+
+def next_tokens(batch: int, sequence: int, vocabulary: int) -> BatchDescription:
+    """`tokens [batch, sequence]` and, at every position, the token that should come next."""
+    tokens = TensorDescription((batch, sequence), below=vocabulary)
+    return {"tokens": tokens, "targets": tokens}
+
+
+def empty_batch(description: BatchDescription, device: torch.device) -> Batch:
+    """Tensors of the right shapes and types with nothing in them; free on "meta" and in fake mode."""
+
+    def empty(tensor: TensorDescription) -> torch.Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
+    return {
+        name: tuple(map(empty, part)) if isinstance(part, tuple) else empty(part) for name, part in description.items()
+    }
+
+
+def drawn_batch(description: BatchDescription, seed: int, device: torch.device) -> Batch:
+    """Random tensors, drawn on the CPU so that a seed gives the same numbers on every device."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+
+    def draw(tensor: TensorDescription) -> torch.Tensor:
+        if tensor.below is None:
+            return torch.randn(tensor.shape, generator=generator, device="cpu").to(device)
+        drawn = torch.randint(tensor.below, tensor.shape, generator=generator, device="cpu")
+        if tensor.ignored > 0:
+            left_out = torch.rand(tensor.shape, generator=generator, device="cpu") < tensor.ignored
+            left_out.view(-1)[0] = False  # a mean over no entries would be NaN
+            drawn = drawn.masked_fill(left_out, IGNORED)
+        return drawn.to(device=device, dtype=tensor.dtype)
+
+    return {
+        name: tuple(map(draw, part)) if isinstance(part, tuple) else draw(part) for name, part in description.items()
+    }

@@ -1,0 +1,151 @@
+"""From a command-line name, such as `wresnet-152-10`, to a module, a batch and a training step.
+
+    >>> shown = example("rnn-8-8k", device="meta")
+    >>> shown.step(shown.module, shown.inputs).shape
+    torch.Size([])
+
+A name is a family's and then numbers (`8k` is 8 × 1024), or a preset (`gpt2-xl`, `llama-8b`, `FAMILY-tiny`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._guards import detect_fake_mode
+
+from girih.models.batches import Batch, BatchDescription, drawn_batch, empty_batch
+from girih.models.families import FAMILIES, ModelFamily, Options
+from girih.models.steps import Step
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model with something to train it on: `step(module, inputs)` is the scalar loss.
+
+    `inputs` is a dictionary from names to tensors or tuples of tensors; `batch` is their first size.
+    """
+
+    name: str
+    module: nn.Module
+    inputs: Batch
+    step: Step
+    batch: int
+    description: str
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What a name stands for, before anything is built."""
+
+    family: ModelFamily
+    options: Options
+    batch: int
+
+    def describe_batch(self) -> BatchDescription:
+        return self.family.describe_batch(self.options, self.batch)
+
+
+def names() -> tuple[ModelFamily, ...]:
+    """Every family, with its pattern, examples, description and source."""
+    return FAMILIES
+
+
+def tiny_names() -> tuple[str, ...]:
+    """The names of the smallest configurations, one for each family."""
+    return tuple(f"{family.name}-tiny" for family in FAMILIES)
+
+
+def example(
+    name: str,
+    batch: int | None = None,
+    device: str | torch.device = "meta",
+    seed: int = 0,
+    **overrides: Any,
+) -> Example:
+    """Builds the named model with a batch of the given size (or the family's own) for it.
+
+    On "meta", or inside `FakeTensorMode`, nothing takes memory. Elsewhere weights and batch are drawn on the
+    CPU from `seed`, the same on every device; PyTorch's own random state is left as it was.
+
+    `overrides` are options of the model's constructor: `example("gpt2", sequence=256, vocabulary=50304)`.
+    Raises ValueError for a name or an option that is not known.
+    """
+    recipe = _recipe(name, batch, overrides)
+    device = torch.device(device)
+    description = recipe.describe_batch()
+    if device.type == "meta" or detect_fake_mode() is not None:
+        with device:
+            module = recipe.family.build(**recipe.options)
+        inputs = empty_batch(description, device)
+    else:
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            module = recipe.family.build(**recipe.options).to(device)
+        inputs = drawn_batch(description, seed, device)
+    return Example(name, module, inputs, recipe.family.step, recipe.batch, recipe.family.description)
+
+
+def random_batch(
+    name: str,
+    batch: int | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    **overrides: Any,
+) -> Batch:
+    """Another batch for the named model, with the right ranges: step *i* of a run may take `seed=i`."""
+    return drawn_batch(_recipe(name, batch, overrides).describe_batch(), seed, torch.device(device))
+
+
+def _recipe(name: str, batch: int | None, overrides: Options) -> _Recipe:
+    family, named_options, named_batch = _read_name(name)
+    parameters = inspect.signature(family.build).parameters
+    unknown = sorted(set(overrides) - set(parameters))
+    if unknown:
+        raise ValueError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(parameters)}")
+    defaults = {key: p.default for key, p in parameters.items() if p.default is not inspect.Parameter.empty}
+    options = {**defaults, **named_options, **overrides}
+    if batch is None:
+        batch = family.default_batch(options) if named_batch is None else named_batch
+    if batch < 1:
+        raise ValueError(f"a batch has at least one sample; got batch={batch} for {name}")
+    return _Recipe(family, options, batch)
+
+
+def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
+    """The family, its options and, for a preset that has its own, the batch size."""
+    for family in FAMILIES:
+        for preset in family.presets:
+            if preset.name == name.lower():
+                return family, preset.options, preset.batch
+    word, *rest = name.lower().split("-")
+    found = next((family for family in FAMILIES if family.name == word), None)
+    numbers = [_read_number(text) for text in rest]
+    if found is None or None in numbers:
+        raise ValueError(_unknown(name))
+    try:
+        inspect.signature(found.configure).bind(*numbers)
+    except TypeError:
+        raise ValueError(_unknown(name)) from None
+    return found, found.configure(*numbers), None
+
+
+def _read_number(text: str) -> int | None:
+    """`8192` or `8k`; None for anything else."""
+    match = re.fullmatch(r"([1-9][0-9]*)(k?)", text)
+    return None if match is None else int(match[1]) * (1024 if match[2] else 1)
+
+
+def _unknown(name: str) -> str:
+    known = [example for family in FAMILIES for example in family.examples]
+    known += [preset.name for family in FAMILIES for preset in family.presets]
+    near = difflib.get_close_matches(name.lower(), list(dict.fromkeys(known)), n=3, cutoff=0.5)
+    suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
+    patterns = [family.pattern for family in FAMILIES]
+    presets = [preset.name for family in FAMILIES for preset in family.presets]
+    return f"no model is called {name!r}.{suggestion} Names are: {', '.join(patterns + presets)}."

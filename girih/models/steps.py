@@ -1,0 +1,52 @@
+"""Loss functions `(model, batch) -> scalar loss`, one for each kind of batch.
+
+A step only calls its model, and only once, so that the model may be a `torch.func.functional_call` in disguise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from girih.models.batches import Batch
+
+Step = Callable[[Callable[..., torch.Tensor], Batch], torch.Tensor]
+
+# Szegedy et al. 2015 train Inception with the auxiliary loss at 0.3 or 0.4; the released models use 0.4.
+AUXILIARY_WEIGHT = 0.4
+
+
+def classify(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy of `images` (or feature vectors) against `labels`; a pair of logits adds the second."""
+    logits = model(batch["images"])
+    if isinstance(logits, tuple):
+        main, auxiliary = (F.cross_entropy(part, batch["labels"]) for part in logits)
+        return main + AUXILIARY_WEIGHT * auxiliary
+    return F.cross_entropy(logits, batch["labels"])
+
+
+def predict_each_step(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """The mean over time of each step's cross-entropy: `targets [batch, steps]`, logits one for each step."""
+    logits = model(batch["vectors"])
+    losses = [F.cross_entropy(part, target) for part, target in zip(logits, batch["targets"].unbind(1), strict=True)]
+    return torch.stack(losses).mean()
+
+
+def predict_next_token(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy over all positions of `targets [batch, sequence]`."""
+    logits = model(batch["tokens"])
+    return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+
+
+def fill_masked_tokens(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy over those positions of `targets` that are not -100."""
+    logits = model(batch["tokens"], batch["segments"])
+    return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+
+
+def predict_click(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean binary cross-entropy of `clicks [batch]`, each 0.0 or 1.0."""
+    logits = model(batch["dense"], batch["indices"])
+    return F.binary_cross_entropy_with_logits(logits, batch["clicks"])

@@ -1,0 +1,26 @@
+"""Every operator that is described, collected from the pages of this folder."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+from girih.ops.catalogue import linear_algebra, pointwise, shape
+from girih.ops.operator import Operator
+
+PAGES: tuple[ModuleType, ...] = (linear_algebra, pointwise, shape)
+
+
+@cache
+def catalogue() -> dict[str, Operator]:
+    """Operators by name; a name described twice is an error in the pages."""
+    found: dict[str, Operator] = {}
+    for page in PAGES:
+        for item in vars(page).values():
+            for described in item if isinstance(item, tuple) else ():
+                if not isinstance(described, Operator):
+                    continue
+                if found.get(described.name, described) is not described:
+                    raise ValueError(f"{described.name} is described twice; the second time in {page.__name__}")
+                found[described.name] = described
+    return found

@@ -1,0 +1,242 @@
+"""What follows from a description alone: how an operator divides, what its pieces read, what it costs.
+
+Tofu §4.2. An affine index is its own symbolic interval: over index ranges [start, stop) its extremes are taken
+where each coefficient's sign says, so the region that a piece reads is one matrix expression in the bounds of the
+index variables, for any number of pieces at once and for any (also uneven) division. Beyond Tofu we derive which
+inputs an operator is linear in (a partial sum may pass through it unreduced), and whether a piece of a reshape is
+itself a box.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.ops.language import (
+    Affine,
+    Call,
+    Choice,
+    Constant,
+    Expression,
+    OpaqueRead,
+    Piecewise,
+    Position,
+    Read,
+    Reduce,
+    children,
+    walk,
+)
+from girih.ops.operator import Description
+
+Bounds = NDArray[np.int64]  # [..., index variables]
+Regions = NDArray[np.int64]  # [..., dimensions, 2]: start and stop
+
+
+def is_elementwise(description: Description) -> bool:
+    """Every input is read exactly at the output's position (broadcasting allowed), and nothing is reduced."""
+    if description.root is not None or description.undivided:
+        return False
+    output = [index.variable for index in description.place]
+    if None in output:
+        return False
+    for reads in description.reads:
+        for read in reads:
+            if len(read) > len(output):
+                return False
+            for index, variable in zip(read, output[len(output) - len(read) :], strict=True):
+                if index is None or index.constant or (index.terms and index.variable != variable):
+                    return False
+    return not any(isinstance(item, (OpaqueRead, Reduce, Piecewise)) for item in walk(description.body))
+
+
+def is_opaque(description: Description) -> bool:
+    return any(isinstance(item, OpaqueRead) for item in walk(description.body))
+
+
+def divisible(description: Description) -> tuple[bool, ...]:
+    """For each index variable: may it be divided (as an output dimension or as the root's reduction)?"""
+    root = set(description.root.variables) if description.root is not None else set()
+    return tuple(
+        number not in description.undivided and (number < description.outputs or number in root)
+        for number in range(description.rank)
+    )
+
+
+# ------------------------------------------------------------------------------------------- regions
+
+
+def interval(index: Affine, starts: Bounds, stops: Bounds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and one past the last value of an affine index over boxes of index variables."""
+    low = np.full(starts.shape[:-1], index.constant, np.int64)
+    high = np.full(starts.shape[:-1], index.constant, np.int64)
+    for variable, coefficient in index.terms:
+        first, last = coefficient * starts[..., variable], coefficient * (stops[..., variable] - 1)
+        low += np.minimum(first, last)
+        high += np.maximum(first, last)
+    return low, high + 1
+
+
+def output_regions(description: Description, starts: Bounds, stops: Bounds) -> Regions:
+    """Where in the output each piece of the index space lands: [..., output dimensions, 2]."""
+    regions = np.empty((*starts.shape[:-1], len(description.place), 2), np.int64)
+    for dimension, index in enumerate(description.place):
+        regions[..., dimension, 0], regions[..., dimension, 1] = interval(index, starts, stops)
+    return regions
+
+
+def input_regions(description: Description, tensor: int, starts: Bounds, stops: Bounds) -> Regions:
+    """What each piece reads of one input, as the hull of its reads, NOT yet cut to the tensor's bounds.
+
+    Reads outside of the bounds are padding; `clip` cuts them.
+    """
+    shape = description.inputs[tensor].shape
+    regions = np.empty((*starts.shape[:-1], len(shape), 2), np.int64)
+    for dimension, size in enumerate(shape):
+        low = np.full(starts.shape[:-1], size, np.int64)
+        high = np.zeros(starts.shape[:-1], np.int64)
+        for read in description.reads[tensor]:
+            index = read[dimension]
+            if index is None:
+                first, last = np.int64(0), np.int64(size)
+            else:
+                first, last = interval(index, starts, stops)  # type: ignore[assignment]
+            low, high = np.minimum(low, first), np.maximum(high, last)
+        if not description.reads[tensor]:  # never read: an input whose shape alone matters
+            low, high = np.zeros_like(low), np.zeros_like(high)
+        regions[..., dimension, 0], regions[..., dimension, 1] = low, high
+    return regions
+
+
+def clip(regions: Regions, shape: tuple[int, ...]) -> Regions:
+    """Regions cut to a tensor's bounds; what lies outside becomes empty."""
+    limit = np.asarray(shape, np.int64)[:, None]
+    cut = np.clip(regions, 0, limit) if len(shape) else regions
+    cut[..., 1] = np.maximum(cut[..., 0], cut[..., 1])
+    return cut
+
+
+def exact_box(indices: tuple[Affine | None, ...], starts: Bounds, stops: Bounds) -> NDArray[np.bool_]:
+    """Does each piece cover the box that is the hull of its positions, each position once?
+
+    A reshape's merged index `width * i + j` covers a contiguous run only if `j` is whole or `i` is one row.
+    """
+    good = np.ones(starts.shape[:-1], np.bool_)
+    lengths = stops - starts
+    for index in indices:
+        if index is None or index.variable is not None or not index.terms:
+            continue
+        low, high = interval(index, starts, stops)
+        count = np.ones_like(low)
+        for variable, _ in index.terms:
+            count *= lengths[..., variable]
+        good &= (high - low) == count
+    return good
+
+
+def executable(description: Description, starts: Bounds, stops: Bounds) -> NDArray[np.bool_]:
+    """Can the operator itself compute each piece from the regions that it reads?
+
+    Where positions merge several index variables one to one (a reshape's `6 * i + j`), in the output or in an
+    input, a piece must be a box of merged positions. A convolution's window `y + u` overlaps, and may be cut freely.
+    """
+    good = exact_box(description.place, starts, stops)
+    zeros, sizes = np.zeros(description.rank, np.int64), np.asarray(description.sizes, np.int64)
+    for reads in description.reads:
+        for read in reads:
+            merges = tuple(
+                index
+                for index in read
+                if index is not None and len(index.terms) > 1 and exact_box((index,), zeros, sizes).item()
+            )
+            good &= exact_box(merges, starts, stops)
+    return good
+
+
+# ------------------------------------------------------------------------------------------- linearity
+
+
+def _degree(expression: Expression, inputs: frozenset[int]) -> int | None:
+    """Degree in the tensors `inputs` together, if homogeneous: 0 free of them, 1 linear; None otherwise.
+
+    A literal zero is homogeneous of any degree and is reported as -1.
+    """
+    if isinstance(expression, Constant):
+        return -1 if expression.value == 0 else 0
+    if isinstance(expression, Position):
+        return 0
+    if isinstance(expression, Read):
+        return 1 if expression.tensor in inputs else 0
+    degrees = [_degree(child, inputs) for child in children(expression)]
+    if any(degree is None for degree in degrees):
+        return None
+    known = [degree for degree in degrees if degree is not None]
+    if isinstance(expression, Call):
+        if expression.function == "mul":
+            return min(known) if min(known) < 0 else (sum(known) if sum(known) <= 1 else None)
+        if expression.function == "div":
+            return known[0] if known[1] == 0 else None
+        if expression.function == "neg":
+            return known[0]
+        if expression.function in ("add", "sub"):
+            return _common(known)
+        return 0 if all(degree <= 0 for degree in known) else None
+    if isinstance(expression, Choice):
+        return _common(known[1:]) if known[0] <= 0 else None
+    if isinstance(expression, Reduce):
+        return known[0] if expression.reducer == "sum" or known[0] == 0 else None
+    if isinstance(expression, Piecewise):
+        return _common(known)
+    if isinstance(expression, OpaqueRead):
+        fixed = all(degree <= 0 for number, degree in enumerate(known) if number not in expression.linear)
+        return sum(known) if fixed and sum(known) <= 1 else None
+    return 0 if all(degree == 0 for degree in known) else None
+
+
+def _common(degrees: list[int]) -> int | None:
+    real = {degree for degree in degrees if degree >= 0}
+    return None if len(real) > 1 else (real.pop() if real else -1)
+
+
+def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
+    """Minimal sets of inputs through which a partial sum passes: the operator is linear in them together.
+
+    If every input of a set is a partial sum over some devices, the piecewise results are partial sums of the result.
+    """
+    count = len(description.inputs)
+    read = [number for number in range(count) if description.reads[number]]
+    floating = [number for number in read if description.inputs[number].dtype.startswith(("float", "bfloat"))]
+    found: list[frozenset[int]] = []
+    for size in range(1, min(len(floating), 3) + 1):
+        for chosen in combinations(floating, size):
+            candidate = frozenset(chosen)
+            if not any(known <= candidate for known in found) and _degree(description.body, candidate) == 1:
+                found.append(candidate)
+    everything = frozenset(floating)
+    if len(floating) > 3 and not found and _degree(description.body, everything) == 1:
+        found.append(everything)
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------- cost
+
+
+_CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
+
+
+def operations_per_point(description: Description) -> int:
+    """Arithmetic operations for each point of the index space, reductions counted as one each."""
+    count = 0
+    for expression in walk(description.body):
+        if (isinstance(expression, Call) and expression.function not in _CHEAP) or isinstance(expression, Reduce):
+            count += 1
+        elif isinstance(expression, OpaqueRead):
+            count += 4
+    return count
+
+
+def floating_point_operations(description: Description) -> int:
+    """Exact for what is written in index notation; an estimate (4 for each output element) for opaque functions."""
+    return operations_per_point(description) * prod(description.sizes)

@@ -1,0 +1,67 @@
+"""From a node of a graph to its description, cached by operator, shapes and attributes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from girih.graph import Argument, Graph, Node, Ref
+from girih.ops.catalogue import catalogue
+from girih.ops.language import DescriptionError
+from girih.ops.operator import Description, TensorSymbol, TensorType, describe
+
+
+def description_of(graph: Graph, node: Node) -> Description | None:
+    """What the node computes, for its shapes; None if nobody has described it (it then runs undivided).
+
+    Nodes of equal operator, shapes and attributes share one Description object.
+    """
+    if len(node.outputs) != 1:
+        return None
+    names: list[str] = []
+    tensors: list[TensorType] = []
+    attributes: list[tuple[str, Argument]] = []
+    for name, argument in node.arguments:
+        if isinstance(argument, Ref):
+            names.append(name)
+            tensors.append(_type(graph, argument))
+        elif isinstance(argument, tuple) and any(isinstance(item, Ref) for item in argument):
+            for position, item in enumerate(argument):
+                if isinstance(item, Ref):
+                    names.append(f"{name}.{position}")
+                    tensors.append(_type(graph, item))
+        else:
+            attributes.append((name, argument))
+    output = graph.values[node.outputs[0]]
+    return _describe(
+        node.operator, tuple(tensors), tuple(names), tuple(attributes), TensorType(output.shape, output.dtype)
+    )
+
+
+def _type(graph: Graph, ref: Ref) -> TensorType:
+    value = graph.values[ref.name]
+    return TensorType(value.shape, value.dtype)
+
+
+@lru_cache(maxsize=65536)
+def _describe(
+    operator: str,
+    tensors: tuple[TensorType, ...],
+    names: tuple[str, ...],
+    attributes: tuple[tuple[str, Any], ...],
+    output: TensorType,
+) -> Description | None:
+    item = catalogue().get(operator)
+    if item is None:
+        return None
+    if item.condition is not None:
+        symbols = {
+            name: TensorSymbol(number, name, tensor.shape, tensor.dtype)
+            for number, (name, tensor) in enumerate(zip(names, tensors, strict=True))
+        }
+        if not item.condition(symbols, dict(attributes)):
+            return None
+    try:
+        return describe(item, tensors, names, dict(attributes), output)
+    except DescriptionError:
+        return None

@@ -1,0 +1,516 @@
+"""What girih's own operators compute, as PyTorch functions: `KERNELS["girih.NAME"](tensors..., attributes...)`.
+
+ATen fuses what does not divide (a batch norm that makes its own mean), or returns several tensors at once.
+These operators are the pieces that divide: each makes one tensor, each reduction carries the global `count`
+or size, so that the results of pieces add up to the whole's. Parameters are named as in the Graph.
+They never write into their arguments.
+
+Random numbers are counter-based: Philox-4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
+easy as 1, 2, 3", SC'11, section 3.3). An element's number depends only on (seed, stream, its row-major index
+in the whole tensor): the key is the seed, the counter is (index of the block of four words: 64 bits, stream:
+64 bits). So each piece of a divided tensor draws what the whole would have drawn there. Words are 32 bits
+held in int64, because PyTorch has no arithmetic on uint32; a product that overflows wraps, which leaves its
+bits right. Cost: about 15 ns a word on one core, in chunks of `CHUNK_WORDS` (some megabytes of temporaries).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+Tensor = Any  # torch is untyped for the type checker
+Sizes = Sequence[int]
+
+CHUNK_WORDS = 1 << 17
+MASK = 0xFFFFFFFF
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+
+# Leading bits of a word that a uniform number in [0, 1) can carry without rounding up to 1.
+_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+
+
+def _dtype(name: Any) -> Any:
+    return getattr(torch, name) if isinstance(name, str) else name
+
+
+# Normalisation
+
+
+def mean(input: Tensor, dims: Sizes, keepdim: bool, count: int) -> Tensor:
+    """Σ input / count."""
+    return input.sum(tuple(dims), keepdim=keepdim).div_(count)
+
+
+def centered_square_mean(input: Tensor, mean: Tensor, dims: Sizes, count: int) -> Tensor:
+    """Σ (input - mean)² / count, dimensions kept."""
+    return (input - mean).square_().sum(tuple(dims), keepdim=True).div_(count)
+
+
+def normalise(
+    input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """(input - mean) · scale · weight + bias, everything broadcast."""
+    out = _times(input - mean, scale)
+    if weight is not None:
+        out = _times(out, weight)
+    if bias is not None:
+        out = _in_place(out, torch.Tensor.add_, torch.add, bias)
+    return out
+
+
+def normalised_dot(
+    grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, dims: Sizes = ()
+) -> Tensor:
+    """Σ grad · weight · (input - mean) · scale, dimensions kept."""
+    out = _times(_times(input - mean, scale), grad)
+    if weight is not None:
+        out = _times(out, weight)
+    return out.sum(tuple(dims), keepdim=True)
+
+
+def normalise_input_gradient(
+    grad: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    weight: Tensor | None = None,
+    sum: Tensor = None,
+    dot: Tensor = None,
+    count: int = 1,
+) -> Tensor:
+    """scale · (grad · weight - (sum + (input - mean) · scale · dot) / count)."""
+    out = _times(input - mean, scale * dot)
+    out = _in_place(out, torch.Tensor.add_, torch.add, sum).div_(-count)
+    if weight is None:
+        out = _in_place(out, torch.Tensor.add_, torch.add, grad)
+    elif _fits(out, grad, weight):
+        out.addcmul_(grad.to(out.dtype), weight.to(out.dtype))
+    else:
+        out = out + grad * weight
+    return _times(out, scale)
+
+
+def product_sum(a: Tensor, b: Tensor, dims: Sizes) -> Tensor:
+    """Σ a · b, dimensions kept."""
+    return (a * b).sum(tuple(dims), keepdim=True)
+
+
+def _fits(out: Tensor, *others: Tensor) -> bool:
+    """Whether `others` combine into `out` without changing its shape or dtype."""
+    return all(
+        torch.broadcast_shapes(out.shape, other.shape) == out.shape
+        and torch.promote_types(out.dtype, other.dtype) == out.dtype
+        for other in others
+    )
+
+
+def _in_place(out: Tensor, write: Callable, make: Callable, other: Tensor) -> Tensor:
+    return write(out, other) if _fits(out, other) else make(out, other)
+
+
+def _times(fresh: Tensor, other: Tensor) -> Tensor:
+    return _in_place(fresh, torch.Tensor.mul_, torch.mul, other)
+
+
+# Softmax
+
+
+def softmax_from(input: Tensor, logsumexp: Tensor) -> Tensor:
+    """exp(input - logsumexp)."""
+    return (input - logsumexp).exp_()
+
+
+def softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
+    """output · (grad - sum), where sum = Σ grad · output."""
+    return _times(grad - sum, output)
+
+
+def log_softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
+    """grad - exp(output) · sum, where sum = Σ grad."""
+    return torch.sub(grad, _times(output.exp(), sum))
+
+
+# Tables
+
+
+def pick(input: Tensor, index: Tensor, dim: int, first: int = 0) -> Tensor:
+    """input at position `index` of `dim`, which vanishes; 0 where index - first is outside."""
+    place = index.long() - first
+    inside = (place >= 0) & (place < input.shape[dim])
+    place = place.clamp_(0, max(0, input.shape[dim] - 1)).unsqueeze_(dim)
+    return input.gather(dim, place).squeeze_(dim).masked_fill_(~inside, 0)
+
+
+def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
+    """Zeros with a new dimension `dim` of `size`, `value` at index - first where that is inside: pick's adjoint."""
+    dim = dim % (value.dim() + 1)
+    out = value.new_zeros(value.shape[:dim] + (size,) + value.shape[dim:])
+    spot = index.long() - first
+    inside = (spot >= 0) & (spot < size)
+    spot = spot.clamp_(0, max(0, size - 1)).unsqueeze_(dim)
+    return out.scatter_(dim, spot, torch.where(inside, value, torch.zeros_like(value)).unsqueeze(dim))
+
+
+def embedding(weight: Tensor, indices: Tensor, first: int = 0) -> Tensor:
+    """Rows of a table that begins at row `first` of the whole; 0 for rows outside it."""
+    spot = indices.long() - first
+    inside = (spot >= 0) & (spot < weight.shape[0])
+    if first == 0 and bool(inside.all()):
+        return torch.nn.functional.embedding(spot, weight)
+    rows = torch.nn.functional.embedding(spot.clamp_(0, weight.shape[0] - 1), weight)
+    return rows.masked_fill_(~inside.unsqueeze(-1), 0)
+
+
+def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0, padding: int = -1) -> Tensor:
+    """Σ of the rows of `grad` whose index is each of first ... first + rows - 1; `padding` is dropped."""
+    flat = grad.reshape(-1, grad.shape[-1])
+    index = indices.reshape(-1).long()
+    spot = index - first
+    inside = (spot >= 0) & (spot < rows)
+    if padding >= 0:
+        inside &= index != padding
+    out = grad.new_zeros(rows, grad.shape[-1])
+    if bool(inside.all()):
+        return out.index_add_(0, spot, flat)
+    return out.index_add_(0, spot[inside], flat[inside])
+
+
+# Random masks
+
+
+def apply_mask(input: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """input · mask · scale."""
+    return (input * mask).mul_(scale)
+
+
+# Convolution and pooling
+
+
+def _convolution_backward(
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes | None,
+    groups: int,
+    mask: list[bool],
+) -> Tensor:
+    rank = grad.dim() - 2
+    made = torch.ops.aten.convolution_backward(
+        grad,
+        input,
+        weight,
+        None,
+        list(stride),
+        list(padding),
+        list(dilation),
+        transposed,
+        list(output_padding or [0] * rank),
+        groups,
+        mask,
+    )
+    return made[0] if mask[0] else made[1]
+
+
+def convolution_input_gradient(
+    grad: Tensor,
+    weight: Tensor,
+    input_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+    transposed: bool = False,
+    output_padding: Sizes | None = None,
+) -> Tensor:
+    """The gradient of aten.convolution by its input, whose shape is `input_size`."""
+    # An expanded scalar gives the kernel the input's shape without its memory: the values are not read.
+    like = grad.new_zeros(()).expand(tuple(input_size))
+    return _convolution_backward(
+        grad,
+        like,
+        weight,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+        [True, False, False],
+    )
+
+
+def convolution_weight_gradient(
+    grad: Tensor,
+    input: Tensor,
+    weight_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+    transposed: bool = False,
+    output_padding: Sizes | None = None,
+) -> Tensor:
+    """The gradient of aten.convolution by its weight, whose shape is `weight_size`."""
+    like = grad.new_zeros(()).expand(tuple(weight_size))
+    return _convolution_backward(
+        grad,
+        input,
+        like,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+        [False, True, False],
+    )
+
+
+_POOLS = {
+    1: torch.nn.functional.max_pool1d,
+    2: torch.nn.functional.max_pool2d,
+    3: torch.nn.functional.max_pool3d,
+}
+
+
+def max_pool(
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The greatest value of each window; over as many trailing dimensions as `kernel_size` has."""
+    return _POOLS[len(kernel_size)](
+        input, tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation), ceil_mode
+    )
+
+
+def max_pool_gradient(
+    grad: Tensor,
+    input: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """max_pool's gradient: each window's goes to its first greatest value, which is found again."""
+    rank = len(kernel_size)
+    aten = torch.ops.aten
+    if rank == 1:  # ATen has no backward of its own: a plane of height one
+        wide = max_pool_gradient(
+            grad.unsqueeze(-2),
+            input.unsqueeze(-2),
+            (1, *kernel_size),
+            (1, *stride),
+            (0, *padding),
+            (1, *dilation),
+            ceil_mode,
+        )
+        return wide.squeeze(-2)
+    forward = aten.max_pool2d_with_indices.default if rank == 2 else aten.max_pool3d_with_indices.default
+    backward = (
+        aten.max_pool2d_with_indices_backward.default if rank == 2 else aten.max_pool3d_with_indices_backward.default
+    )
+    window = (list(kernel_size), list(stride), list(padding), list(dilation), ceil_mode)
+    indices = forward(input, *window)[1]
+    return backward(grad, input, *window, indices)
+
+
+# Random numbers
+
+
+def philox(counter: Sequence[Tensor], key: tuple[int, int]) -> list[Tensor]:
+    """Four words for each counter of four words (int64 tensors that hold 32 bits); the counter is not changed."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        left = c0 * MULTIPLIERS[0]
+        right = c2 * MULTIPLIERS[1]
+        c0 = ((right >> 32) & MASK).bitwise_xor_(c1).bitwise_xor_(k0)
+        c2 = ((left >> 32) & MASK).bitwise_xor_(c3).bitwise_xor_(k1)
+        c1 = right.bitwise_and_(MASK)
+        c3 = left.bitwise_and_(MASK)
+        k0 = (k0 + WEYL[0]) & MASK
+        k1 = (k1 + WEYL[1]) & MASK
+    return [c0, c1, c2, c3]
+
+
+def chunks(
+    seed: Tensor, stream: int, size: Sizes, start: Sizes, full: Sizes, per: int
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (slice of the piece's flat elements, words [elements, per]) until the piece is covered.
+
+    size: the piece's shape; start: where it begins in each dimension of the whole; full: the whole's shape.
+    """
+    if len(start) != len(full) or len(size) != len(full):
+        raise ValueError(f"size {tuple(size)}, start {tuple(start)} and full {tuple(full)} differ in rank")
+    if math.prod(size) == 0:
+        return
+    number = int(seed) & 0xFFFFFFFFFFFFFFFF
+    key = (number & MASK, number >> 32)
+    run, starts = _runs(size, start, full, seed.device)
+    step = max(4, CHUNK_WORDS // per)
+    if run >= step:
+        for position, first in enumerate(starts.tolist()):
+            for offset in range(0, run, step):
+                length = min(step, run - offset)
+                chosen = _run_words(starts.new_tensor([first + offset]), length, per, stream, key)
+                yield slice(position * run + offset, position * run + offset + length), chosen
+        return
+    rows = max(1, step // run)
+    for position in range(0, len(starts), rows):
+        part = starts[position : position + rows]
+        chosen = _run_words(part, run, per, stream, key)
+        yield slice(position * run, (position + len(part)) * run), chosen
+
+
+def _runs(size: Sizes, start: Sizes, full: Sizes, device: torch.device) -> tuple[int, Tensor]:
+    """A piece as runs of consecutive elements of the whole: (length of a run, first index of each run)."""
+    dim = len(full)
+    run = 1
+    while dim > 0 and (run == math.prod(full[dim:])):
+        dim -= 1
+        run *= size[dim]
+    starts = torch.zeros(1, dtype=torch.int64, device=device)
+    for axis in range(dim):
+        stride = math.prod(full[axis + 1 :])
+        places = torch.arange(start[axis], start[axis] + size[axis], device=device) * stride
+        starts = (starts[:, None] + places[None, :]).reshape(-1)
+    inner = sum(start[axis] * math.prod(full[axis + 1 :]) for axis in range(dim, len(full)))
+    return run, starts + inner
+
+
+def _run_words(starts: Tensor, length: int, per: int, stream: int, key: tuple[int, int]) -> Tensor:
+    """The words of the elements [start, start + length) of each start: int64 [len(starts) * length, per]."""
+    first = starts * per
+    count = length * per
+    blocks = (count + 6) // 4  # enough wherever in its first block the run begins
+    block = (first >> 2)[:, None] + torch.arange(blocks, device=starts.device)[None, :]
+    low, high = block & MASK, (block >> 32) & MASK
+    made = philox((low, high, torch.full_like(low, stream & MASK), torch.full_like(low, (stream >> 32) & MASK)), key)
+    flat = torch.stack(made, dim=-1).reshape(len(starts), blocks * 4)
+    if len(starts) == 1:
+        begin = int(first[0]) & 3
+        return flat[0, begin : begin + count].reshape(length, per)
+    place = (first & 3)[:, None] + torch.arange(count, device=starts.device)[None, :]
+    return flat.gather(1, place).reshape(len(starts) * length, per)
+
+
+def _unit(drawn: Tensor) -> Tensor:
+    """Float64 in [0, 1) from two words: 53 bits."""
+    return ((drawn[:, 0] >> 5) * 67108864 + (drawn[:, 1] >> 6)).double() * 2.0**-53
+
+
+def random_uniform(
+    seed: Tensor,
+    stream: int,
+    size: Sizes,
+    start: Sizes,
+    full: Sizes,
+    dtype: Any = torch.float32,
+) -> Tensor:
+    """Uniform in [0, 1)."""
+    kind = _dtype(dtype)
+    out = torch.empty(math.prod(size), dtype=kind, device=seed.device)
+    per = 2 if kind == torch.float64 else 1
+    for rows, drawn in chunks(seed, stream, size, start, full, per):
+        if per == 2:
+            out[rows] = _unit(drawn)
+        else:
+            out[rows] = (drawn[:, 0] >> (32 - _BITS[kind])).to(torch.float32) * 2.0 ** -_BITS[kind]
+    return out.reshape(tuple(size))
+
+
+def random_normal(
+    seed: Tensor,
+    stream: int,
+    size: Sizes,
+    start: Sizes,
+    full: Sizes,
+    dtype: Any = torch.float32,
+) -> Tensor:
+    """Mean 0, variance 1, by Box and Muller from two words an element, in float64, then rounded."""
+    out = torch.empty(math.prod(size), dtype=_dtype(dtype), device=seed.device)
+    for rows, drawn in chunks(seed, stream, size, start, full, 2):
+        uniform = (drawn.double() + 0.5) * 2.0**-32  # inside (0, 1): the logarithm is finite
+        radius = uniform[:, 0].log().mul_(-2.0).sqrt_()
+        out[rows] = radius.mul_(uniform[:, 1].mul(2.0 * math.pi).cos_()).to(out.dtype)
+    return out.reshape(tuple(size))
+
+
+def random_mask(seed: Tensor, stream: int, size: Sizes, start: Sizes, full: Sizes, keep: float) -> Tensor:
+    """True with probability `keep`."""
+    out = torch.empty(math.prod(size), dtype=torch.bool, device=seed.device)
+    threshold = round(keep * 2**32)
+    for rows, drawn in chunks(seed, stream, size, start, full, 1):
+        out[rows] = drawn[:, 0] < threshold
+    return out.reshape(tuple(size))
+
+
+def random_integers(
+    seed: Tensor,
+    stream: int,
+    size: Sizes,
+    start: Sizes,
+    full: Sizes,
+    low: int,
+    high: int,
+    dtype: Any = torch.int64,
+) -> Tensor:
+    """Whole numbers in [low, high), high - low below 2**31."""
+    if not 0 < high - low <= 2**31 - 1:
+        raise ValueError(f"random_integers draws from [low, low + 2**31), got [{low}, {high})")
+    out = torch.empty(math.prod(size), dtype=_dtype(dtype), device=seed.device)
+    for rows, drawn in chunks(seed, stream, size, start, full, 1):
+        out[rows] = (((drawn[:, 0] * (high - low)) >> 32) + low).to(out.dtype)
+    return out.reshape(tuple(size))
+
+
+# Constants
+
+
+def constant(data: Any, size: Sizes, dtype: Any, device: Any = None) -> Tensor:
+    """A tensor written out in the Graph."""
+    return torch.tensor(data, dtype=_dtype(dtype), device=device).reshape(tuple(size))
+
+
+KERNELS: dict[str, Callable[..., Tensor]] = {
+    f"girih.{kernel.__name__}": kernel
+    for kernel in (
+        mean,
+        centered_square_mean,
+        normalise,
+        normalised_dot,
+        normalise_input_gradient,
+        product_sum,
+        softmax_from,
+        softmax_gradient,
+        log_softmax_gradient,
+        pick,
+        place,
+        embedding,
+        embedding_gradient,
+        random_uniform,
+        random_normal,
+        random_mask,
+        random_integers,
+        apply_mask,
+        convolution_input_gradient,
+        convolution_weight_gradient,
+        max_pool,
+        max_pool_gradient,
+        constant,
+    )
+}

@@ -1,0 +1,310 @@
+"""An operator: a name and its description; and a description applied to shapes.
+
+`@operator("aten.mm")` turns a page of index notation into an `Operator`. Nothing is registered: the catalogue
+collects the operators of its pages (`girih.ops.catalogue`). Applying an operator to a node's shapes gives a
+`Description`: index variables with sizes, the affine reads of every input, the affine place of the output, and
+the expression itself. Descriptions are cached by operator, shapes and attributes, so repeated layers cost once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from girih.ops.language import (
+    Affine,
+    DescriptionError,
+    Expression,
+    OpaqueRead,
+    Over,
+    Piecewise,
+    Position,
+    Read,
+    Reduce,
+    Reducer,
+    TensorSymbol,
+    Tracer,
+    parameter_names,
+    root_reduction,
+    walk,
+)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and dtype of a tensor, without its name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One device's share of an operator's index space, as rules for attributes see it.
+
+    starts, stops: of each index variable; sizes: of the whole. `cut` tells which are divided.
+    inputs: for each tensor input and dimension the (start, stop) that the piece receives, before padding.
+    output: (start, stop) for each dimension of the output that the piece makes; `dtype` is its type.
+    """
+
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    sizes: tuple[int, ...]
+    inputs: tuple[tuple[tuple[int, int], ...], ...]
+    output: tuple[tuple[int, int], ...]
+    dtype: str = "float32"
+
+    def cut(self, name: str) -> bool:
+        """Is this index variable divided? False for a name that the description does not have."""
+        if name not in self.names:
+            return False
+        number = self.names.index(name)
+        return self.stops[number] - self.starts[number] != self.sizes[number]
+
+    def start(self, name: str) -> int:
+        return self.starts[self.names.index(name)]
+
+    def length(self, name: str) -> int:
+        number = self.names.index(name)
+        return self.stops[number] - self.starts[number]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return tuple(stop - start for start, stop in self.output)
+
+    def input_shape(self, number: int) -> tuple[int, ...]:
+        return tuple(stop - start for start, stop in self.inputs[number])
+
+
+Attributes = dict[str, Any]
+PieceRule = Callable[[Attributes, Piece], "Attributes | tuple[str, Attributes]"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A name, its index notation, and the few facts that index notation cannot say.
+
+    describe: tensors by position, attributes by keyword; returns an index expression.
+    elementwise: `describe` is written for scalars and holds at every (broadcast) position.
+    piece: how the attributes (and perhaps the operator) change for a piece of the index space: given the node's
+        attributes, with the description's defaults filled in, and the Piece, it returns the attributes, or
+        `(operator, attributes)` to compute the piece by another operator. That one is called with the tensors
+        in the node's order under its own parameters' names, those that are never read left out. It is asked
+        for every piece, also one whose index variables are all whole, because inputs arrive cut to what is
+        read (a slice's piece begins at 0). Without a rule, index variables whose position matters cannot be
+        divided.
+    padding: the value that reads outside of an input give, or None where there are no such reads, or where they
+        are masked by the description. A dimension of an input that is read through a divided index variable
+        is padded with it by the worker, to the whole region that the piece reads; the rule then takes that
+        padding out of the attributes. Other dimensions are left to the operator's own padding.
+    view: the result shares its input's storage.
+    condition: `(tensors by schema name, attributes) -> bool`, for which the description holds; elsewhere the
+        node counts as undescribed.
+    result: which result is described, for operators that return several.
+    """
+
+    name: str
+    describe: Callable[..., Any]
+    elementwise: bool = False
+    piece: PieceRule | None = None
+    padding: float | None = None
+    view: bool = False
+    condition: Callable[..., bool] | None = None
+    result: int | None = None
+
+
+def operator(
+    *names: str,
+    elementwise: bool = False,
+    piece: PieceRule | None = None,
+    padding: float | None = None,
+    view: bool = False,
+    condition: Callable[..., bool] | None = None,
+    result: int | None = None,
+) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
+    """Describe one operator, or several that share their index notation."""
+
+    def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
+        return tuple(Operator(name, describe, elementwise, piece, padding, view, condition, result) for name in names)
+
+    return decorate
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """An operator's meaning for given shapes.
+
+    names, sizes: of the index variables; the first `outputs` of them place the output.
+    place: for each dimension of the output its affine position.
+    reads: for each tensor input its reads, each an affine position (None: whole) for each dimension.
+    body: the expression; `reducer` is the reduction at its root, if any.
+    tensors: the schema names of the inputs, `a` or `tensors.0` for an element of a list.
+    """
+
+    operator: Operator
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    outputs: int
+    place: tuple[Affine, ...]
+    body: Expression
+    inputs: tuple[TensorType, ...]
+    output: TensorType
+    tensors: tuple[str, ...] = ()
+
+    @cached_property
+    def reads(self) -> tuple[tuple[tuple[Affine | None, ...], ...], ...]:
+        found: list[dict[tuple[Affine | None, ...], None]] = [{} for _ in self.inputs]
+        for expression in walk(self.body):
+            if isinstance(expression, Read):
+                found[expression.tensor][expression.index] = None
+        return tuple(tuple(reads) for reads in found)
+
+    @cached_property
+    def root(self) -> Reduce | None:
+        """The reduction that pieces of it can be combined by: at the root, or scaled by constants (a mean)."""
+        return root_reduction(self.body)
+
+    @property
+    def reducer(self) -> Reducer | None:
+        return self.root.reducer if self.root is not None else None
+
+    @cached_property
+    def positions(self) -> frozenset[int]:
+        """Index variables whose value, not only whose range, matters."""
+        return frozenset(
+            variable
+            for expression in walk(self.body)
+            if isinstance(expression, Position)
+            for variable, _ in expression.index.terms
+        )
+
+    @cached_property
+    def undivided(self) -> frozenset[int]:
+        """Index variables that cannot be divided.
+
+        Those inside opaque functions, under inner reductions, and concatenated; and those by which a dimension is
+        read in one place but not in another: softmax reads its row at i and also whole, so that every piece of i
+        would need, and compute, the whole row.
+        """
+        fixed: set[int] = set()
+        allowed = set(range(self.outputs)) | set(self.root.variables if self.root is not None else ())
+        for expression in walk(self.body):
+            if isinstance(expression, Reduce):
+                fixed.update(variable for variable in expression.variables if variable not in allowed)
+            elif isinstance(expression, OpaqueRead):
+                fixed.update(variable for index in expression.index for variable, _ in index.terms)
+            elif isinstance(expression, Piecewise):
+                fixed.update(variable for variable, _ in expression.index.terms)
+        for reads in self.reads:
+            for indices in zip(*reads, strict=True):
+                used = [{variable for variable, _ in index.terms} if index is not None else set() for index in indices]
+                fixed |= set.union(*used) - set.intersection(*used)
+        if self.operator.piece is None:
+            fixed.update(self.positions)
+        return frozenset(fixed)
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+
+def describe(
+    item: Operator,
+    tensors: tuple[TensorType, ...],
+    names: tuple[str, ...],
+    attributes: Attributes,
+    output: TensorType,
+) -> Description:
+    """Apply an operator to shapes.
+
+    names: the schema names of the tensor inputs, `a` or `tensors.0` for an element of a list.
+
+    Raises:
+        DescriptionError: naming the operator and its shapes, where the description does not fit them.
+    """
+    tracer = Tracer()
+    symbols = [
+        TensorSymbol(number, name, tensor.shape, tensor.dtype)
+        for number, (name, tensor) in enumerate(zip(names, tensors, strict=True))
+    ]
+    try:
+        place, body, outputs = _trace(item, tracer, symbols, attributes, output)
+        _infer_sizes(tracer, body, symbols)
+    except DescriptionError as error:
+        shapes = ", ".join(f"{symbol.name}: {symbol.dtype}{list(symbol.shape)}" for symbol in symbols)
+        raise DescriptionError(f"{item.name}({shapes}) with {attributes}: {error}") from error
+    sizes = tuple(size if size is not None else 1 for size in tracer.sizes)
+    return Description(item, tuple(tracer.names), sizes, outputs, place, body, tensors, output, names)
+
+
+def _arguments(item: Operator, symbols: list[TensorSymbol], attributes: Attributes) -> Attributes:
+    """Tensors and attributes as the description's parameters; what it does not name is left out."""
+    grouped: Attributes = {}
+    for symbol in symbols:
+        base, dot, position = symbol.name.partition(".")
+        if dot:  # an element of a list, in which absent tensors (x[:, i] has none for its first dimension) are None
+            items = grouped.setdefault(base, [])
+            items += [None] * (int(position) + 1 - len(items))
+            items[int(position)] = symbol
+        else:
+            grouped[base] = symbol
+    grouped.update(attributes)
+    parameters = inspect.signature(item.describe).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return grouped
+    # Descriptions may call the tensor `self` of ATen's schemas `x`: names are matched with this one exception.
+    if "self" in grouped and "self" not in parameters and "x" in parameters:
+        grouped["x"] = grouped.pop("self")
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if name not in grouped and parameter.default is inspect.Parameter.empty
+    ]
+    if missing:
+        raise DescriptionError(f"the description needs {missing}, the node has {sorted(grouped)}")
+    return {name: grouped[name] for name in parameters if name in grouped}
+
+
+def _trace(
+    item: Operator, tracer: Tracer, symbols: list[TensorSymbol], attributes: Attributes, output: TensorType
+) -> tuple[tuple[Affine, ...], Expression, int]:
+    arguments = _arguments(item, symbols, attributes)
+    if item.elementwise:
+        indices = tuple(tracer.variable(f"i{number}", size) for number, size in enumerate(output.shape))
+        scalars = {
+            name: value.broadcast(indices) if isinstance(value, TensorSymbol) else value
+            for name, value in arguments.items()
+        }
+        return indices, tracer.close(item.describe(**scalars)), len(indices)
+    meaning = item.describe(**arguments)
+    if isinstance(meaning, Over):
+        variables = [
+            tracer.variable(name, size)
+            for name, size in zip(parameter_names(meaning.body, len(meaning.sizes)), meaning.sizes, strict=True)
+        ]
+        position, body = meaning.body(*variables)
+        place = tuple(index if isinstance(index, Affine) else Affine((), index) for index in position)
+        return place, tracer.close(body), len(variables)
+    names = parameter_names(meaning, len(output.shape))
+    if len(names) != len(output.shape):
+        raise DescriptionError(f"{len(names)} output indices for an output of shape {list(output.shape)}")
+    indices = tuple(tracer.variable(name, size) for name, size in zip(names, output.shape, strict=True))
+    return indices, tracer.close(meaning(*indices)), len(indices)
+
+
+def _infer_sizes(tracer: Tracer, body: Expression, symbols: list[TensorSymbol]) -> None:
+    """A reduction index without a size gets it from the tensor dimension that it alone reads."""
+    for expression in walk(body):
+        if not isinstance(expression, Read):
+            continue
+        shape = symbols[expression.tensor].shape
+        for index, size in zip(expression.index, shape, strict=True):
+            if index is not None and index.variable is not None and tracer.sizes[index.variable] is None:
+                tracer.sizes[index.variable] = size
+    for name, size in zip(tracer.names, tracer.sizes, strict=True):
+        if size is None:
+            raise DescriptionError(f"the size of index {name!r} follows from no tensor: give `sizes` to the reducer")

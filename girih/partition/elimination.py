@@ -1,0 +1,299 @@
+"""Exact minimum of a sum of costs over single variables and pairs of variables, with a certificate.
+
+The layouts of all values and the strategies of all operators of a training step are such a problem. Tofu (Wang et
+al., EuroSys 2019, §5) coarsens the graph until it is a chain, and solves it one mesh axis at a time. Here nothing is
+merged and all mesh axes are solved at once: what makes the step solvable is that its layers repeat.
+
+1. `factors.py`: bucket elimination (Dechter 1999), with every operation on tables remembered (`tables.py`), so that
+   36 identical blocks cost as one.
+2. `bounds.py`: while tables would grow too large, a dual bound by message passing (TRW-S, Kolmogorov 2006, extended
+   to larger tables, 2015), and with a known solution the labels that it rules out.
+3. Here: solutions early, by elimination on the most promising labels, other variables held at the best known labels
+   where it would grow too large; then growing limits; at last branch and bound, best bound first.
+
+Exact when it ends before the time does: `cost - bound` is then within 1e-9 of the cost. Otherwise both still hold.
+Cost: variables × degree in Python (about 20 microseconds each), and for each *distinct* elimination the entries of
+its result × labels. Where many variables cross every cut and the dual bound is loose, time runs out first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from girih.partition.bounds import Bound
+from girih.partition.factors import Factors
+from girih.partition.tables import Tables
+
+Observer = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise Σ unary + Σ pairs over one label for each variable."""
+
+    domains: tuple[int, ...]
+    """Number of labels of each variable."""
+    unary: tuple[int, ...]
+    """For each variable the index of a 1-D table, or -1."""
+    pairs: tuple[tuple[int, int, int], ...]
+    """(variable a, variable b, index of a table of shape [labels of a, labels of b]); a pair may come again."""
+    tables: tuple[np.ndarray, ...]
+    """float64, at least 0, inf where forbidden; repeated layers name the same table."""
+
+    def __post_init__(self) -> None:
+        if len(self.unary) != len(self.domains):
+            raise ValueError(f"{len(self.domains)} domains, but {len(self.unary)} unary tables: give -1 for none")
+        if min(self.domains, default=1) < 1:
+            raise ValueError(f"variable {self.domains.index(min(self.domains))} has no label")
+        scopes = [((v,), t) for v, t in enumerate(self.unary) if t >= 0] + [((a, b), t) for a, b, t in self.pairs]
+        for scope, t in set(scopes):
+            shape = tuple([self.domains[v] for v in scope])
+            if self.tables[t].shape != shape or len(set(scope)) < len(scope):
+                raise ValueError(f"table {t} over the variables {scope} is {self.tables[t].shape}, not {shape}")
+        for t, table in enumerate(self.tables):
+            if not (table >= 0).all():
+                raise ValueError(f"table {t} has an entry below 0 or nan: costs must be at least 0")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Labels with their cost, and a bound below which no labels cost."""
+
+    labels: np.ndarray
+    cost: float
+    bound: float
+    how: str
+    """How the bound was found: "elimination", "dual" or "branch and bound"."""
+    stopped: str
+    """Why the search stopped: "optimal" or "time"."""
+    statistics: dict[str, float | int | str] = field(default_factory=dict)
+
+
+def cost_of(problem: Problem, labels: np.ndarray) -> float:
+    """The cost of the labels, in the units of the tables."""
+    tables = problem.tables
+    total = sum(float(tables[t][labels[v]]) for v, t in enumerate(problem.unary) if t >= 0)
+    return total + sum(float(tables[t][labels[a], labels[b]]) for a, b, t in problem.pairs)
+
+
+def brute_force(problem: Problem) -> Solution:
+    """Tries all labels: an oracle for problems of some thousands of combinations."""
+    every = itertools.product(*(range(size) for size in problem.domains))
+    cost, best = min((cost_of(problem, np.array(labels)), labels) for labels in every)
+    if not cost < math.inf:
+        raise ValueError("infeasible: every combination of labels has a forbidden entry")
+    return Solution(np.array(best, np.int64), cost, cost, "brute force", "optimal")
+
+
+def minimise(
+    problem: Problem,
+    *,
+    table_limit: int = 2**24,
+    seconds: float = 60.0,
+    upper: np.ndarray | None = None,
+    observe: Observer | None = None,
+) -> Solution:
+    """Labels of least cost. `upper`: labels already known; `table_limit`: entries of the largest table made.
+
+    Raises ValueError where no labels avoid all forbidden entries."""
+    search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None))
+    if upper is not None:
+        search.offer(np.asarray(upper, np.int64))
+    return search.run()
+
+
+def _loaded(problem: Problem, store: Tables) -> Factors:
+    factors = Factors(problem.domains, store)
+    kept = [store.keep(np.asarray(table, np.float64)) for table in problem.tables]
+    for v, t in enumerate(problem.unary):
+        if t >= 0:
+            factors.put((v,), *kept[t])
+    for a, b, t in problem.pairs:
+        if a < b:
+            factors.put((a, b), *kept[t])
+        else:
+            table, constant = store.transpose(kept[t][0])
+            factors.put((b, a), table, kept[t][1] + constant)
+    return factors
+
+
+def _tolerance(cost: float) -> float:
+    return 1e-9 * max(1.0, cost) + 1e-6 if cost < math.inf else 0.0
+
+
+class _Search:
+    """The best labels so far and the bound so far, while the limits grow."""
+
+    def __init__(self, problem: Problem, table_limit: int, until: float, observe: Observer) -> None:
+        self.problem, self.table_limit, self.until, self.observe = problem, table_limit, until, observe
+        self.store = Tables()
+        self.cost, self.bound, self.how = math.inf, 0.0, "elimination"
+        self.best: np.ndarray | None = None
+        self.sweeps = self.branches = self.tries = 0
+        self.random = np.random.default_rng(0)
+
+    @property
+    def cut(self) -> float:
+        """Only solutions cheaper than this are of interest."""
+        return self.cost - _tolerance(self.cost) / 2
+
+    def late(self) -> bool:
+        return monotonic() > self.until
+
+    def offer(self, labels: np.ndarray) -> bool:
+        cost = cost_of(self.problem, labels)
+        if not cost < self.cost:
+            return False
+        self.cost, self.best = cost, labels
+        self.observe("cost", cost)
+        return True
+
+    def raise_bound(self, bound: float, how: str) -> None:
+        bound = min(bound, self.cost)
+        if bound > self.bound:
+            self.bound, self.how = bound, how
+            self.observe("bound", bound)
+
+    def closed(self) -> bool:
+        return self.best is not None and self.bound >= self.cut
+
+    def run(self) -> Solution:
+        factors = _loaded(self.problem, self.store)
+        stopped = "optimal"
+        entries = 2**16
+        while True:
+            entries = min(entries, self.table_limit)
+            factors.eliminate(entries, entries * 128, self.until)
+            if not factors.left:
+                self.solved(factors, "elimination")
+                break
+            self.raise_bound(factors.constant, "elimination")
+            if not self.tighten(factors) or self.closed():
+                break
+            if self.late():
+                stopped = "time"
+                break
+            if entries >= self.table_limit:
+                stopped = self.branch(factors)
+                break
+            entries *= 8
+        return self.answer(stopped)
+
+    def solved(self, factors: Factors, how: str) -> None:
+        """All variables are gone: the constant is exact, or the best labels known are optimal."""
+        exact = factors.constant
+        if exact < self.cut:
+            self.offer(factors.labels())
+        self.raise_bound(min(exact, self.cost), how)
+
+    def tighten(self, factors: Factors, most: int = 64, how: str = "dual") -> bool:
+        """Sweeps, solutions and labels ruled out; False where nothing better than the best labels remains."""
+        bound = Bound(factors)
+        earlier = [bound.value]
+        for sweep in range(most):
+            if self.late() and self.best is not None:
+                break
+            value = bound.sweep(self.cut)
+            self.sweeps += 1
+            if value == math.inf:
+                self.raise_bound(self.cost, how)
+                return False
+            self.raise_bound(value, how)
+            if how == "dual" and sweep in (1, 5, 15, 31):
+                self.try_promising(factors, bound)
+            if self.closed():
+                return False
+            earlier.append(value)
+            gap = self.cost - value
+            if sweep > 6 and earlier[-1] - earlier[-5] < 0.02 * min(gap, value):
+                break
+        if how == "dual":
+            self.try_promising(factors, bound)
+        factors.restrict(bound.alive())
+        return True
+
+    def try_promising(self, factors: Factors, bound: Bound) -> None:
+        """Elimination on the labels of least reduced cost."""
+        for most in (1, 2, 4, 8):
+            self.tries += 1
+            trial = factors.copy()
+            trial.restrict(bound.promising(most))
+            whole = self.conditioned(trial, 2**16)
+            if trial.constant < self.cut:
+                self.offer(trial.labels())
+            if not whole or self.late() or self.closed():
+                return
+
+    def conditioned(self, trial: Factors, entries: int) -> bool:
+        """Eliminates everything; where a result would be too large, the busiest variables are held at the best
+        labels known (else at their first). False where some were held."""
+        whole = True
+        while trial.left:
+            trial.eliminate(entries, entries * 64)
+            if not trial.left:
+                break
+            whole = False
+            left = trial.variables()
+            left.sort(key=lambda v: (-len(trial.around[v]), v))
+            for v in left[: 1 + len(left) // 50]:
+                trial.fix(v, trial.current(v, self.best))
+        return whole
+
+    def branch(self, factors: Factors) -> str:
+        """Best bound first; each branch fixes one variable."""
+        count = itertools.count()
+        queue = [(self.bound, next(count), factors)]
+        while queue:
+            if queue[0][0] >= self.cut:
+                break
+            if self.late():
+                self.raise_bound(queue[0][0], "branch and bound")
+                return "time"
+            value, _, node = heapq.heappop(queue)
+            self.raise_bound(value, "branch and bound")
+            v = max(node.variables(), key=lambda v: (len(node.around[v]), -v))
+            for label in range(node.sizes[v]):
+                self.branches += 1
+                child = node.copy()
+                child.fix(v, label)
+                child.eliminate(self.table_limit, self.table_limit * 64, self.until)
+                if not child.left:
+                    if child.constant < self.cut:
+                        self.offer(child.labels())
+                    continue
+                below = Bound(child)
+                for _ in range(8):
+                    if below.value < self.cut and not self.late():
+                        below.sweep(self.cut)
+                if below.value < self.cut:
+                    child.restrict(below.alive())
+                    if self.branches % 16 == 1:
+                        self.try_promising(child, below)
+                    heapq.heappush(queue, (max(below.value, value), next(count), child))
+        self.raise_bound(self.cost, "branch and bound")
+        return "optimal"
+
+    def answer(self, stopped: str) -> Solution:
+        if self.best is None:
+            if stopped == "optimal":
+                raise ValueError("infeasible: every combination of labels has a forbidden entry")
+            self.best = np.zeros(len(self.problem.domains), np.int64)
+            self.cost = cost_of(self.problem, self.best)
+        closed = self.cost - self.bound <= _tolerance(self.cost)
+        statistics: dict[str, float | int | str] = {
+            "variables": len(self.problem.domains),
+            "eliminations": self.store.operations,
+            "entries": self.store.entries,
+            "sweeps": self.sweeps,
+            "tries": self.tries,
+            "branches": self.branches,
+        }
+        bound = self.cost if closed else self.bound
+        return Solution(self.best, self.cost, bound, self.how, "optimal" if closed else stopped, statistics)

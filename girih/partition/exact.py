@@ -1,0 +1,50 @@
+"""`exact`: the least cost over all strategies on the mesh, with a proof (Tofu §5, without its restrictions).
+
+Tofu restricts itself to recursive plans because its dynamic program over all divisions takes hours. Here the graph
+becomes a weighted constraint problem (`girih.partition.problem`) that exact reductions, dual bounds and elimination
+solve (`girih.partition.elimination`); repeated layers are priced and eliminated once.
+"""
+
+from __future__ import annotations
+
+import time
+
+from girih.graph import Graph
+from girih.partition.elimination import minimise
+from girih.partition.options import SECONDS, TOFU, Rules
+from girih.partition.problem import EVERYTHING, Candidates, Objective, build
+from girih.partition.strategy import Certificate, SearchResult
+
+SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
+
+
+def exact(
+    graph: Graph,
+    objective: Objective,
+    *,
+    rules: Rules | None = None,
+    candidates: Candidates = EVERYTHING,
+    seconds: float = 60.0,
+    space: str = SPACE,
+) -> SearchResult:
+    """The cheapest strategy and its certificate.
+
+    rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
+    seconds: the time after which the best strategy so far is returned with its gap.
+    """
+    started = time.perf_counter()
+    chosen = rules if rules is not None else (SECONDS if objective.name == "seconds" else TOFU)
+    problem = build(graph, objective, chosen, candidates)
+    built = time.perf_counter()
+    solution = minimise(problem.problem, seconds=seconds)
+    statistics: dict[str, float | int | str] = {
+        "seconds to price": round(built - started, 3),
+        "seconds to search": round(time.perf_counter() - built, 3),
+        "variables": len(problem.problem.domains),
+        "tables": len(problem.problem.tables),
+        **solution.statistics,
+    }
+    certificate = Certificate(
+        solution.cost, solution.bound, objective.name, solution.how, solution.stopped, space, statistics
+    )
+    return SearchResult(problem.strategy(solution.labels), certificate)

@@ -1,0 +1,205 @@
+"""All the ways in which a node may be divided and a value may lie, and where each way puts its pieces.
+
+The space of the search (Tofu §4.2 and §5, without the restriction to recursive plans): each mesh axis divides any
+index variable of the node, an output's or a reduction's, several axes may divide one; or repeats the work; or lets
+partial sums pass where the operator is linear. `Rules` narrow the space: Tofu's rule for counting bytes (all work is
+divided over all workers and every stored tensor is held once, except what is too small to divide), or what a
+baseline knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Value
+from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, bounds
+from girih.ops import Description
+from girih.ops.derive import (
+    clip,
+    divisible,
+    exact_box,
+    input_regions,
+    operations_per_point,
+    output_regions,
+    passing_sets,
+)
+from girih.partition.strategy import PASS, REPEAT
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the search may choose.
+
+    repeat: nodes may repeat work and values may be held in copies. partial: values may stay partial sums.
+    small: up to so many elements a value may be copied and a node repeated whatever `repeat` says.
+    reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
+    """
+
+    repeat: bool = False
+    partial: bool = False
+    small: int = 4096
+    reductions: bool = True
+    one_dimension: bool = False
+
+
+TOFU = Rules()
+SECONDS = Rules(repeat=True, partial=True)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeOptions:
+    """The divisions of a node [count, axes], and for each where its pieces read and write.
+
+    needs: for each tensor input the placements that it must have; makes: the placements of each output.
+    points: the largest piece of the index space, and bytes: the most that a device reads and writes, [count].
+    """
+
+    divisions: NDArray[np.int64]
+    needs: tuple[Placements, ...]
+    makes: tuple[Placements, ...]
+    points: NDArray[np.float64]
+    bytes: NDArray[np.float64]
+    operations: int
+    reducer: str | None
+
+
+def _combinations(choices: list[int], axes: int, one_dimension: bool) -> NDArray[np.int64]:
+    if one_dimension:
+        return np.asarray([[choice] * axes for choice in choices], np.int64).reshape(len(choices), axes)
+    return np.asarray(list(product(choices, repeat=axes)), np.int64).reshape(-1, axes)
+
+
+def _parts(codes: NDArray[np.int64], dimensions: int, mesh: Mesh) -> NDArray[np.int64]:
+    """Into how many parts each assignment cuts each dimension: [assignments, dimensions]."""
+    parts = np.ones((len(codes), dimensions), np.int64)
+    for axis, size in enumerate(mesh.sizes):
+        parts *= np.where(codes[:, axis, None] == np.arange(dimensions), size, 1)
+    return parts
+
+
+def _narrow(codes: NDArray[np.int64], copies: NDArray[np.bool_], small: bool, repeat: bool) -> NDArray[np.int64]:
+    """Without `repeat`, keep what copies as little as possible."""
+    if repeat or small or not len(codes):
+        return codes
+    count = copies.sum(axis=1)
+    kept: NDArray[np.int64] = codes[count == count.min()]
+    return kept
+
+
+@lru_cache(maxsize=65536)
+def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rules) -> tuple[Layout, ...]:
+    """The layouts that a value may have, in a fixed order."""
+    choices = [*range(len(shape)), REPLICATE]
+    if rules.partial and floating:
+        choices.append(PARTIAL)
+    codes = _combinations(choices, mesh.axes, rules.one_dimension)
+    fits = (_parts(codes, len(shape), mesh) <= np.asarray(shape, np.int64)).all(axis=1)
+    codes = codes[fits]
+    codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
+    return tuple(tuple(int(code) for code in row) for row in codes)
+
+
+def layouts_of(value: Value, mesh: Mesh, rules: Rules, stored: bool) -> tuple[Layout, ...]:
+    """The layouts of a value; what lives from step to step (`stored`) is never a partial sum."""
+    floating = value.dtype.startswith(("float", "bfloat")) and not stored
+    return value_layouts(value.shape, floating, mesh, rules)
+
+
+def whole_options(inputs: tuple[Value, ...], outputs: tuple[Value, ...], mesh: Mesh) -> NodeOptions:
+    """The one option of an operator that nobody has described: every device computes it whole."""
+
+    def whole(value: Value) -> Placements:
+        return Placements.of([(REPLICATE,) * mesh.axes], value.shape, mesh)
+
+    traffic = sum(value.bytes for value in (*inputs, *outputs))
+    return NodeOptions(
+        np.full((1, mesh.axes), REPEAT, np.int64),
+        tuple(map(whole, inputs)),
+        tuple(map(whole, outputs)),
+        np.asarray([float(max((value.elements for value in outputs), default=0))]),
+        np.asarray([float(traffic)]),
+        1,
+        None,
+    )
+
+
+@lru_cache(maxsize=16384)
+def node_options(description: Description, item_bytes: tuple[int, ...], mesh: Mesh, rules: Rules) -> NodeOptions:
+    """Every admissible division of a described node.
+
+    item_bytes: of each input and, last, the output.
+    """
+    codes = division_codes(description, mesh, rules)
+    return placed(description, codes, item_bytes, mesh)
+
+
+def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
+    """[count, axes]: the divisions that the rules allow and whose pieces are boxes, none of them empty."""
+    root = set(description.root.variables) if description.root is not None else set()
+    able = [
+        number
+        for number, yes in enumerate(divisible(description))
+        if yes and description.sizes[number] > 1 and (rules.reductions or number not in root)
+    ]
+    choices = [*able, REPEAT]
+    if rules.partial:
+        choices += [PASS - number for number in range(len(passing_sets(description)))]
+    codes = _combinations(choices, mesh.axes, rules.one_dimension)
+    fits = (_parts(codes, description.rank, mesh) <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
+    codes = codes[fits & _one_pass(codes)]
+    starts, stops = bounds(codes, description.sizes, mesh)
+    exact = exact_box(description.place, starts, stops)
+    if description.operator.view:
+        for reads in description.reads:
+            for read in reads:
+                exact &= exact_box(read, starts, stops)
+    codes = codes[exact.all(axis=1)]
+    small = prod(description.sizes) <= rules.small
+    return _narrow(codes, codes == REPEAT, small, rules.repeat)
+
+
+def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Partial sums pass through one set of inputs only: through two, a bilinear operator would mix their terms."""
+    lowest = np.where(codes <= PASS, codes, 0).min(axis=1, initial=0)
+    highest = np.where(codes <= PASS, codes, -(2**31)).max(axis=1, initial=-(2**31))
+    return (lowest == 0) | (lowest == highest)
+
+
+def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh) -> NodeOptions:
+    """Where given divisions put their pieces."""
+    starts, stops = bounds(codes, description.sizes, mesh)
+    root = list(description.root.variables) if description.root is not None else []
+    passing = passing_sets(description)
+    makes_partial = np.isin(codes, root) | (codes <= PASS)
+    needs = []
+    traffic = np.zeros(starts.shape[:2])
+    for tensor, kind in enumerate(description.inputs):
+        regions = clip(input_regions(description, tensor, starts, stops), kind.shape)
+        partial = np.zeros(codes.shape, np.bool_)
+        for number, members in enumerate(passing):
+            if tensor in members:
+                partial |= codes == PASS - number
+        needs.append(Placements(regions, partial))
+        traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item_bytes[tensor]
+    made = output_regions(description, starts, stops)
+    traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
+    points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
+    return NodeOptions(
+        codes,
+        tuple(needs),
+        (Placements(made, makes_partial),),
+        points,
+        traffic.max(axis=1) if not description.operator.view else np.zeros(len(codes)),
+        0 if description.operator.view else operations_per_point(description),
+        description.reducer if root else None,
+    )
+
+
+NodeFilter = Callable[[int, NodeOptions], NodeOptions]

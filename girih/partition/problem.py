@@ -1,0 +1,220 @@
+"""A graph, a mesh and rules as one weighted constraint problem: variables, labels and tables of costs.
+
+Every value is a variable whose labels are its layouts; every node is a variable whose labels are its divisions. A
+node's own cost is the time of its largest piece (zero under `bytes`); between a node and a value that it reads stands
+the cost of bringing the value from its layout to where the pieces read; between a node and a value that it makes the
+cost of bringing the pieces, partial sums and all, to the value's layout. An input and the output that replaces it
+share one variable: what goes round from step to step lies the same. The sum over all tables is exactly what lowering
+emits (`girih.layout.transfer`). Equal operators on equal shapes share their tables, so repeated layers are priced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from girih.graph import Graph, Node
+from girih.layout import Layout, Mesh, Placements, Transfers
+from girih.machine import Machine
+from girih.ops import Description, description_of
+from girih.partition.elimination import Problem
+from girih.partition.options import NodeOptions, Rules, layouts_of, node_options, placed, whole_options
+from girih.partition.strategy import FloatTable, Strategy
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`bytes`: all bytes that devices receive in a step. `seconds`: the roofline of the pieces plus transfers."""
+
+    name: str
+    machine: Machine
+
+    @property
+    def transfers(self) -> Transfers:
+        return Transfers(self.machine.mesh, self.machine.links, self.name)
+
+    def node_costs(self, options: NodeOptions) -> FloatTable:
+        """What each division costs besides transfers: [divisions]."""
+        if self.name == "bytes":
+            return np.zeros(len(options.divisions))
+        if options.operations == 0:
+            return np.zeros(len(options.divisions))
+        device = self.machine.device
+        arithmetic = options.points * options.operations / device.flops_per_second
+        costs: FloatTable = np.maximum(arithmetic, options.bytes / device.memory_bytes_per_second)
+        return costs + device.launch_seconds
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a search may choose from, where it is narrower than the rules: layouts by value, divisions by node."""
+
+    layouts: Mapping[str, tuple[Layout, ...]]
+    divisions: Mapping[int, np.ndarray]
+
+
+EVERYTHING = Candidates({}, {})
+
+
+@dataclass(frozen=True)
+class PartitionProblem:
+    """The constraint problem, and what its labels mean.
+
+    variable: of each value (values that replace one another share theirs); nodes follow after the values.
+    """
+
+    graph: Graph
+    mesh: Mesh
+    problem: Problem
+    variable: dict[str, int]
+    layouts: tuple[tuple[Layout, ...], ...]
+    options: tuple[NodeOptions, ...]
+
+    def strategy(self, labels: np.ndarray) -> Strategy:
+        first_node = len(self.layouts)
+        divisions = tuple(
+            tuple(int(code) for code in options.divisions[labels[first_node + number]])
+            for number, options in enumerate(self.options)
+        )
+        layouts = {name: self.layouts[number][labels[number]] for name, number in self.variable.items()}
+        return Strategy(self.mesh, divisions, layouts)
+
+
+def value_variables(graph: Graph) -> dict[str, int]:
+    """The variable of each value; an update and the input that it replaces have one together."""
+    leader = {name: name for name in graph.values}
+
+    def find(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for old, new in graph.updates.items():
+        leader[find(new)] = find(old)
+    numbers: dict[str, int] = {}
+    return {name: numbers.setdefault(find(name), len(numbers)) for name in graph.values}
+
+
+class _Tables:
+    """Tables by meaning, so that equal ones are one object."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self.numbers: dict[object, int] = {}
+
+    def add(self, key: object, make: Callable[[], np.ndarray]) -> int:
+        number = self.numbers.get(key)
+        if number is None:
+            number = self.numbers[key] = len(self.arrays)
+            self.arrays.append(make())
+        return number
+
+
+def build(
+    graph: Graph,
+    objective: Objective,
+    rules: Rules,
+    candidates: Candidates = EVERYTHING,
+    value_costs: Mapping[str, FloatTable] | None = None,
+) -> PartitionProblem:
+    """The problem of dividing `graph` on the objective's machine.
+
+    value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
+    """
+    mesh = objective.machine.mesh
+    variable = value_variables(graph)
+    count = max(variable.values(), default=-1) + 1
+    layouts: list[tuple[Layout, ...]] = [()] * count
+    # What enters or leaves the step is never a partial sum.
+    stored = {item.name for item in (*graph.inputs, *graph.outputs)}
+    for name, number in variable.items():
+        if layouts[number] and name not in candidates.layouts:
+            continue
+        value = graph.values[name]
+        chosen = candidates.layouts.get(name)
+        layouts[number] = chosen if chosen is not None else layouts_of(value, mesh, rules, name in stored)
+    tables = _Tables()
+    options = tuple(_options(graph, number, mesh, rules, candidates) for number in range(len(graph.nodes)))
+    pairs: list[tuple[int, int, int]] = []
+    unary: list[int] = [-1] * count
+    for name, costs in (value_costs or {}).items():
+        number = variable[name]
+        unary[number] = tables.add(("value", number), lambda costs=costs: costs)  # type: ignore[misc]
+    transfers = objective.transfers
+    for number, (node, choice) in enumerate(zip(graph.nodes, options, strict=True)):
+        unary.append(tables.add((id(choice), "own"), lambda choice=choice: objective.node_costs(choice)))  # type: ignore[misc]
+        for operand, name in enumerate(node.inputs):
+            key = (id(choice), "in", operand, layouts[variable[name]])
+            table = tables.add(key, lambda: _need(graph, name, choice.needs[operand], transfers, layouts, variable))  # noqa: B023
+            pairs.append((count + number, variable[name], table))
+        for result, name in enumerate(node.outputs):
+            key = (id(choice), "out", result, layouts[variable[name]])
+            table = tables.add(key, lambda: _make(graph, name, choice, result, transfers, layouts, variable))  # noqa: B023
+            pairs.append((count + number, variable[name], table))
+    domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
+    problem = Problem(domains, tuple(unary), tuple(pairs), tuple(tables.arrays))
+    return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
+
+
+def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:
+    node = graph.nodes[number]
+    description = description_of(graph, node)
+    if description is None:
+        return _whole(graph, node, mesh)
+    items = tuple(graph.values[name].item_bytes for name in (*node.inputs, *node.outputs))
+    chosen = candidates.divisions.get(number)
+    if chosen is None:
+        return node_options(description, items, mesh, rules)
+    return _placed(description, tuple(map(tuple, chosen.tolist())), items, mesh)
+
+
+def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:
+    values = graph.values
+    return whole_options(
+        tuple(values[name] for name in node.inputs), tuple(values[name] for name in node.outputs), mesh
+    )
+
+
+@lru_cache(maxsize=16384)
+def _placed(
+    description: Description, codes: tuple[tuple[int, ...], ...], items: tuple[int, ...], mesh: Mesh
+) -> NodeOptions:
+    return placed(description, np.asarray(codes, np.int64).reshape(len(codes), mesh.axes), items, mesh)
+
+
+def _need(
+    graph: Graph,
+    name: str,
+    needs: Placements,
+    transfers: Transfers,
+    layouts: list[tuple[Layout, ...]],
+    variable: dict[str, int],
+) -> np.ndarray:
+    """[divisions, layouts]: bringing the value from each layout to where each division reads it."""
+    value = graph.values[name]
+    different, number = needs.distinct()
+    lies = Placements.of(layouts[variable[name]], value.shape, transfers.mesh)
+    return np.ascontiguousarray(transfers.table(lies, different, value.shape, value.item_bytes).T[number])
+
+
+def _make(
+    graph: Graph,
+    name: str,
+    choice: NodeOptions,
+    result: int,
+    transfers: Transfers,
+    layouts: list[tuple[Layout, ...]],
+    variable: dict[str, int],
+) -> np.ndarray:
+    """[divisions, layouts]: bringing what each division makes to each layout of the value."""
+    value = graph.values[name]
+    different, number = choice.makes[result].distinct()
+    lies = Placements.of(layouts[variable[name]], value.shape, transfers.mesh)
+    costs = transfers.table(different, lies, value.shape, value.item_bytes)
+    if choice.reducer not in (None, "sum"):  # only sums may stay partial
+        costs = np.where(lies.partial.any(axis=1)[None, :], np.inf, costs)
+    return np.ascontiguousarray(costs[number])

@@ -1,0 +1,57 @@
+"""The Strategy: how every node is divided and how every value lies. Nothing about time or addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.layout import Layout, Mesh
+
+# A division says for each mesh axis what it does to a node: a number from 0 divides that index variable (an output's
+# or a reduction's), REPEAT repeats the work, and PASS - n lets partial sums pass through the n-th linear set of inputs.
+REPEAT = -1
+PASS = -2
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """For each node (by position in the graph) its division, for each value its layout, on one mesh."""
+
+    mesh: Mesh
+    divisions: tuple[tuple[int, ...], ...]
+    layouts: dict[str, Layout]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a search proves of its answer.
+
+    cost, bound: in `unit` (bytes of all devices together, or seconds); no strategy in `space` costs less than bound.
+    how: how the bound was found. stopped: why the search stopped. statistics: sizes, times, counts.
+    """
+
+    cost: float
+    bound: float
+    unit: str
+    how: str
+    stopped: str
+    space: str
+    statistics: dict[str, float | int | str]
+
+    @property
+    def gap(self) -> float:
+        """cost / bound - 1; 0 when both are 0."""
+        if self.cost <= self.bound:
+            return 0.0
+        return self.cost / self.bound - 1 if self.bound > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    strategy: Strategy
+    certificate: Certificate
+
+
+FloatTable = NDArray[np.float64]
