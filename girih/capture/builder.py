@@ -53,6 +53,17 @@ class Call:
         return first
 
 
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """An output that the rules do not make; only a call whose rule does without it may read it."""
+
+    operator: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: an output of {self.operator} besides its first is used; a graph cannot give it"
+
+
 @cache
 def schema(operator: str) -> dict[str, Any]:
     """The default of each parameter of an ATen operator, in order; `...` where there is none."""
@@ -241,6 +252,8 @@ def argument_of(item: Any) -> Argument:
         return tuple(argument_of(part) for part in item)
     if item is None or isinstance(item, (bool, int, float, str)):
         return item
+    if isinstance(item, Absent):
+        raise CaptureError(str(item))
     text = str(item)
     if text.startswith("torch."):  # a dtype
         return text.removeprefix("torch.")

@@ -109,7 +109,8 @@ def minimise(
     return search.run()
 
 
-def _loaded(problem: Problem, store: Tables) -> Factors:
+def load(problem: Problem, store: Tables) -> Factors:
+    """The problem as tables over sets of variables, equal ones recognised."""
     factors = Factors(problem.domains, store)
     kept = [store.keep(np.asarray(table, np.float64)) for table in problem.tables]
     for v, t in enumerate(problem.unary):
@@ -165,7 +166,7 @@ class _Search:
         return self.best is not None and self.bound >= self.cut
 
     def run(self) -> Solution:
-        factors = _loaded(self.problem, self.store)
+        factors = load(self.problem, self.store)
         stopped = "optimal"
         entries = 2**16
         while True:

@@ -120,10 +120,12 @@ def build(
     rules: Rules,
     candidates: Candidates = EVERYTHING,
     value_costs: Mapping[str, FloatTable] | None = None,
+    node_prices: Mapping[int, float] | None = None,
 ) -> PartitionProblem:
     """The problem of dividing `graph` on the objective's machine.
 
     value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
+    node_prices: for some nodes a price on every byte that device 0 must fetch or make in a buffer of its own.
     """
     mesh = objective.machine.mesh
     variable = value_variables(graph)
@@ -141,8 +143,10 @@ def build(
     options = tuple(_options(graph, number, mesh, rules, candidates) for number in range(len(graph.nodes)))
     pairs: list[tuple[int, int, int]] = []
     unary: list[int] = [-1] * count
+    priced: dict[int, FloatTable] = {}
     for name, costs in (value_costs or {}).items():
-        number = variable[name]
+        priced[variable[name]] = priced.get(variable[name], np.zeros(len(costs))) + costs
+    for number, costs in priced.items():
         unary[number] = tables.add(("value", number), lambda costs=costs: costs)  # type: ignore[misc]
     transfers = objective.transfers
     for number, (node, choice) in enumerate(zip(graph.nodes, options, strict=True)):
@@ -150,6 +154,10 @@ def build(
         for operand, name in enumerate(node.inputs):
             key = (id(choice), "in", operand, layouts[variable[name]])
             table = tables.add(key, lambda: _need(graph, name, choice.needs[operand], transfers, layouts, variable))  # noqa: B023
+            if node_prices and number in node_prices:
+                table = _priced(
+                    tables, table, choice.needs[operand], graph.values[name].item_bytes, node_prices[number]
+                )
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
             key = (id(choice), "out", result, layouts[variable[name]])
@@ -158,6 +166,13 @@ def build(
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
     problem = Problem(domains, tuple(unary), tuple(pairs), tuple(tables.arrays))
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
+
+
+def _priced(tables: _Tables, table: int, needs: Placements, item_bytes: int, price: float) -> int:
+    """The table with a price on the buffer of every fetch that is not free."""
+    held = (needs.regions[:, 0, :, 1] - needs.regions[:, 0, :, 0]).prod(axis=-1) * (item_bytes * price)
+    base = tables.arrays[table]
+    return tables.add((table, price, id(needs)), lambda: base + np.where(base > 0, held[:, None], 0.0))
 
 
 def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from types import ModuleType
 
-from girih.ops.catalogue import linear_algebra, pointwise, shape
+from girih.ops.catalogue import activations, comparison, linear_algebra, pointwise, shape, transcendental
 from girih.ops.operator import Operator
 
-PAGES: tuple[ModuleType, ...] = (linear_algebra, pointwise, shape)
+PAGES: tuple[ModuleType, ...] = (pointwise, comparison, transcendental, activations, linear_algebra, shape)
 
 
 @cache

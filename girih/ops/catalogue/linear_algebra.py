@@ -1,9 +1,13 @@
-"""Matrix products and batched factorisations."""
+"""Matrix products, distances, batched factorisations and Fourier transforms."""
 
 from __future__ import annotations
 
-from girih.ops.language import Opaque, Sum
+from girih.ops.catalogue.indices import dimensions, opaque_along
+from girih.ops.catalogue.pointwise import times
+from girih.ops.language import Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
+
+absolute = fn("abs")
 
 
 @operator("aten.mm")
@@ -16,6 +20,73 @@ def bmm(x, mat2):
     return lambda b, i, j: Sum(lambda k: x[b, i, k] * mat2[b, k, j])
 
 
-@operator("aten.cholesky", condition=lambda tensors, _: tensors["self"].rank == 3)
-def cholesky(x):
-    return lambda b, i, j: Opaque(x[b, :, :])[i, j]
+@operator("aten.mv")
+def mv(x, vec):
+    return lambda i: Sum(lambda k: x[i, k] * vec[k])
+
+
+@operator("aten.dot")
+def dot(x, tensor):
+    return lambda: Sum(lambda k: x[k] * tensor[k])
+
+
+@operator("aten.addmm")
+def addmm(x, mat1, mat2, beta=1, alpha=1):
+    product = lambda i, j: Sum(lambda k: mat1[i, k] * mat2[k, j])
+    return lambda i, j: times(x.broadcast((i, j)), beta) + times(product(i, j), alpha)
+
+
+@operator("aten.baddbmm")
+def baddbmm(x, batch1, batch2, beta=1, alpha=1):
+    product = lambda b, i, j: Sum(lambda k: batch1[b, i, k] * batch2[b, k, j])
+    return lambda b, i, j: times(x.broadcast((b, i, j)), beta) + times(product(b, i, j), alpha)
+
+
+@operator("aten.addmv")
+def addmv(x, mat, vec, beta=1, alpha=1):
+    return lambda i: times(x.broadcast((i,)), beta) + times(Sum(lambda k: mat[i, k] * vec[k]), alpha)
+
+
+@operator("aten._cdist_forward")
+def cdist(x1, x2, p, compute_mode=None):
+    """The p-norm of each difference of rows; batches broadcast."""
+
+    def meaning(*i):
+        *batch, r, s = i
+        difference = lambda k: absolute(x1.broadcast((*batch, r, k)) - x2.broadcast((*batch, s, k)))
+        sizes = (x1.shape[-1],)
+        if p == float("inf"):
+            return Max(difference, sizes=sizes)
+        if p == 0:
+            return Sum(lambda k: Select(equal(difference(k), 0), 0, 1), sizes=sizes)
+        return Sum(lambda k: difference(k) ** p, sizes=sizes) ** (1 / p)
+
+    return meaning
+
+
+@operator("aten._pdist_forward")
+def pdist(x, p=2.0):
+    return lambda i: Opaque(x[:, :])[i]
+
+
+def matrix_function(*names, result=None):
+    """A function of square matrices, one for each batch."""
+    return operator(*names, result=result)(lambda x: opaque_along((x.rank - 2, x.rank - 1), x))
+
+
+cholesky = matrix_function("aten.cholesky", "aten.linalg_cholesky")
+cholesky_ex = matrix_function("aten.linalg_cholesky_ex", result=0)
+inverse_ex = matrix_function("aten.linalg_inv_ex", result=0)
+matrix_exp = matrix_function("aten.linalg_matrix_exp")
+
+
+@operator("aten.linalg_solve_triangular")
+def solve_triangular(x, B, upper, left=True, unitriangular=False):
+    return lambda *i: Opaque(
+        x[(*i[:-2], slice(None), slice(None))], B[(*i[:-2], slice(None), slice(None))], linear=(1,)
+    )[i[-2:]]
+
+
+@operator("aten._fft_r2c", "aten._fft_c2r", "aten._fft_c2c")
+def fft(x, dim):
+    return opaque_along(dimensions(x.rank, dim), x, linear=(0,))

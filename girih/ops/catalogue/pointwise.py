@@ -1,16 +1,32 @@
-"""Element-wise operators: written for scalars, true at every broadcast position."""
+"""Element-wise operators: written for scalars, true at every broadcast position. Arithmetic and selection."""
 
 from __future__ import annotations
 
-from girih.ops.language import Select, fn
+from girih.ops.language import Select, equal, fn
 from girih.ops.operator import operator
 
-tanh = fn("tanh")
+absolute, sign, trunc, floor, ceil, round_ = fn("abs"), fn("sign"), fn("trunc"), fn("floor"), fn("ceil"), fn("round")
+maximum_of, minimum_of, is_nan, not_ = fn("max"), fn("min"), fn("isnan"), fn("not")
+
+
+def times(x, factor):
+    """x · factor, without an operation where the factor is the number one."""
+    return x if isinstance(factor, (int, float)) and factor == 1 else x * factor
 
 
 @operator("aten.add.Tensor", "aten.add.Scalar", elementwise=True)
 def add(x, other, alpha=1):
-    return x + other * alpha
+    return x + times(other, alpha)
+
+
+@operator("aten.sub.Tensor", "aten.sub.Scalar", elementwise=True)
+def sub(x, other, alpha=1):
+    return x - times(other, alpha)
+
+
+@operator("aten.rsub.Tensor", "aten.rsub.Scalar", elementwise=True)
+def rsub(x, other, alpha=1):
+    return other - times(x, alpha)
 
 
 @operator("aten.mul.Tensor", "aten.mul.Scalar", elementwise=True)
@@ -18,11 +34,158 @@ def mul(x, other):
     return x * other
 
 
-@operator("aten.tanh", elementwise=True)
-def tanh_(x):
-    return tanh(x)
+@operator("aten.div.Tensor", "aten.div.Scalar", elementwise=True)
+def div(x, other):
+    return x / other
 
 
-@operator("aten.relu", elementwise=True)
-def relu(x):
-    return Select(x > 0, x, 0)
+@operator("aten.div.Tensor_mode", "aten.div.Scalar_mode", elementwise=True)
+def div_mode(x, other, rounding_mode=None):
+    return {None: fn("div"), "floor": fn("floor_div"), "trunc": fn("trunc_div")}[rounding_mode](x, other)
+
+
+@operator("aten.floor_divide", "aten.floor_divide.Scalar", elementwise=True)
+def floor_divide(x, other):
+    return fn("floor_div")(x, other)
+
+
+@operator("aten.remainder.Tensor", "aten.remainder.Scalar", elementwise=True)
+def remainder(x, other):
+    return fn("remainder")(x, other)
+
+
+@operator("aten.fmod.Tensor", "aten.fmod.Scalar", elementwise=True)
+def fmod(x, other):
+    return fn("fmod")(x, other)
+
+
+@operator("aten.neg", elementwise=True)
+def neg(x):
+    return -x
+
+
+@operator("aten.reciprocal", elementwise=True)
+def reciprocal(x):
+    return fn("reciprocal")(x)
+
+
+@operator("aten.abs", elementwise=True)
+def abs_(x):
+    return absolute(x)
+
+
+@operator("aten.sign", "aten.sgn", elementwise=True)
+def sign_(x):
+    return sign(x)
+
+
+@operator("aten.floor", elementwise=True)
+def floor_(x):
+    return floor(x)
+
+
+@operator("aten.ceil", elementwise=True)
+def ceil_(x):
+    return ceil(x)
+
+
+@operator("aten.trunc", elementwise=True)
+def trunc_(x):
+    return trunc(x)
+
+
+@operator("aten.round", elementwise=True)
+def round__(x):
+    return round_(x)
+
+
+@operator("aten.frac", elementwise=True)
+def frac(x):
+    return x - trunc(x)
+
+
+@operator("aten.addcmul", elementwise=True)
+def addcmul(x, tensor1, tensor2, value=1):
+    return x + times(tensor1 * tensor2, value)
+
+
+@operator("aten.addcdiv", elementwise=True)
+def addcdiv(x, tensor1, tensor2, value=1):
+    return x + times(tensor1 / tensor2, value)
+
+
+@operator("aten.lerp.Scalar", "aten.lerp.Tensor", elementwise=True)
+def lerp(x, end, weight):
+    return x + (end - x) * weight
+
+
+@operator("aten.maximum", "aten.fmax", "aten.clamp_min", "aten.clamp_min.Tensor", elementwise=True)
+def maximum(x, other=None, min=None):
+    return maximum_of(x, other if min is None else min)
+
+
+@operator("aten.minimum", "aten.fmin", "aten.clamp_max", "aten.clamp_max.Tensor", elementwise=True)
+def minimum(x, other=None, max=None):
+    return minimum_of(x, other if max is None else max)
+
+
+@operator("aten.clamp", "aten.clamp.Tensor", elementwise=True)
+def clamp(x, min=None, max=None):
+    above = x if min is None else maximum_of(x, min)
+    return above if max is None else minimum_of(above, max)
+
+
+@operator(
+    "aten.nan_to_num",
+    elementwise=True,
+    condition=lambda _, attributes: attributes.get("posinf") is not None and attributes.get("neginf") is not None,
+)
+def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
+    finite = Select(equal(x, float("inf")), posinf, Select(equal(x, float("-inf")), neginf, x))
+    return Select(is_nan(x), 0.0 if nan is None else nan, finite)
+
+
+@operator("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", elementwise=True)
+def where(condition, x, other):
+    return Select(condition, x, other)
+
+
+@operator("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", elementwise=True)
+def masked_fill(x, mask, value):
+    return Select(mask, value, x)
+
+
+@operator("girih.apply_mask", elementwise=True)
+def apply_mask(input, mask, scale):
+    return input * mask * scale
+
+
+@operator("aten.native_dropout_backward", elementwise=True)
+def native_dropout_backward(grad_output, mask, scale):
+    return grad_output * mask * scale
+
+
+@operator("aten.clone", "aten.lift_fresh_copy", elementwise=True)
+def clone(x):
+    return x
+
+
+@operator("aten.alias", "aten.detach", elementwise=True, view=True)
+def alias(x):
+    return x
+
+
+@operator("aten.copy", elementwise=True)
+def copy(x, src):
+    return Select(True, src, x)  # `x` gives only its shape and type, but must be there
+
+
+@operator("aten._to_copy", "prims.convert_element_type")
+def to_copy(x, dtype=None):
+    kind = x.dtype if dtype is None else dtype
+    floating = kind.startswith(("float", "bfloat", "complex"))
+    if kind == "bool":
+        return lambda *i: fn("ne")(x[i], 0)
+    if floating or not x.dtype.startswith(("float", "bfloat")):
+        return lambda *i: x[i]
+    return lambda *i: trunc(x[i])

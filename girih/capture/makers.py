@@ -1,0 +1,146 @@
+"""Rules for operators that make tensors from nothing: constants and random numbers.
+
+Each random operator has a stream number of its own; with the seed that enters the graph and an element's
+place in the whole tensor it determines the number drawn, however the tensor is divided.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from girih.capture.builder import Builder, Call
+from girih.graph import Value
+
+
+def full(b: Builder, c: Call) -> Value:
+    return b.full(c.out.shape, c["fill_value"], c.out.dtype)
+
+
+def filler(fill: float) -> Any:
+    """A rule for zeros, ones, empty: empty memory is zeros here, because the graph is a pure function."""
+    return lambda b, c: b.full(c.out.shape, _number(fill, c.out.dtype), c.out.dtype)
+
+
+def _number(fill: float, dtype: str) -> bool | int | float:
+    if dtype == "bool":
+        return bool(fill)
+    return int(fill) if "int" in dtype else float(fill)
+
+
+def scalar_tensor(b: Builder, c: Call) -> Value:
+    return b.full((), c["s"], c.out.dtype)
+
+
+def fill(b: Builder, c: Call) -> Value:
+    if isinstance(c["value"], Value):
+        return b.expand(b.cast(c["value"], c.out.dtype), c.out.shape)
+    return b.full(c.out.shape, c["value"], c.out.dtype)
+
+
+def arange(b: Builder, c: Call) -> Value:
+    start, step = c.arguments.get("start", 0), c.arguments.get("step", 1)
+    kept = (("start", start), ("end", c["end"]), ("step", step), ("dtype", c.out.dtype))
+    options = dict(kept)
+    return b.emit("aten.arange.start_step", c.out.shape, c.out.dtype, **options)
+
+
+def typed(b: Builder, c: Call) -> Value:
+    """Others that make a tensor (eye, linspace): the dtype is written out."""
+    return b.emit(c.operator, c.out.shape, c.out.dtype, **{**c.arguments, "dtype": c.out.dtype})
+
+
+# Random numbers
+
+
+def _draw(b: Builder, kind: str, shape: tuple[int, ...], dtype: str, **options: Any) -> Value:
+    if b.seed is None:
+        b.seed = b.input("seed", (), "int64")
+    stream, b.streams = b.streams, b.streams + 1
+    place = {"size": shape, "start": (0,) * len(shape), "full": shape}
+    return b.emit(f"girih.random_{kind}", shape, dtype, seed=b.seed, stream=stream, **place, **options)
+
+
+def _mask(b: Builder, shape: tuple[int, ...], keep: float) -> Value:
+    return _draw(b, "mask", shape, "bool", keep=keep)
+
+
+def dropout(b: Builder, c: Call) -> tuple[Value, Value]:
+    x, p = c["input"], c["p"]
+    if c["train"] is False or p == 0:
+        return x, b.full(x.shape, True, "bool")
+    if p == 1:
+        return b.full(x.shape, 0.0, x.dtype), b.full(x.shape, False, "bool")
+    mask = _mask(b, x.shape, 1.0 - p)
+    return _apply(b, x, mask, 1.0 / (1.0 - p)), mask
+
+
+def _apply(b: Builder, x: Value, mask: Value, scale: float) -> Value:
+    return b.emit("girih.apply_mask", x.shape, x.dtype, input=x, mask=mask, scale=scale)
+
+
+def dropout_backward(b: Builder, c: Call) -> Value:
+    return _apply(b, c["grad_output"], c["mask"], c["scale"])
+
+
+def bernoulli(b: Builder, c: Call) -> Value:
+    p = c.arguments.get("p")
+    if isinstance(p, (int, float)):
+        return b.cast(_mask(b, c.out.shape, float(p)), c.out.dtype)
+    chance = c["self"] if p is None else p
+    drawn = _draw(b, "uniform", c.out.shape, chance.dtype, dtype=chance.dtype)
+    options = {"self": drawn, "other": chance}
+    return b.cast(b.emit("aten.lt.Tensor", c.out.shape, "bool", **options), c.out.dtype)
+
+
+def _affine(b: Builder, x: Value, times: Any, plus: Any) -> Value:
+    x = x if times == 1 else b.binary("mul", x, times)
+    return x if plus == 0 else b.binary("add", x, plus)
+
+
+def uniform(b: Builder, c: Call) -> Value:
+    low, high = c.arguments.get("from", 0.0), c.arguments.get("to", 1.0)
+    drawn = _draw(b, "uniform", c.out.shape, c.out.dtype, dtype=c.out.dtype)
+    return _affine(b, drawn, high - low, low)
+
+
+def normal(b: Builder, c: Call) -> Value:
+    mean, deviation = c.arguments.get("mean", 0.0), c.arguments.get("std", 1.0)
+    drawn = _draw(b, "normal", c.out.shape, c.out.dtype, dtype=c.out.dtype)
+    return _affine(b, drawn, deviation, mean)
+
+
+def integers(b: Builder, c: Call) -> Value:
+    low, high = c.arguments.get("low", 0), c["high"]
+    options = {"low": low, "high": high, "dtype": c.out.dtype}
+    return _draw(b, "integers", c.out.shape, c.out.dtype, **options)
+
+
+RULES: dict[str, Any] = {
+    **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), full),
+    **dict.fromkeys(
+        (
+            "aten.zeros",
+            "aten.zeros_like",
+            "aten.new_zeros",
+            "aten.zero",
+            "aten.empty.memory_format",
+            "aten.empty_like",
+            "aten.empty_strided",
+            "aten.empty_permuted",
+            "aten.new_empty",
+            "aten.new_empty_strided",
+        ),
+        filler(0),
+    ),
+    **dict.fromkeys(("aten.ones", "aten.ones_like", "aten.new_ones"), filler(1)),
+    **dict.fromkeys(("aten.fill.Scalar", "aten.fill.Tensor"), fill),
+    "aten.scalar_tensor": scalar_tensor,
+    **dict.fromkeys(("aten.arange", "aten.arange.start", "aten.arange.start_step"), arange),
+    **dict.fromkeys(("aten.eye", "aten.eye.m", "aten.linspace"), typed),
+    "aten.native_dropout": dropout,
+    "aten.native_dropout_backward": dropout_backward,
+    **dict.fromkeys(("aten.bernoulli", "aten.bernoulli.p", "aten.bernoulli.Tensor"), bernoulli),
+    **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform"), uniform),
+    **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal_functional"), normal),
+    **dict.fromkeys(("aten.randint", "aten.randint.low", "aten.randint_like", "aten.randint_like.low_dtype"), integers),
+}

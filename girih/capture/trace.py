@@ -1,0 +1,353 @@
+"""capture: an ordinary PyTorch training step, or inference, becomes one pure Graph.
+
+The program is run once on fake tensors while a `Recorder` notes each ATen call; parameters, buffers,
+optimizer state, batch and learning rate enter as inputs, and what replaces them leaves as outputs. Calls that
+write into tensors are replayed under functionalisation; the result is rewritten into girih's vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.stateless import _reparametrize_module
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
+
+from girih.capture.canonical import Entry, Exit, canonicalise
+from girih.capture.decompose import decompositions
+from girih.capture.errors import CaptureError
+from girih.capture.initial import Initial, initial_of, is_real
+from girih.capture.optimizers import Group, rule_of
+from girih.capture.record import Recorder, functionalise, is_functional, module_scopes
+from girih.capture.source import source_of_error
+from girih.capture.training import Inference, TrainingStep
+from girih.graph import Graph, Input
+
+Tensor = Any
+Step = TrainingStep | Inference
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured program.
+
+    initial: by path (`Input.path`), how to make each parameter, buffer and optimizer state.
+    batch_names: by path, the input's name of each tensor of the batch; batch_spec its nesting.
+    result_spec: the nesting of an inference's results; they leave the graph in this order.
+    """
+
+    graph: Graph
+    initial: dict[str, Initial]
+    batch_names: dict[str, str]
+    batch_spec: Any = field(compare=False)
+    result_spec: Any = field(default=None, compare=False)
+
+    def flatten(self, batch: Any) -> dict[str, Tensor]:
+        """A batch as inputs by name.
+
+        Raises:
+            ValueError: its nesting is not that of the captured batch.
+        """
+        leaves, spec = tree_flatten_with_path(batch)
+        if spec != self.batch_spec:
+            raise ValueError(f"the batch is nested as {spec}, but was captured as {self.batch_spec}")
+        named = {_path(path): leaf for path, leaf in leaves}
+        return {name: named[path] for path, name in self.batch_names.items()}
+
+
+def capture(step: Step, batch: Any) -> Captured:
+    """Capture one step for batches like `batch` (whose tensors may be real, meta or fake).
+
+    Nothing is computed and no memory is taken; the model and the optimizer are left as they were.
+
+    Raises:
+        CaptureError: the program reads a tensor's value, or does what the Graph cannot say; with file and
+            line, and what to do.
+    """
+    return _Capture(step, batch).run()
+
+
+def state_of(step: Step) -> dict[str, Tensor]:
+    """The user's own parameters, buffers and optimizer state by `Input.path`.
+
+    Optimizer state that torch.optim has not made yet has its initial value.
+
+    Raises:
+        ValueError: parameters of one group are at different steps.
+    """
+    state = {**dict(step.model.named_parameters()), **dict(step.model.named_buffers())}
+    state = {path: tensor.detach() for path, tensor in state.items()}
+    if isinstance(step, TrainingStep) and step.optimizer is not None:
+        rule = rule_of(step.optimizer)
+        parameters = dict(step.model.named_parameters())
+        groups = step.groups()
+        for number, (options, names) in enumerate(groups):
+            steps = set()
+            for name in names:
+                own = step.optimizer.state.get(parameters[name], {})
+                steps.add(float(own.get("step", 0.0)))
+                for key, theirs in rule.state.items():
+                    found = own.get(theirs)
+                    if found is None:
+                        fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
+                        found = torch.full_like(parameters[name], fill)
+                    state[f"{name}/{key}"] = found.detach()
+            if len(steps) > 1:
+                raise ValueError(
+                    f"parameters of the optimizer's group {number} are at steps {sorted(steps)}: one step count "
+                    "serves a group here; put them into groups of their own"
+                )
+            state[_step_path(number, len(groups))] = torch.tensor(steps.pop() if steps else 0.0)
+    return state
+
+
+def _step_path(group: int, groups: int) -> str:
+    return "step" if groups == 1 else f"step/{group}"
+
+
+def _path(path: Any) -> str:
+    return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+
+
+def _valid(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "_", name)
+
+
+class _Capture:
+    """One run of `capture`: what has entered and what leaves."""
+
+    def __init__(self, step: Step, batch: Any) -> None:
+        self.step = step
+        self.batch = batch
+        self.fake_mode = FakeTensorMode()
+        self.recorder = Recorder(self.fake_mode, decompositions())
+        self.entries: list[Entry] = []
+        self.exits: list[Exit] = []
+        self.initial: dict[str, Initial] = {}
+        self.names: set[str] = set()
+        self.fakes: dict[str, Tensor] = {}
+        self.groups = step.groups() if isinstance(step, TrainingStep) else []
+
+    def run(self) -> Captured:
+        model = self.step.model
+        for name, parameter in model.named_parameters():
+            self.fakes[name] = self._state("parameter", "p", name, parameter)
+        buffers = {}
+        for name, buffer in model.named_buffers():
+            buffers[name] = self._state("buffer", "b", name, buffer)
+        entering = len(self.entries)
+        batch, batch_names, batch_spec = self._batch()
+        batch_entries = self.entries[entering:]
+        del self.entries[entering:]
+        with self._recording():
+            live = {name: buffer.clone() for name, buffer in buffers.items()}
+            with _reparametrize_module(model, {**self.fakes, **live}, tie_weights=True):
+                result_spec = self._program(model, batch)
+                for name in buffers:
+                    self._leave(model.get_buffer(name), "update", f"b.{_valid(name)}")
+        self.entries += batch_entries
+        self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
+        return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec)
+
+    def _graph(self) -> Graph:
+        recorder, entries, exits = self.recorder, self.entries, self.exits
+        if not is_functional(recorder.records):
+            recorder, inputs, outputs = functionalise(
+                recorder, [entry.slot for entry in entries], [item.slot for item in exits]
+            )
+            entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
+            exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
+        return canonicalise(recorder, entries, exits)
+
+    # What enters
+
+    def _state(self, role: Any, prefix: str, path: str, tensor: Tensor) -> Tensor:
+        owner, _, key = path.rpartition(".")
+        self.initial[path] = initial_of(self.step.model.get_submodule(owner), key, tensor)
+        fake = self._fake(tensor)
+        fake.requires_grad_(tensor.requires_grad and role == "parameter")
+        return self._enter(fake, role, f"{prefix}.{_valid(path)}", path)
+
+    def _fake(self, like: Tensor) -> Tensor:
+        device = "cpu"  # a graph is for any device; fakes of one kind keep operators apart from devices
+        with _disable_current_modes(), self.fake_mode:
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+
+    def _new(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        with _disable_current_modes(), self.fake_mode:
+            return torch.empty(shape, dtype=dtype)
+
+    def _enter(self, fake: Tensor, role: Any, name: str, path: str) -> Tensor:
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        self.entries.append(Entry(self.recorder.slot(fake), Input(name, role, path)))
+        return fake
+
+    def _batch(self) -> tuple[Any, dict[str, str], Any]:
+        leaves, spec = tree_flatten_with_path(self.batch)
+        made, names = [], {}
+        for path, leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                place = _path(path)
+                fake = self._fake(leaf).requires_grad_(leaf.requires_grad)
+                made.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
+                names[place] = self.entries[-1].input.name
+            else:
+                made.append(leaf)
+        return tree_unflatten(made, spec), names, spec
+
+    # What leaves
+
+    def _leave(self, tensor: Tensor, role: Any, replaces: str | None = None) -> None:
+        self.exits.append(Exit(self.recorder.slot(tensor), role, replaces))
+
+    # The program
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Everything that turns a run of the program into a record of its calls."""
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(_without_onednn())
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+                stack.enter_context(enable_python_dispatcher())
+                stack.enter_context(self.fake_mode)
+                stack.enter_context(module_scopes(self.step.model, self.recorder))
+                stack.enter_context(self.recorder)
+                yield
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise CaptureError(_refusal(error)) from error
+
+    def _forward(self, model: Any, batch: Any) -> Any:
+        if self.step.autocast is None:
+            return self.step.forward(model, batch)
+        with torch.autocast("cpu", dtype=self.step.autocast):
+            return self.step.forward(model, batch)
+
+    def _program(self, model: Any, batch: Any) -> Any:
+        if isinstance(self.step, Inference):
+            with torch.no_grad():
+                results, spec = tree_flatten(self._forward(model, batch))
+            for result in results:
+                if isinstance(result, torch.Tensor):
+                    self._leave(result, "result")
+            return spec
+        with torch.enable_grad():
+            loss = self._forward(model, batch)
+        self._check_loss(loss)
+        self._leave(loss.detach(), "loss")
+        trained = [name for _, names in self.groups for name in names]
+        if self.step.optimizer is None:
+            trained = [name for name, fake in self.fakes.items() if fake.requires_grad]
+        self.recorder.phase = "backward"
+        found = torch.autograd.grad(loss, [self.fakes[name] for name in trained], allow_unused=True)
+        grads = {name: grad for name, grad in zip(trained, found, strict=True) if grad is not None}
+        self.recorder.phase = "update"
+        with torch.no_grad():
+            if self.step.clip_grad_norm is not None and grads:
+                grads = _clipped(grads, self.step.clip_grad_norm)
+            for number, (options, names) in enumerate(self.groups):
+                self._update(number, options, [name for name in names if name in grads], grads)
+        if self.step.optimizer is None:
+            for grad in grads.values():
+                self._leave(grad, "result")
+        return None
+
+    def _check_loss(self, loss: Any) -> None:
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
+            got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise ValueError(f"the loss must be one floating-point number, got {got}")
+        if not loss.requires_grad:
+            raise ValueError("the loss depends on no parameter that requires gradients")
+
+    def _update(self, number: int, options: dict[str, Any], names: list[str], grads: dict[str, Tensor]) -> None:
+        if not names:
+            return
+        groups = len(self.groups)
+        rule = rule_of(self.step.optimizer)  # type: ignore[union-attr]
+        exact = any(self.fakes[name].dtype == torch.float64 for name in names)
+        scalar = self._new((), torch.float64 if exact else torch.float32)
+        path = "lr" if groups == 1 else f"lr/{number}"
+        rate = self._enter(scalar, "scalar", path.replace("/", "."), path)
+        common = _Store(self, "", _step_path(number, groups))
+        group = Group(options, rate, rule.begin(options, rate, common))
+        for name in names:
+            self.recorder.scopes.append(name.rpartition(".")[0])
+            parameter = self.fakes[name].detach()
+            new = rule.update(group, parameter, grads[name].detach(), _Store(self, name, ""))
+            self._leave(new.to(parameter.dtype), "update", f"p.{_valid(name)}")
+            self.recorder.scopes.pop()
+
+
+class _Store:
+    """The state of one parameter, or of a group (its step count)."""
+
+    def __init__(self, capture: _Capture, parameter: str, step_path: str) -> None:
+        self.capture = capture
+        self.parameter = parameter
+        self.step_path = step_path
+
+    def _place(self, key: str) -> tuple[str, str]:
+        """(path, name)."""
+        if key == "step":
+            return self.step_path, f"s.{self.step_path.replace('/', '.')}"
+        return f"{self.parameter}/{key}", f"s.{_valid(self.parameter)}.{key}"
+
+    def read(self, key: str, initial: float, like: Tensor | None) -> Tensor:
+        path, name = self._place(key)
+        fake = self.capture._new((), torch.float32) if like is None else self.capture._fake(like)
+        self.capture.initial[path] = Initial("constant", float(initial))
+        return self.capture._enter(fake, "state", name, path)
+
+    def write(self, key: str, value: Tensor) -> None:
+        self.capture._leave(value, "update", self._place(key)[1])
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)"""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def _clipped(grads: dict[str, Tensor], greatest: float) -> dict[str, Tensor]:
+    """As torch.nn.utils.clip_grad_norm_ with the 2-norm over all gradients together."""
+    squares = [torch.linalg.vector_norm(grad).square() for grad in grads.values()]
+    total = torch.sqrt(torch.stack(squares).sum())
+    scale = torch.clamp(greatest / (total + 1e-6), max=1.0)
+    return {name: grad * scale.to(grad.dtype) for name, grad in grads.items()}
+
+
+def _refusal(error: Exception) -> str:
+    source, text = source_of_error(error)
+    operator = str(getattr(error, "func", "")).removesuffix(".default")
+    if isinstance(error, DynamicOutputShapeException):
+        what = f"makes a tensor whose shape depends on the data ({operator})"
+        mend = "keep shapes fixed: torch.where, multiplication by a mask, or topk with a fixed number"
+    else:
+        what = f"needs a tensor's value while the program is captured ({operator})"
+        mend = (
+            "a graph has no values yet: use torch.where instead of `if`, keep `.item()` and printing out of "
+            "the step, and compute numbers that set shapes from Python numbers"
+        )
+    return f"{source}: `{text}` {what}; {mend}"
+
+
+__all__ = ["Captured", "Initial", "capture", "is_real", "state_of"]

@@ -1,0 +1,108 @@
+"""The command line: `girih plan`, `girih run`, …; every command has --help with an example and --json for programs.
+
+Exit codes: 0 done; 1 a verification failed; 2 bad input, with one clear line; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from girih import __version__
+
+SEARCH_NAMES = (
+    "exact", "recursive", "greedy", "data", "sharded", "row", "equal", "no-reduction", "megatron", "single",
+)  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="girih",
+        description="Lay a machine-learning program written for one device out over many, with a certificate.",
+        epilog="first: girih models; girih plan gpt-tiny --machine local:4 -o plan.json; girih run plan.json",
+    )
+    top.add_argument("--version", action="version", version=f"girih {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    models = _command(commands, "models", "list the models that can be planned by name", "girih models")
+    models.add_argument("name", nargs="?", help="show one model: its size and batch")
+
+    machines = _command(commands, "machines", "list the machines that plans can be made for", "girih machines 2x4")
+    machines.add_argument("name", nargs="?", help="show one machine")
+
+    plan = _command(
+        commands, "plan", "plan a model over a machine",
+        "girih plan wresnet-50-2-32 --batch 32 --machine local:4 --memory 600MB -o plan.json",
+    )  # fmt: skip
+    plan.add_argument("model", metavar="MODEL", help="a name from `girih models`, or file.py:function that returns "
+                      "a TrainingStep and a batch")  # fmt: skip
+    plan.add_argument("--batch", type=int, help="examples in a batch (default: the model's)")
+    plan.add_argument("--machine", "-m", default="local:2", help="local:N, HOSTSxDEVICES or a preset (default local:2)")
+    plan.add_argument("--memory", help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
+    plan.add_argument("--search", choices=SEARCH_NAMES, default="exact", help="how to search (default exact)")
+    plan.add_argument("--objective", choices=("bytes", "seconds"), default="bytes",
+                      help="what to minimise: bytes moved, or roofline seconds (default bytes)")  # fmt: skip
+    plan.add_argument("--optimizer", choices=("sgd", "momentum", "adam", "adamw", "adagrad"), default="momentum",
+                      help="for models by name (default momentum)")  # fmt: skip
+    plan.add_argument("--seconds", type=float, default=60.0, help="most seconds to search (default 60)")
+    plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")
+    plan.add_argument("--output", "-o", help="write the plan here")
+
+    show = _command(commands, "show", "show a plan", "girih show plan.json --tensors")
+    show.add_argument("plan", metavar="PLAN")
+    what = show.add_mutually_exclusive_group()
+    what.add_argument("--tensors", action="store_true", help="how every tensor lies")
+    what.add_argument("--operators", action="store_true", help="how every operator is divided")
+    what.add_argument("--graph", action="store_true", help="the captured graph as text")
+    what.add_argument("--device", type=int, metavar="K", help="the instructions of device K")
+
+    run = _command(
+        commands, "run", "train by a plan on real workers, on random data and weights",
+        "girih run plan.json --steps 3 --verify",
+    )  # fmt: skip
+    run.add_argument("plan", metavar="PLAN")
+    run.add_argument("--steps", type=int, default=3, help="how many steps (default 3)")
+    run.add_argument("--backend", choices=("processes", "threads"), default="processes")
+    run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
+    run.add_argument("--lr", type=float, help="learning rate (default: the planned optimizer's)")
+    run.add_argument("--seed", type=int, default=0, help="of weights, data and random operators (default 0)")
+    run.add_argument("--save", metavar="DIR", help="write a sharded checkpoint at the end")
+    run.add_argument("--resume", metavar="DIR", help="go on from a checkpoint")
+    run.add_argument("--timeout", type=float, default=120.0, help="seconds after which a silent worker counts as hung")
+
+    compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
+    compare.add_argument("plans", metavar="PLAN", nargs="+")
+
+    ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
+    ops.add_argument("models", metavar="MODEL", nargs="*", help="count the operators of these models too")
+    return top
+
+
+def _command(commands: argparse._SubParsersAction, name: str, about: str, example: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=about[0].upper() + about[1:] + ".", epilog=f"example: {example}"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON for programs")
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = parser().parse_args(arguments)
+    from girih import commands
+
+    try:
+        return int(getattr(commands, options.command)(options))
+    except KeyboardInterrupt:
+        print("girih: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except commands.BadInputError as error:
+        print(f"girih {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,252 @@
+"""What each command of the command line does. Functions from parsed options to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from girih.capture.errors import CaptureError
+from girih.machine import MachineError, machine, presets
+from girih.plan import Plan, PlanError, load
+from girih.programs import ProgramError, batch_of, program
+from girih.report.tables import operators_table, render, summary, tensors_table
+from girih.report.units import format_bytes, format_count, format_gap, format_seconds
+
+
+class BadInputError(ValueError):
+    """One clear line for the user; exit code 2."""
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except (PlanError, MachineError, ProgramError, CaptureError) as error:
+        raise BadInputError(str(error)) from error
+
+
+def _print(item: Any) -> None:
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(item)
+    else:
+        print(render(item, width=140))
+
+
+class _Progress:
+    """Says on the error stream what is being done, when that stream is a terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.status = self.console.status("starting") if self.console.is_terminal else None
+
+    def __enter__(self) -> _Progress:
+        if self.status is not None:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+    def __call__(self, what: str, share: float) -> None:
+        if self.status is not None:
+            self.status.update(what + (f" {share:.0%}" if share else ""))
+
+
+def models(options: argparse.Namespace) -> int:
+    from girih.models import names
+
+    if options.name:
+        with _clear_errors():
+            made = program(options.name, None, "momentum")
+        parameters = sum(item.numel() for item in made.step.model.parameters())
+        tensors = {path: f"{item.dtype}{list(item.shape)}" for path, item in batch_of(made).items()}
+        if options.json:
+            print(json.dumps({"name": options.name, "parameters": parameters, "batch": tensors}))
+        else:
+            print(f"{options.name}: {format_count(parameters)} parameters; batch {tensors}")
+        return 0
+    families = names()
+    if options.json:
+        print(json.dumps([{"name": item.name, "pattern": item.pattern, "examples": list(item.examples),
+                           "description": item.description, "source": item.source} for item in families]))  # fmt: skip
+        return 0
+    table = Table("model", "examples", "what it is", "source", box=None, pad_edge=False)
+    for item in families:
+        table.add_row(item.pattern, ", ".join(item.examples), item.description, item.source)
+    _print(table)
+    print("or file.py:function that returns a girih.TrainingStep and a batch")
+    return 0
+
+
+def machines(options: argparse.Namespace) -> int:
+    with _clear_errors():
+        listed = [machine(options.name)] if options.name else [machine("local:4"), machine("2x4"), *presets().values()]
+    if options.json:
+        print(json.dumps([{"name": item.name, "devices": item.devices, "mesh": item.mesh.sizes,
+                           "device": vars(item.device), "levels": [vars(level) for level in item.levels],
+                           "source": item.source} for item in listed]))  # fmt: skip
+        return 0
+    table = Table("machine", "devices", "mesh", "memory", "FLOP/s", "links", "source", box=None, pad_edge=False)
+    for item in listed:
+        links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
+        table.add_row(
+            item.name,
+            f"{item.devices} × {item.device.name}",
+            str(item.mesh),
+            format_bytes(item.device.memory_bytes),
+            format_count(item.device.flops_per_second),
+            links,
+            item.source,
+        )
+    _print(table)
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
+    return 0
+
+
+def plan(options: argparse.Namespace) -> int:
+    from girih.plan import plan as make
+
+    with _clear_errors(), _Progress() as progress:
+        progress("model", 0.0)
+        made = program(options.model, options.batch, options.optimizer)
+        result = make(
+            made.step,
+            made.batch,
+            machine=options.machine,
+            memory=options.memory,
+            search=options.search,
+            objective=options.objective,
+            compare=() if options.no_compare else ("single", "data"),
+            seconds=options.seconds,
+            model=made.name,
+            observe=progress,
+        )
+    if options.output:
+        result.save(options.output)
+    if options.json:
+        print(json.dumps(_numbers(result)))
+    else:
+        _print(summary(result))
+        if options.output:
+            print(f"plan written to {options.output}")
+    return 0
+
+
+def _numbers(item: Plan) -> dict[str, Any]:
+    return {
+        "model": item.model,
+        "machine": item.machine.name,
+        "search": item.search,
+        "objective": item.objective,
+        "nodes": len(item.graph.nodes),
+        "cost": item.certificate.cost,
+        "bound": item.certificate.bound,
+        "gap": None if item.gap == float("inf") else item.gap,
+        "how": item.certificate.how,
+        "stopped": item.certificate.stopped,
+        "bytes": int(item.bytes_received.sum()),
+        "seconds": item.costs.seconds,
+        "peak": [use.peak for use in item.memory_by_device],
+        "state": [use.state for use in item.memory_by_device],
+        "memory": item.memory,
+        "baselines": [vars(other) for other in item.baselines],
+        "statistics": item.certificate.statistics,
+    }
+
+
+def show(options: argparse.Namespace) -> int:
+    with _clear_errors():
+        item = load(options.plan)
+    if options.json:
+        numbers = _numbers(item)
+        if options.tensors:
+            numbers["tensors"] = {name: list(layout) for name, layout in item.strategy.layouts.items()}
+        print(json.dumps(numbers))
+    elif options.tensors:
+        _print(tensors_table(item))
+    elif options.operators:
+        _print(operators_table(item))
+    elif options.graph:
+        print(item.graph)
+    elif options.device is not None:
+        from girih.report.instructions import instructions
+
+        if not 0 <= options.device < item.machine.devices:
+            raise BadInputError(f"no device {options.device}: the plan has devices 0 to {item.machine.devices - 1}")
+        for line in instructions(item.program, options.device):
+            print(line)
+    else:
+        _print(summary(item))
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    from girih.running import run_plan
+
+    with _clear_errors():
+        item = load(options.plan)
+        with _Progress() as progress:
+            return run_plan(item, options, progress)
+
+
+def compare(options: argparse.Namespace) -> int:
+    with _clear_errors():
+        items = [load(path) for path in options.plans]
+    if options.json:
+        print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", "time", "×", "gap"):
+        table.add_column(name)
+    first = items[0].costs
+    for path, item in zip(options.plans, items, strict=True):
+        own = item.costs
+        ratios = [f"{a / b:.2f}" if b else "-" for a, b in
+                  ((own.bytes, first.bytes), (own.peak, first.peak), (own.seconds, first.seconds))]  # fmt: skip
+        table.add_row(
+            path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
+            format_bytes(own.peak), ratios[1], format_seconds(own.seconds), ratios[2], format_gap(item.gap),
+        )  # fmt: skip
+    _print(table)
+    return 0
+
+
+def ops(options: argparse.Namespace) -> int:
+    from girih.capture import capture
+    from girih.ops.coverage import coverage_table
+
+    names: set[str] = set()
+    with _clear_errors():
+        for model in options.models:
+            made = program(model, None, "momentum")
+            names |= {node.operator for node in capture(made.step, made.batch).graph.nodes}
+    counts = coverage_table(names)
+    if options.json:
+        print(json.dumps(counts))
+        return 0
+    table = Table("operators", "described", "element-wise", "opaque", "with reductions", "not described", box=None)
+    for row in counts:
+        missing = row["undescribed"]
+        table.add_row(
+            row["set"],
+            f"{row['described']} of {row['total']} ({row['described'] / max(row['total'], 1):.1%})",
+            str(row["elementwise"]),
+            str(row["opaque"]),
+            str(row["reductions"]),
+            ", ".join(missing) or "none",
+        )
+    _print(table)
+    return 0
+
+
+def main_error(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -1,0 +1,103 @@
+"""Element-wise comparison, logic and bits."""
+
+from __future__ import annotations
+
+from girih.ops.language import equal, fn
+from girih.ops.operator import operator
+
+not_, not_equal = fn("not"), fn("ne")
+
+
+@operator("aten.eq.Tensor", "aten.eq.Scalar", elementwise=True)
+def eq(x, other):
+    return equal(x, other)
+
+
+@operator("aten.ne.Tensor", "aten.ne.Scalar", elementwise=True)
+def ne(x, other):
+    return not_equal(x, other)
+
+
+@operator("aten.lt.Tensor", "aten.lt.Scalar", elementwise=True)
+def lt(x, other):
+    return x < other
+
+
+@operator("aten.le.Tensor", "aten.le.Scalar", elementwise=True)
+def le(x, other):
+    return x <= other
+
+
+@operator("aten.gt.Tensor", "aten.gt.Scalar", elementwise=True)
+def gt(x, other):
+    return x > other
+
+
+@operator("aten.ge.Tensor", "aten.ge.Scalar", elementwise=True)
+def ge(x, other):
+    return x >= other
+
+
+@operator("aten.isnan", elementwise=True)
+def isnan(x):
+    return fn("isnan")(x)
+
+
+@operator("aten.isinf", elementwise=True)
+def isinf(x):
+    return fn("isinf")(x)
+
+
+@operator("aten.isfinite", elementwise=True)
+def isfinite(x):
+    return not_(fn("isinf")(x) | fn("isnan")(x))
+
+
+@operator("aten.logical_and", elementwise=True)
+def logical_and(x, other):
+    return not_equal(x, 0) & not_equal(other, 0)
+
+
+@operator("aten.logical_or", elementwise=True)
+def logical_or(x, other):
+    return not_equal(x, 0) | not_equal(other, 0)
+
+
+@operator("aten.logical_xor", elementwise=True)
+def logical_xor(x, other):
+    return fn("xor")(not_equal(x, 0), not_equal(other, 0))
+
+
+@operator("aten.logical_not", elementwise=True)
+def logical_not(x):
+    return equal(x, 0)
+
+
+@operator("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", elementwise=True)
+def bitwise_and(x, other):
+    return fn("bit_and")(x, other)
+
+
+@operator("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", elementwise=True)
+def bitwise_or(x, other):
+    return fn("bit_or")(x, other)
+
+
+@operator("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", elementwise=True)
+def bitwise_xor(x, other):
+    return fn("bit_xor")(x, other)
+
+
+@operator("aten.bitwise_not", elementwise=True)
+def bitwise_not(x):
+    return fn("bit_not")(x)
+
+
+@operator("aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar", elementwise=True)
+def shift_left(x, other):
+    return fn("shift_left")(x, other)
+
+
+@operator("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar", elementwise=True)
+def shift_right(x, other):
+    return fn("shift_right")(x, other)

@@ -1,0 +1,192 @@
+"""Pooling and resampling: windows over the last dimensions, everything before them is batch and channel."""
+
+from __future__ import annotations
+
+from math import inf, prod
+
+from girih.ops.catalogue.convolution import padded_by_worker, window
+from girih.ops.catalogue.indices import opaque_along, spread
+from girih.ops.language import Max, Opaque, Over, Sum
+from girih.ops.operator import operator
+
+
+def pooled(reducer, x, kernel, stride, padding, dilation, finish=lambda value: value):
+    """reducer over the window at each y."""
+
+    def value(leading, y):
+        return finish(reducer(lambda *u: x[(*leading, *window(y, u, stride, padding, dilation))], sizes=kernel))
+
+    if x.rank == len(kernel) + 1:
+        return lambda c, *y: value((c,), y)
+    return lambda n, c, *y: value((n, c), y)
+
+
+def trailing(rank):
+    """The last `rank` dimensions, of a tensor's rank."""
+    return lambda x: tuple(range(x.rank - rank, x.rank))
+
+
+def max_pool_piece(rank=None):
+    def rule(attributes, piece):
+        spatial = rank or len(attributes["kernel_size"])
+        kernel = tuple(piece.length(f"u{number}") for number in range(spatial))
+        stride = spread(attributes["stride"] or attributes["kernel_size"], spatial)
+        padding = padded_by_worker(attributes, piece, spatial)
+        return {**attributes, "kernel_size": kernel, "stride": stride, "padding": padding}
+
+    return rule
+
+
+def max_pooled(rank, x, kernel_size, stride, padding, dilation):
+    kernel = spread(kernel_size, rank)
+    return pooled(Max, x, kernel, spread(stride or kernel, rank), spread(padding, rank), spread(dilation, rank))
+
+
+@operator("girih.max_pool", piece=max_pool_piece(), padding=-inf)
+def max_pool(input, kernel_size, stride, padding, dilation, ceil_mode=False):
+    return max_pooled(len(kernel_size), input, kernel_size, stride, padding, dilation)
+
+
+@operator("aten.max_pool2d_with_indices", piece=max_pool_piece(2), padding=-inf, result=0)
+def max_pool2d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    return max_pooled(2, x, kernel_size, stride, padding, dilation)
+
+
+@operator("aten.max_pool3d_with_indices", piece=max_pool_piece(3), padding=-inf, result=0)
+def max_pool3d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    return max_pooled(3, x, kernel_size, stride, padding, dilation)
+
+
+@operator("girih.max_pool_gradient")
+def max_pool_gradient(grad, input, kernel_size):
+    return opaque_along(trailing(len(kernel_size))(input), grad, input, linear=(0,))
+
+
+@operator("aten.max_pool2d_with_indices_backward")
+def max_pool2d_backward(grad_output, x, indices):
+    return opaque_along(trailing(2)(x), grad_output, x, indices, linear=(0,))
+
+
+@operator("aten.max_pool3d_with_indices_backward")
+def max_pool3d_backward(grad_output, x, indices):
+    return opaque_along(trailing(3)(x), grad_output, x, indices, linear=(0,))
+
+
+# ------------------------------------------------------------------------------------------- averages
+
+
+def average_piece(rank):
+    """A window's part divides by the whole window's size."""
+
+    def rule(attributes, piece):
+        if "u0" not in piece.names:
+            return attributes
+        whole = spread(attributes["kernel_size"], rank)
+        return {
+            **attributes,
+            "kernel_size": tuple(piece.length(f"u{number}") for number in range(rank)),
+            "stride": spread(attributes["stride"] or whole, rank),
+            "padding": padded_by_worker(attributes, piece, rank),
+            "divisor_override": attributes["divisor_override"] or prod(whole),
+        }
+
+    return rule
+
+
+def averaged(rank, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+    kernel, padding = spread(kernel_size, rank), spread(padding, rank)
+    if ceil_mode or (any(padding) and not count_include_pad and not divisor_override):
+        return opaque_along(trailing(rank)(x), x, linear=(0,))  # the divisor differs from window to window
+    count = divisor_override or prod(kernel)
+    ones = (1,) * rank
+    return pooled(Sum, x, kernel, spread(stride or kernel, rank), padding, ones, lambda total: total / count)
+
+
+@operator("aten.avg_pool2d", piece=average_piece(2), padding=0.0)
+def avg_pool2d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    return averaged(2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@operator("aten.avg_pool3d", piece=average_piece(3), padding=0.0)
+def avg_pool3d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    return averaged(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def adaptive_piece(rank):
+    """Equal windows are an ordinary average."""
+
+    def rule(attributes, piece):
+        if "u0" not in piece.names:
+            return attributes
+        sizes = tuple(piece.sizes[piece.names.index(f"u{number}")] for number in range(rank))
+        kernel = tuple(piece.length(f"u{number}") for number in range(rank))
+        return f"aten.avg_pool{rank}d", {"kernel_size": kernel, "stride": sizes, "divisor_override": prod(sizes)}
+
+    return rule
+
+
+def adaptive(rank, x, output_size):
+    sizes = spread(output_size, rank)
+    extents = x.shape[x.rank - rank :]
+    if any(extent % size for extent, size in zip(extents, sizes, strict=True)):
+        return opaque_along(trailing(rank)(x), x, linear=(0,))
+    kernel = tuple(extent // size for extent, size in zip(extents, sizes, strict=True))
+    return pooled(Sum, x, kernel, kernel, (0,) * rank, (1,) * rank, lambda total: total / prod(kernel))
+
+
+@operator("aten._adaptive_avg_pool2d", piece=adaptive_piece(2), padding=0.0)
+def adaptive_avg_pool2d(x, output_size):
+    return adaptive(2, x, output_size)
+
+
+@operator("aten._adaptive_avg_pool3d", piece=adaptive_piece(3), padding=0.0)
+def adaptive_avg_pool3d(x, output_size):
+    return adaptive(3, x, output_size)
+
+
+@operator("aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward")
+def avg_pool2d_backward(grad_output, x):
+    return opaque_along(trailing(2)(x), grad_output, x, linear=(0,))
+
+
+@operator("aten.avg_pool3d_backward", "aten._adaptive_avg_pool3d_backward")
+def avg_pool3d_backward(grad_output, x):
+    return opaque_along(trailing(3)(x), grad_output, x, linear=(0,))
+
+
+# ------------------------------------------------------------------------------------------- resampling
+
+
+def nearest_sizes(shape, output_size, scale_factors):
+    if output_size is not None:
+        return tuple(output_size)
+    return tuple(int(extent * factor) for extent, factor in zip(shape, scale_factors, strict=True))
+
+
+def nearest_piece(attributes, piece):
+    if "a" not in piece.names:
+        return attributes
+    return {**attributes, "output_size": piece.output_shape[2:], "scale_factors": None}
+
+
+@operator("aten.upsample_nearest2d.vec", piece=nearest_piece)
+def upsample_nearest2d(input, output_size, scale_factors=None):
+    height, width = input.shape[2:]
+    tall, wide = nearest_sizes(input.shape[2:], output_size, scale_factors)
+    if tall % height or wide % width:
+        return opaque_along((2, 3), input, linear=(0,))
+    high, long = tall // height, wide // width
+    return Over(
+        (*input.shape[:2], height, high, width, long),
+        lambda n, c, y, a, z, b: ((n, c, y * high + a, z * long + b), input[n, c, y, z]),
+    )
+
+
+@operator("aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec")
+def upsample_bilinear2d(input):
+    return opaque_along((2, 3), input, linear=(0,))
+
+
+@operator("aten.grid_sampler_2d")
+def grid_sampler_2d(input, grid):
+    return lambda n, c, y, z: Opaque(input[n, c, :, :], grid[n, :, :, :], linear=(0,))[y, z]

@@ -1,0 +1,161 @@
+"""Reductions over some dimensions. A mean's pieces divide by the whole's count, so that they add up to it."""
+
+from __future__ import annotations
+
+from math import inf, prod
+
+from girih.ops.catalogue.indices import dimensions, opaque_along, reduced, reduced_position, inserted, whole
+from girih.ops.language import LogSumExp, Max, Min, Opaque, Prod, Select, Sum, equal, fn
+from girih.ops.operator import operator
+
+absolute, square_root, not_equal = fn("abs"), fn("sqrt"), fn("ne")
+
+
+@operator("aten.sum", "aten.sum.dim_IntList")
+def sum_(x, dim=None, keepdim=False):
+    return reduced(Sum, x, dim, keepdim)
+
+
+def extent(x, dim):
+    return prod(x.shape[dimension] for dimension in dimensions(x.rank, dim))
+
+
+def mean_by_count(attributes, piece):
+    """A piece of a mean whose reduction is divided: its sum over the whole's count."""
+    rank = len(piece.inputs[0])
+    dims = dimensions(rank, attributes["dim"])
+    sizes = [piece.sizes[piece.names.index(f"k{number}")] for number in range(len(dims))]
+    if not any(piece.cut(f"k{number}") for number in range(len(dims))):
+        return {name: value for name, value in attributes.items() if name not in ("dim", "keepdim")} | (
+            {"dim": dims, "keepdim": attributes["keepdim"]} if attributes.get("dim") is not None else {}
+        )
+    return "girih.mean", {"dims": dims, "keepdim": attributes["keepdim"], "count": prod(sizes)}
+
+
+@operator("aten.mean", "aten.mean.dim", piece=mean_by_count, condition=lambda _, given: given.get("dtype") is None)
+def mean(x, dim=None, keepdim=False):
+    return reduced(Sum, x, dim, keepdim, finish=lambda total: total / extent(x, dim))
+
+
+@operator("girih.mean")
+def counted_mean(input, dims, keepdim, count):
+    return reduced(Sum, input, dims, keepdim, finish=lambda total: total / count)
+
+
+@operator("aten.amax", "aten.max")
+def amax(x, dim=None, keepdim=False):
+    return reduced(Max, x, dim, keepdim)
+
+
+@operator("aten.amin", "aten.min")
+def amin(x, dim=None, keepdim=False):
+    return reduced(Min, x, dim, keepdim)
+
+
+@operator("aten.max.dim", result=0)
+def max_values(x, dim, keepdim=False):
+    return reduced(Max, x, dim, keepdim)
+
+
+@operator("aten.min.dim", result=0)
+def min_values(x, dim, keepdim=False):
+    return reduced(Min, x, dim, keepdim)
+
+
+@operator("aten.prod", "aten.prod.dim_int")
+def prod_(x, dim=None, keepdim=False):
+    return reduced(Prod, x, dim, keepdim)
+
+
+@operator("aten.any", "aten.any.dim", "aten.any.dims")
+def any_(x, dim=None, keepdim=False):
+    return reduced(Max, x, dim, keepdim, element=lambda value: not_equal(value, 0))
+
+
+@operator("aten.all", "aten.all.dim", "aten.all.dims")
+def all_(x, dim=None, keepdim=False):
+    return reduced(Min, x, dim, keepdim, element=lambda value: not_equal(value, 0))
+
+
+@operator("aten.logsumexp")
+def logsumexp(x, dim, keepdim=False):
+    return reduced(LogSumExp, x, dim, keepdim)
+
+
+def variance(x, dim, keepdim, correction, finish=lambda value: value):
+    """Σ (x - mean)² / (count - correction): the row is needed whole, for its mean and for the sum."""
+    dims = dimensions(x.rank, dim)
+    sizes = tuple(x.shape[dimension] for dimension in dims)
+
+    def meaning(*i):
+        at = lambda k: x[reduced_position(i, k, dims, x.rank, keepdim)]
+        average = lambda: Sum(lambda *j: at(j), sizes=sizes) / prod(sizes)
+        return finish(Sum(lambda *k: (at(k) - average()) ** 2, sizes=sizes) / (prod(sizes) - correction))
+
+    return meaning
+
+
+@operator("aten.var.correction")
+def var(x, dim=None, correction=None, keepdim=False):
+    return variance(x, dim, keepdim, 1 if correction is None else correction)
+
+
+@operator("aten.var.dim")
+def var_unbiased(x, dim=None, unbiased=True, keepdim=False):
+    return variance(x, dim, keepdim, int(unbiased))
+
+
+@operator("aten.std.correction")
+def std(x, dim=None, correction=None, keepdim=False):
+    return variance(x, dim, keepdim, 1 if correction is None else correction, finish=square_root)
+
+
+@operator("aten.linalg_vector_norm")
+def vector_norm(x, ord=2, dim=None, keepdim=False):
+    if ord in (inf, -inf):
+        return reduced(Max if ord > 0 else Min, x, dim, keepdim, absolute)
+    if ord == 1:
+        return reduced(Sum, x, dim, keepdim, absolute)
+    if ord == 2:
+        return reduced(Sum, x, dim, keepdim, lambda value: value * value, square_root)
+    if ord == 0:
+        return reduced(Sum, x, dim, keepdim, lambda value: Select(equal(value, 0), 0, 1))
+    return reduced(Sum, x, dim, keepdim, lambda value: absolute(value) ** ord, lambda total: total ** (1 / ord))
+
+
+@operator("girih.product_sum")
+def product_sum(a, b, dims):
+    return reduced_together(lambda position: a.broadcast(position) * b.broadcast(position), dims, a, b)
+
+
+def reduced_together(element, dims, *tensors, finish=lambda value: value):
+    """Σ over `dims` (kept, of size 1) of an element made from tensors that broadcast."""
+    rank = max(x.rank for x in tensors)
+    dims = dimensions(rank, dims)
+    shapes = [(1,) * (rank - x.rank) + x.shape for x in tensors]
+    sizes = tuple(max(shape[dimension] for shape in shapes) for dimension in dims)
+    return lambda *i: finish(Sum(lambda *k: element(reduced_position(i, k, dims, rank, True)), sizes=sizes))
+
+
+@operator("aten.argmax", "aten.argmin")
+def argmax(x, dim=None, keepdim=False):
+    if dim is None or not x.rank:
+        return lambda *i: Opaque(whole(x))[i]
+    dim %= x.rank
+    if keepdim:
+        return opaque_along((dim,), x)
+    return lambda *i: Opaque(x[(*i[:dim], slice(None), *i[dim:])])[()]
+
+
+def first_piece(name):
+    """The attribute `first` moves by where the piece of index variable `name` begins."""
+    return lambda attributes, piece: {**attributes, "first": attributes["first"] + piece.start(name)}
+
+
+@operator("girih.first_index", piece=first_piece("k"))
+def first_index(input, extreme, dim, first=0):
+    """argmax in two parts: where the row's extreme (keepdim) first occurs; a piece without it gives the largest."""
+    dim %= input.rank
+    return lambda *i: Min(
+        lambda k: Select(equal(input[inserted(i, dim, k)], extreme[inserted(i, dim, 0)]), k + first, 2**63 - 1)
+    )

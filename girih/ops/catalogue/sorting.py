@@ -1,0 +1,34 @@
+"""What orders or scans a dimension: opaque along it, a batch in all others."""
+
+from __future__ import annotations
+
+from girih.ops.catalogue.indices import opaque_along
+from girih.ops.language import Opaque
+from girih.ops.operator import operator
+
+
+def along(x, dim, linear=()):
+    return opaque_along((dim % x.rank,) if x.rank else (), x, linear=linear)
+
+
+@operator("aten.cumsum")
+def cumsum(x, dim):
+    return along(x, dim, linear=(0,))
+
+
+@operator("aten.cumprod", "aten.logcumsumexp", "aten.argsort")
+def scan(x, dim=-1):
+    return along(x, dim)
+
+
+@operator("aten.cummax", "aten.cummin", "aten.sort", "aten.sort.stable", "aten.topk", result=0)
+def sort(x, dim=-1):
+    return along(x, dim)
+
+
+@operator("aten.kthvalue", "aten.median.dim", "aten.mode", result=0)
+def order_statistic(x, dim=-1, keepdim=False):
+    dim %= max(x.rank, 1)
+    if keepdim or not x.rank:
+        return along(x, dim)
+    return lambda *i: Opaque(x[(*i[:dim], slice(None), *i[dim:])])[()]

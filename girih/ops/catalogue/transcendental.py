@@ -1,0 +1,93 @@
+"""Element-wise powers, exponentials, logarithms, trigonometry and special functions."""
+
+from __future__ import annotations
+
+from girih.ops.language import Select, equal, fn
+from girih.ops.operator import operator
+
+exp, log = fn("exp"), fn("log")
+
+
+def unary(name, *operators):
+    """ATen operators that are one scalar function."""
+    return operator(*operators, elementwise=True)(lambda x: fn(name)(x))
+
+
+exp_ = unary("exp", "aten.exp")
+exp2 = unary("exp2", "aten.exp2", "aten.special_exp2")
+expm1 = unary("expm1", "aten.expm1")
+log_ = unary("log", "aten.log")
+log2 = unary("log2", "aten.log2")
+log10 = unary("log10", "aten.log10")
+log1p = unary("log1p", "aten.log1p")
+sqrt = unary("sqrt", "aten.sqrt")
+rsqrt = unary("rsqrt", "aten.rsqrt")
+sin = unary("sin", "aten.sin")
+cos = unary("cos", "aten.cos")
+tan = unary("tan", "aten.tan")
+asin = unary("asin", "aten.asin")
+acos = unary("acos", "aten.acos")
+atan = unary("atan", "aten.atan")
+sinh = unary("sinh", "aten.sinh")
+cosh = unary("cosh", "aten.cosh")
+tanh = unary("tanh", "aten.tanh")
+asinh = unary("asinh", "aten.asinh")
+acosh = unary("acosh", "aten.acosh")
+atanh = unary("atanh", "aten.atanh")
+erf = unary("erf", "aten.erf")
+erfc = unary("erfc", "aten.erfc")
+erfinv = unary("erfinv", "aten.erfinv")
+lgamma = unary("lgamma", "aten.lgamma")
+digamma = unary("digamma", "aten.digamma")
+sigmoid = unary("sigmoid", "aten.sigmoid")
+
+
+@operator("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", elementwise=True)
+def power(x, exponent):
+    return fn("pow")(x, exponent)
+
+
+@operator("aten.square", elementwise=True)
+def square(x):
+    return x * x
+
+
+@operator("aten.atan2", elementwise=True)
+def atan2(x, other):
+    return fn("atan2")(x, other)
+
+
+@operator("aten.hypot", elementwise=True)
+def hypot(x, other):
+    return fn("hypot")(x, other)
+
+
+@operator("aten.copysign.Tensor", elementwise=True)
+def copysign(x, other):
+    return fn("copysign")(x, other)
+
+
+@operator("aten.xlogy.Tensor", elementwise=True)
+def xlogy(x, other):
+    return Select(equal(x, 0), 0, x * log(other))
+
+
+@operator("aten.logaddexp", elementwise=True)
+def logaddexp(x, other):
+    larger = fn("max")(x, other)
+    return larger + fn("log1p")(exp(fn("min")(x, other) - larger))
+
+
+@operator("girih.softmax_from", elementwise=True)
+def softmax_from(input, logsumexp):
+    return exp(input - logsumexp)
+
+
+@operator("girih.softmax_gradient", elementwise=True)
+def softmax_gradient(grad, output, sum):
+    return output * (grad - sum)
+
+
+@operator("girih.log_softmax_gradient", elementwise=True)
+def log_softmax_gradient(grad, output, sum):
+    return grad - exp(output) * sum

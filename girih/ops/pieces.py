@@ -1,0 +1,158 @@
+"""One device's share of a node: which regions it reads, what is padded, and the call that computes it.
+
+A division cuts the index space of a description into boxes, one for each device. From a box follows everything that
+the device does, without torch:
+
+1. it receives, of each input, the box that its reads cover, cut to the tensor's bounds (`regions`);
+2. it pads, with the operator's `padding`, those dimensions that are read through a divided index variable, to the
+   whole region that is read: halos at the border of a tensor then look like halos inside (`pads`);
+3. it calls the operator, or the one that the `piece` rule names, with the attributes of the piece.
+
+The result is the box `output` of the whole result or, where the root reduction is divided, a part to be combined
+with the others of the same box by the description's reducer. `run_piece` does 2 and 3; the worker and the tests
+use the same function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from girih.ops.catalogue import catalogue
+from girih.ops.derive import clip, input_regions, output_regions
+from girih.ops.operator import Attributes, Description, Operator, Piece
+
+Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension
+
+
+@dataclass(frozen=True)
+class PieceCall:
+    """What one device computes of a node.
+
+    operator, attributes: the call. names: under which name each input is passed, None for one that is not.
+    regions: the box of each input that is read, inside of the input. Inputs of which only the shape matters have
+    an empty box. pads: elements before and after, for each input and dimension, filled with `padding`.
+    output: the box of the result. result: which one, if the operator returns several.
+    """
+
+    operator: str
+    attributes: Attributes
+    names: tuple[str | None, ...]
+    regions: tuple[Box, ...]
+    pads: tuple[Box, ...]
+    padding: float | None
+    output: Box
+    result: int | None
+
+    def arguments(self, tensors: Sequence[Any]) -> dict[str, Any]:
+        """The arguments of the call by name; `tensors` are the regions in order, padded."""
+        given: dict[str, Any] = {}
+        for name, tensor in zip(self.names, tensors, strict=True):
+            if name is None:
+                continue
+            base, dot, position = name.partition(".")
+            if dot:
+                items = given.setdefault(base, [])
+                items += [None] * (int(position) + 1 - len(items))
+                items[int(position)] = tensor
+            else:
+                given[base] = tensor
+        lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        return {**self.attributes, **given, **lists}
+
+
+def make_piece(
+    description: Description, attributes: Mapping[str, Any], starts: Sequence[int], stops: Sequence[int]
+) -> PieceCall:
+    """The call for the box [starts, stops) of the description's index variables.
+
+    attributes: of the node. The box must be one that can be divided off: see `divisible` and `executable`.
+    """
+    operator = description.operator
+    low, high = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
+    cut = (high - low) != np.asarray(description.sizes, np.int64)
+    regions: list[Box] = []
+    pads: list[Box] = []
+    for tensor, kind in enumerate(description.inputs):
+        read = input_regions(description, tensor, low, high)
+        clipped = clip(read.copy(), kind.shape)
+        regions.append(_box(clipped))
+        pads.append(_pads(description, tensor, cut, _box(read), regions[-1]))
+    output = _box(output_regions(description, low, high))
+    name, changed = operator.name, dict(attributes)
+    if operator.piece is not None:
+        piece = Piece(
+            description.names,
+            tuple(int(start) for start in starts),
+            tuple(int(stop) for stop in stops),
+            description.sizes,
+            tuple(regions),
+            output,
+            description.output.dtype,
+        )
+        ruled = operator.piece({**_defaults(description), **attributes}, piece)
+        name, changed = ruled if isinstance(ruled, tuple) else (name, ruled)
+    names = description.tensors if name == operator.name else _renamed(description, catalogue()[name])
+    result = operator.result if name == operator.name else catalogue()[name].result
+    return PieceCall(name, changed, names, tuple(regions), tuple(pads), operator.padding, output, result)
+
+
+def run_piece(piece: PieceCall, tensors: Sequence[Any], device: Any = None) -> Any:
+    """Compute a piece from the regions that it reads, as torch tensors in the order of the inputs."""
+    from torch.nn.functional import pad
+
+    from girih.ops.evaluate import call
+
+    padded = []
+    for tensor, pads in zip(tensors, piece.pads, strict=True):
+        if any(before or after for before, after in pads):
+            flat = [amount for pair in reversed(pads) for amount in pair]
+            tensor = pad(tensor, flat, value=piece.padding)
+        padded.append(tensor)
+    made = call(piece.operator, piece.arguments(padded), device)
+    return made if piece.result is None else made[piece.result]
+
+
+def cut_out(tensor: Any, box: Box) -> Any:
+    """The box of a tensor or array, as a view."""
+    return tensor[tuple(slice(start, stop) for start, stop in box)]
+
+
+def _box(region: Any) -> Box:
+    return tuple((int(start), int(stop)) for start, stop in region)
+
+
+def _pads(description: Description, tensor: int, cut: Any, read: Box, clipped: Box) -> Box:
+    """How much is read outside of the input, in dimensions that are read through a divided index variable."""
+    if description.operator.padding is None:
+        return ((0, 0),) * len(read)
+    pads = []
+    for dimension, ((low, high), (start, stop)) in enumerate(zip(read, clipped, strict=True)):
+        indices = [indices[dimension] for indices in description.reads[tensor]]
+        divided = any(cut[variable] for index in indices if index is not None for variable, _ in index.terms)
+        before = min(max(0, -low), high - low) if divided else 0
+        pads.append((before, high - low - before - (stop - start)) if divided else (0, 0))
+    return tuple(pads)
+
+
+def _defaults(description: Description) -> Attributes:
+    tensors = {name.partition(".")[0] for name in description.tensors}
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(description.operator.describe).parameters.items()
+        if parameter.default is not inspect.Parameter.empty and name not in tensors
+    }
+
+
+def _renamed(description: Description, other: Operator) -> tuple[str | None, ...]:
+    """The inputs under the other operator's parameter names, in order; what is never read is left out."""
+    parameters = iter(inspect.signature(other.describe).parameters)
+    return tuple(_schema_name(other, next(parameters)) if reads else None for reads in description.reads)
+
+
+def _schema_name(other: Operator, parameter: str) -> str:
+    return "self" if parameter == "x" and other.name.startswith("aten.") else parameter

@@ -1,0 +1,408 @@
+"""Plan: the one place that composes the rooms.
+
+program → capture → Graph → partition → Strategy → lower → Program → run, with predictions and a certificate, as one
+file that a person can save, read, compare, load and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from girih.graph import Graph, GraphError
+from girih.graph import check as check_graph
+from girih.layout import Mesh, bounds, level_volumes
+from girih.lower import MemoryUse, Program, lower, memory_use
+from girih.lower.lower import node_placements
+from girih.machine import Machine, MachineError, machine
+from girih.machine.machine import parse_bytes, with_memory
+from girih.ops import description_of
+from girih.ops.derive import operations_per_point
+from girih.partition import SEARCHES, Certificate, Objective, SearchResult, Strategy
+from girih.partition.capped import CannotFitError, Measured, capped
+
+if TYPE_CHECKING:
+    from girih.plan_run import TrainingRun
+
+Observe = Callable[[str, float], None]
+
+
+class PlanError(ValueError):
+    """A plan that cannot be made, read or run; the message says what was given, what was expected, what to do."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a strategy costs: predictions for one step.
+
+    seconds: of the slowest device, arithmetic or memory traffic plus transfers, nothing overlapped (an estimate).
+    bytes: received by all devices together (exact). peak: bytes of the device that needs most (exact by liveness).
+    """
+
+    name: str
+    seconds: float
+    bytes: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A Graph, a Machine, a Strategy, and what is known of them.
+
+    model: what was planned, as the command line names it, or "". batch: (input name, path) pairs of the batch.
+    initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
+    baselines: what other ways would cost. state: the user's tensors by path; never saved.
+    """
+
+    graph: Graph
+    machine: Machine
+    strategy: Strategy
+    certificate: Certificate
+    search: str
+    objective: str
+    memory: int | None
+    initial: dict[str, tuple[str, float, float]]
+    model: str = ""
+    scalars: dict[str, float] = field(default_factory=dict)
+    baselines: tuple[Costs, ...] = ()
+    ranges: dict[str, int] = field(default_factory=dict)
+    state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def program(self) -> Program:
+        return lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
+
+    @cached_property
+    def memory_by_device(self) -> tuple[MemoryUse, ...]:
+        """Memory of each device; of a large machine only of the first and the last device."""
+        count = self.machine.devices
+        devices = range(count) if count <= 16 else (0, count - 1)
+        return tuple(memory_use(self.program, device) for device in devices)
+
+    @cached_property
+    def peak(self) -> int:
+        return max(use.peak for use in self.memory_by_device)
+
+    @cached_property
+    def bytes_received(self) -> np.ndarray:
+        """[devices]: what each receives in one step. Exact."""
+        return self.program.bytes_received()
+
+    @cached_property
+    def compute(self) -> tuple[np.ndarray, np.ndarray]:
+        """(arithmetic operations, seconds by the roofline) of each device in one step: [devices]."""
+        return _compute(self)
+
+    @cached_property
+    def costs(self) -> Costs:
+        return costs_of(self)
+
+    @property
+    def gap(self) -> float:
+        return self.certificate.gap
+
+    def __str__(self) -> str:
+        from girih.report.tables import render, summary
+
+        return render(summary(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON (gzipped if the name ends in .gz)."""
+        from girih.plan_file import save
+
+        save(self, path)
+
+    def start(
+        self,
+        *,
+        backend: str = "processes",
+        model: Any = None,
+        resume: str | Path | None = None,
+        seed: int = 0,
+        timeout: float = 120.0,
+        observe: Observe | None = None,
+    ) -> TrainingRun:
+        """Start the workers; a context manager with `step`, `state_dict`, `save`.
+
+        backend: `processes` (torch.distributed over gloo) or `threads` (inside this process).
+        model: take the weights from this module instead of the one that was planned.
+        resume: a directory that `save` wrote, under this plan or another one of the same program.
+
+        Raises:
+            PlanError: before anything starts, if the plan cannot run here.
+        """
+        from girih.plan_run import start_training
+
+        return start_training(
+            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, observe=observe
+        )
+
+
+def plan(
+    step: Any,
+    batch: Any,
+    *,
+    machine: str | Machine = "local:2",
+    memory: str | int | None = None,
+    search: str = "exact",
+    objective: str = "bytes",
+    compare: tuple[str, ...] = ("single", "data"),
+    seconds: float = 60.0,
+    model: str = "",
+    observe: Observe | None = None,
+) -> Plan:
+    """Lay a training step (or an Inference) out over a machine.
+
+    batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
+    search: one of `girih.partition.SEARCHES`. objective: `bytes` (Tofu's: communicate least, all work divided, every
+    tensor held once) or `seconds` (the roofline of the pieces plus transfers). compare: searches whose costs are put
+    beside. seconds: the time after which the search returns the best so far, with its gap.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+        PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
+    """
+    from girih.capture import capture, state_of
+
+    note = observe or _silent
+    note("capture", 0.0)
+    captured = capture(step, batch)
+    made = plan_graph(
+        captured.graph,
+        machine=machine,
+        memory=memory,
+        search=search,
+        objective=objective,
+        compare=compare,
+        seconds=seconds,
+        observe=observe,
+    )
+    recipes = {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()}
+    return replace(
+        made,
+        initial=recipes,
+        model=model,
+        scalars=_scalars(step),
+        ranges=_ranges(batch),
+        state=state_of(step),
+    )
+
+
+def plan_graph(
+    graph: Graph,
+    *,
+    machine: str | Machine = "local:2",
+    memory: str | int | None = None,
+    search: str = "exact",
+    objective: str = "bytes",
+    compare: tuple[str, ...] = (),
+    seconds: float = 60.0,
+    observe: Observe | None = None,
+) -> Plan:
+    """Lay a graph out over a machine; see `plan`."""
+    note = observe or _silent
+    where = _machine(machine)
+    limit = None if memory is None else parse_bytes(memory)
+    if limit is not None:
+        where = with_memory(where, limit)
+    if search not in SEARCHES:
+        raise PlanError(f"no search {search!r}: expected one of {', '.join(SEARCHES)}")
+    if objective not in ("bytes", "seconds"):
+        raise PlanError(f"no objective {objective!r}: expected bytes or seconds")
+    goal = Objective(objective, where)
+    note(f"search {search}", 0.0)
+    found = SEARCHES[search](graph, goal, seconds=seconds)
+    result = _fit(graph, goal, found, search, limit, seconds, note)
+    made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
+    baselines = []
+    for name in compare:
+        if name == search:
+            continue
+        note(f"compare {name}", 0.0)
+        other = SEARCHES[name](graph, goal, seconds=seconds)
+        beside = Plan(graph, where, other.strategy, other.certificate, name, objective, None, {})
+        baselines.append(replace(beside.costs, name=name))
+    return replace(made, baselines=tuple(baselines))
+
+
+def _scalars(step: Any) -> dict[str, float]:
+    """Learning rates by their input's path, as the optimizer has them now."""
+    optimizer = getattr(step, "optimizer", None)
+    groups = [] if optimizer is None else optimizer.param_groups
+    if len(groups) == 1:
+        return {"lr": float(groups[0]["lr"])}
+    return {f"lr/{number}": float(group["lr"]) for number, group in enumerate(groups)}
+
+
+def _ranges(batch: Any) -> dict[str, int]:
+    """By path, one more than the largest number in each real integer tensor: for making data like it."""
+    found = {}
+    for path, tensor in flatten_batch(batch).items():
+        if not tensor.is_floating_point() and tensor.device.type == "cpu" and type(tensor).__name__ == "Tensor":
+            found[path] = int(tensor.max()) + 1 if tensor.numel() else 1
+    return found
+
+
+def flatten_batch(batch: Any) -> dict[str, Any]:
+    """The tensors of a nested batch by path: `0`, `1/input_ids`."""
+    from torch.utils._pytree import tree_flatten_with_path
+
+    leaves, _ = tree_flatten_with_path(batch)
+    return {
+        "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path): leaf
+        for path, leaf in leaves
+        if hasattr(leaf, "shape")
+    }
+
+
+def load(path: str | Path) -> Plan:
+    """Read a plan that `save` wrote.
+
+    Raises:
+        PlanError: if there is no such file, or it is no plan, of another version, or damaged.
+    """
+    from girih.plan_file import load as read
+
+    return read(path)
+
+
+def _silent(what: str, share: float) -> None:
+    pass
+
+
+def _machine(name: str | Machine) -> Machine:
+    try:
+        return machine(name)
+    except MachineError as error:
+        raise PlanError(str(error)) from error
+
+
+def _fit(
+    graph: Graph,
+    goal: Objective,
+    found: SearchResult,
+    search: str,
+    limit: int | None,
+    seconds: float,
+    note: Observe,
+) -> SearchResult:
+    """The result, or the cheapest one that meets the memory limit."""
+    if limit is None:
+        return found
+
+    def trial(strategy: Strategy) -> Plan:
+        return Plan(graph, goal.machine, strategy, found.certificate, search, goal.name, limit, {})
+
+    def measure(strategy: Strategy) -> Measured:
+        worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
+        return Measured(worst.peak, worst.at)
+
+    first = measure(found.strategy)
+    if first.peak <= limit:
+        return found
+    if search != "exact":
+        raise PlanError(_refusal(trial(found.strategy), f"{search} on {goal.machine}", limit))
+    note("fit memory", 0.0)
+    try:
+        return capped(graph, goal, limit, measure, first=found, seconds=seconds)
+    except CannotFitError as error:
+        raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit)) from error
+
+
+def _refusal(tried: Plan, what: str, limit: int) -> str:
+    from girih.report.units import format_bytes
+
+    worst = max(tried.memory_by_device, key=lambda use: use.peak)
+    tensors = ", ".join(f"{buffer} {format_bytes(size)}" for buffer, size in worst.largest[:5])
+    during = "" if worst.at < 0 else f" during {tried.graph.nodes[worst.at].name}"
+    return (
+        f"{what} does not fit {format_bytes(limit)} for each device: it needs {format_bytes(worst.peak)}"
+        f" ({worst.peak} bytes, the smallest limit that was met){during}; largest there: {tensors}. "
+        f"Raise the limit, use more devices, or make the batch smaller"
+    )
+
+
+def _compute(made: Plan) -> tuple[np.ndarray, np.ndarray]:
+    mesh = made.machine.mesh
+    device = made.machine.device
+    operations = np.zeros(mesh.devices)
+    seconds = np.zeros(mesh.devices)
+    for number, node in enumerate(made.graph.nodes):
+        description = description_of(made.graph, node)
+        options = node_placements(made.graph, number, made.strategy)
+        if options.operations == 0:
+            continue
+        if description is None:
+            work, traffic = float(options.points[0]), np.full(mesh.devices, options.bytes[0])
+            amount = np.full(mesh.devices, work)
+        else:
+            codes = np.asarray([made.strategy.divisions[number]], np.int64).reshape(1, mesh.axes)
+            starts, stops = bounds(codes, description.sizes, mesh)
+            points = (stops[0] - starts[0]).prod(axis=-1)
+            amount = points.astype(float) * operations_per_point(description)
+            share = points / max(float(points.max()), 1.0)
+            traffic = options.bytes[0] * share
+        operations += amount
+        arithmetic = amount / device.flops_per_second
+        seconds += np.maximum(arithmetic, traffic / device.memory_bytes_per_second) + device.launch_seconds
+    return operations, seconds
+
+
+def transfer_seconds(made: Plan) -> np.ndarray:
+    """[devices]: seconds of transfers in one step, nothing overlapped."""
+    mesh, links = made.machine.mesh, made.machine.links
+    per_byte, latency = np.asarray(links.seconds_per_byte), np.asarray(links.latency)
+    total = np.zeros(mesh.devices)
+    for step in made.program.transfers:
+        item = made.graph.values[step.value].item_bytes
+        volumes = level_volumes(mesh, step.before, step.after) * item
+        total += (volumes * per_byte + (volumes > 0) * latency).sum(axis=1)
+    return total
+
+
+def costs_of(made: Plan) -> Costs:
+    seconds = float((made.compute[1] + transfer_seconds(made)).max())
+    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak)
+
+
+def check(made: Plan) -> None:
+    """Prove the invariants of a plan.
+
+    The graph keeps its law; every node and value has a place on the machine's mesh; what replaces an input lies as
+    it does; nothing that leaves is a partial sum; the bytes of the certificate are those of the program; the memory
+    limit is kept.
+
+    Raises:
+        PlanError: naming what is broken.
+    """
+    try:
+        check_graph(made.graph)
+    except GraphError as error:
+        raise PlanError(f"the plan's graph is broken: {error}") from error
+    mesh: Mesh = made.machine.mesh
+    strategy = made.strategy
+    if strategy.mesh != mesh:
+        raise PlanError(f"the strategy is for a mesh {strategy.mesh}, the machine has {mesh}")
+    if len(strategy.divisions) != len(made.graph.nodes):
+        raise PlanError(f"{len(strategy.divisions)} divisions for {len(made.graph.nodes)} nodes")
+    for name, value in made.graph.values.items():
+        layout = strategy.layouts.get(name)
+        if layout is None or len(layout) != mesh.axes or any(code >= len(value.shape) for code in layout):
+            raise PlanError(f"value {name} {list(value.shape)} has layout {layout} on a mesh {mesh}")
+    for old, new in made.graph.updates.items():
+        if strategy.layouts[old] != strategy.layouts[new]:
+            raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
+    for output in made.graph.outputs:
+        if any(code == -2 for code in strategy.layouts[output.name]):
+            raise PlanError(f"output {output.name} would leave the program as a partial sum")
+    if made.objective == "bytes" and round(made.certificate.cost) != int(made.bytes_received.sum()):
+        raise PlanError(
+            f"the certificate says {made.certificate.cost:.0f} bytes, the program moves {made.bytes_received.sum()}"
+        )
+    if made.memory is not None and made.peak > made.memory:
+        raise PlanError(f"the plan needs {made.peak} bytes on a device, its limit is {made.memory}")

@@ -1,0 +1,155 @@
+"""A plan that runs: batches in the user's nesting go in, losses and whole tensors come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from girih.plan import PlanError, check, flatten_batch
+
+if TYPE_CHECKING:
+    from girih.plan import Plan
+
+Observe = Callable[[str, float], None]
+
+
+def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
+    """The batch's tensors by input name.
+
+    Raises:
+        PlanError: if tensors are missing, or of another shape or dtype than the plan was made for.
+    """
+    given = flatten_batch(batch)
+    wanted = {item.path: item.name for item in plan.graph.inputs if item.role == "batch"}
+    if missing := [path for path in wanted if path not in given]:
+        raise PlanError(
+            f"the batch has no tensor at {missing}: it has {sorted(given)}, the plan reads {sorted(wanted)}"
+        )
+    named = {}
+    for path, name in wanted.items():
+        value, tensor = plan.graph.values[name], given[path]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tuple(tensor.shape) != value.shape or dtype != value.dtype:
+            raise PlanError(
+                f"the batch's tensor {path!r} is {dtype}{list(tensor.shape)}; the plan was made for "
+                f"{value.dtype}{list(value.shape)}: make batches of this shape, or plan again"
+            )
+        named[name] = tensor
+    return named
+
+
+def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors that the plan keeps from step to step, by path.
+
+    Raises:
+        PlanError: if one is missing or of another shape: a plan made for another model.
+    """
+    found = {}
+    for item in plan.graph.state_inputs:
+        value = plan.graph.values[item.name]
+        tensor = state.get(item.path)
+        if tensor is None:
+            if item.role == "state":
+                continue
+            raise PlanError(f"the model has no {item.role} {item.path!r}: the plan was made for another model")
+        if tuple(tensor.shape) != value.shape:
+            raise PlanError(
+                f"the model's {item.path!r} has shape {list(tensor.shape)}, the plan {list(value.shape)}: "
+                f"the plan was made for another model"
+            )
+        if tensor.device.type != "meta" and type(tensor).__name__ != "FakeTensor":
+            found[item.path] = tensor
+    return found
+
+
+def start_training(
+    plan: Plan,
+    *,
+    backend: str,
+    model: Any,
+    resume: str | Path | None,
+    seed: int,
+    timeout: float,
+    observe: Observe | None,
+) -> TrainingRun:
+    """Check everything, then start the workers; see `Plan.start`."""
+    from girih.run.session import start
+
+    check(plan)
+    state = dict(plan.state or {})
+    if model is not None:
+        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        state = {**{path: item for path, item in state.items() if "/" in path}, **own}
+    tensors = check_state(plan, state) if state else {}
+    run = start(
+        plan.program,
+        plan.initial,
+        backend=backend,
+        state={path: tensor.detach() for path, tensor in tensors.items()},
+        resume=None if resume is None else str(resume),
+        seed=seed,
+        timeout=timeout,
+        observe=observe,
+    )
+    return TrainingRun(plan, run, seed)
+
+
+class TrainingRun:
+    """Running workers; a context manager."""
+
+    def __init__(self, plan: Plan, run: Any, seed: int) -> None:
+        self.plan = plan
+        self.run = run
+        self.seed = seed
+        self.steps = 0
+
+    def __enter__(self) -> TrainingRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def step(self, *batch: Any, lr: float | None = None) -> Any:
+        """One step: the loss as a float for a training step, the outputs for an inference.
+
+        batch: as it was planned, `step(x, y)` for a pair or `step({"input_ids": …})`. lr: the learning rate from this
+        step on; by default the optimizer's.
+
+        Raises:
+            PlanError: if the batch does not fit the plan.
+            WorkerError: if a worker failed; it names the rank and the instruction.
+        """
+        given = batch[0] if len(batch) == 1 and isinstance(batch[0], (Mapping, tuple, list)) else tuple(batch)
+        paths = [item.path for item in self.plan.graph.inputs if item.role == "batch"]
+        if len(batch) == 1 and not isinstance(batch[0], (Mapping, tuple, list)) and paths == [""]:
+            given = batch[0]
+        named = check_batch(self.plan, given)
+        scalars: dict[str, Any] = {}
+        for item in self.plan.graph.inputs:
+            if item.role == "scalar":
+                scalars[item.name] = lr if lr is not None else self.plan.scalars.get(item.path, 0.0)
+            elif item.role == "seed":
+                scalars[item.name] = self.seed * 1_000_003 + self.steps
+        outputs = self.run.step(named, scalars)
+        self.steps += 1
+        if "loss" in {output.role for output in self.plan.graph.outputs}:
+            return next(float(outputs[item.name]) for item in self.plan.graph.outputs if item.role == "loss")
+        return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers as whole tensors, loadable into the original module."""
+        keep = {item.path for item in self.plan.graph.inputs if item.role in ("parameter", "buffer")}
+        return {path: tensor for path, tensor in self.run.state().items() if path in keep}
+
+    def save(self, directory: str | Path) -> None:
+        """A sharded checkpoint (torch.distributed.checkpoint); `plan.start(resume=directory)` goes on from it."""
+        self.run.save(str(directory))
+
+    def statistics(self) -> Any:
+        """What the workers measured: bytes received, seconds in kernels and transfers."""
+        return self.run.statistics()
+
+    def close(self) -> None:
+        """Stop all workers; none is left behind."""
+        self.run.close()

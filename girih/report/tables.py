@@ -1,0 +1,153 @@
+"""Terminal tables of a plan, made with rich; as text when there is no terminal."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from girih.layout.mesh import format_layout
+from girih.ops import description_of
+from girih.report.units import format_bytes, format_count, format_gap, format_seconds
+
+if TYPE_CHECKING:
+    from girih.plan import Plan
+
+
+def render(item: RenderableType, width: int = 110) -> str:
+    """The renderable as plain text."""
+    out = io.StringIO()
+    Console(file=out, width=width, no_color=True, highlight=False).print(item)
+    return out.getvalue().rstrip()
+
+
+def summary(plan: Plan) -> RenderableType:
+    """What a plan costs on each device, its certificate, and what the alternatives would cost."""
+    head = Text()
+    title = plan.model or "program"
+    count = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
+    head.append(f"{title}", style="bold")
+    head.append(
+        f" on {plan.machine}: {len(plan.graph.nodes)} nodes, {format_count(count)} parameters, "
+        f"search {plan.search}, objective {plan.objective}\n"
+    )
+    head.append(
+        f"cost {_cost(plan, plan.certificate.cost)}, bound {_cost(plan, plan.certificate.bound)}, "
+        f"gap {format_gap(plan.gap)} ({plan.certificate.how}; {plan.certificate.stopped})"
+    )
+    undescribed = undivided(plan)
+    if undescribed:
+        head.append(f"\nundivided on every device, for want of a description: {', '.join(sorted(undescribed))}")
+    return Group(head, devices_table(plan), alternatives_table(plan))
+
+
+def _cost(plan: Plan, cost: float) -> str:
+    return format_bytes(cost) if plan.objective == "bytes" else format_seconds(cost)
+
+
+def undivided(plan: Plan) -> set[str]:
+    """Operators that run whole on every device because nobody has described them."""
+    return {node.operator for node in plan.graph.nodes if description_of(plan.graph, node) is None}
+
+
+def devices_table(plan: Plan, most: int = 16) -> Table:
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("device", "right"), ("compute", "right"), ("time", "right"), ("received", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_column("state", justify="right")
+    table.add_column("peak memory", justify="right")
+    if plan.memory is not None:
+        table.add_column("of the limit", justify="right")
+    operations, seconds = plan.compute
+    memory = {use.device: use for use in plan.memory_by_device}
+    for device in sorted(memory)[:most]:
+        use = memory[device]
+        cells = [
+            str(device),
+            f"{format_count(operations[device])}FLOP",
+            format_seconds(float(seconds[device])),
+            format_bytes(int(plan.bytes_received[device])),
+            format_bytes(use.state),
+            format_bytes(use.peak),
+        ]
+        if plan.memory is not None:
+            cells.append(f"{use.peak / plan.memory:.0%}")
+        table.add_row(*cells)
+    if plan.machine.devices > len(memory):
+        table.caption = f"{len(memory)} of {plan.machine.devices} devices shown"
+    return table
+
+
+def alternatives_table(plan: Plan) -> Table:
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    table.add_column("against")
+    for name in ("bytes moved", "×", "peak of a device", "×", "time, nothing overlapped", "×"):
+        table.add_column(name, justify="right")
+    own = plan.costs
+    for item in (own, *plan.baselines):
+        fits = plan.memory is None or item.peak <= plan.memory
+        name = {"single": "one device"}.get(item.name, item.name)
+        table.add_row(
+            name + ("" if item is not own else " (this plan)"),
+            format_bytes(item.bytes),
+            _ratio(item.bytes, own.bytes),
+            format_bytes(item.peak) + ("" if fits else " !"),
+            _ratio(item.peak, own.peak),
+            format_seconds(item.seconds),
+            _ratio(item.seconds, own.seconds),
+        )
+    if plan.memory is not None and any(item.peak > plan.memory for item in plan.baselines):
+        table.caption = f"! does not fit {format_bytes(plan.memory)}"
+    return table
+
+
+def _ratio(part: float, whole: float) -> str:
+    return f"{part / whole:.2f}" if whole else "-"
+
+
+def tensors_table(plan: Plan, most: int | None = None) -> Table:
+    """How each tensor lies."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("tensor", "shape", "dtype", "bytes", f"layout on {plan.machine.mesh}", "each device"):
+        table.add_column(name)
+    roles = {item.name: item for item in plan.graph.inputs}
+    ordered = [*roles, *(name for name in plan.graph.values if name not in roles)]
+    for name in ordered[:most]:
+        value = plan.graph.values[name]
+        regions = plan.program.layout_regions(name)[0]
+        part = [int(stop - start) for start, stop in regions]
+        label = f"{name} ({roles[name].role})" if name in roles else name
+        table.add_row(
+            label,
+            str(list(value.shape)),
+            value.dtype,
+            format_bytes(value.bytes),
+            format_layout(plan.strategy.layouts[name], plan.machine.mesh),
+            str(part),
+        )
+    return table
+
+
+def operators_table(plan: Plan, most: int | None = None) -> Table:
+    """How each node is divided."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("node", "operator", "phase", "division by mesh axis", "source"):
+        table.add_column(name)
+    for number, node in list(enumerate(plan.graph.nodes))[:most]:
+        table.add_row(node.name, node.operator, node.phase, division_text(plan, number), node.source)
+    return table
+
+
+def division_text(plan: Plan, number: int) -> str:
+    """The index variable that each mesh axis divides; `Σ` before a reduction."""
+    description = description_of(plan.graph, plan.graph.nodes[number])
+    words = []
+    for code in plan.strategy.divisions[number]:
+        if code >= 0 and description is not None:
+            words.append(("Σ" if code >= description.outputs else "") + description.names[code])
+        else:
+            words.append("repeated" if code == -1 else "passed")
+    return " · ".join(words) or "whole"

@@ -1,0 +1,96 @@
+"""What went wrong, and where: rank, instruction, node, operator, the user's line."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from girih.lower import ComputeStep, Program, TransferStep
+
+IDLE = -1
+
+
+class TransportError(RuntimeError):
+    """A peer did not send or receive: it died, stopped, or the run was aborted."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """An instruction of a program. `step` is its position, or -1 between steps."""
+
+    step: int
+    steps: int
+    node: str = ""
+    operator: str = ""
+    source: str = ""
+    action: str = "idle"
+
+    def __str__(self) -> str:
+        if self.step == IDLE:
+            return "between steps"
+        line = f", {self.source}" if self.source else ""
+        return f"at instruction {self.step} of {self.steps} ({self.action}): node {self.node!r}, {self.operator}{line}"
+
+
+def where(program: Program, step: int) -> Where:
+    """Describe the instruction at a position."""
+    count = len(program.steps)
+    if not 0 <= step < count:
+        return Where(IDLE, count)
+    item = program.steps[step]
+    if not isinstance(item, (ComputeStep, TransferStep)):
+        return Where(step, count, action="free")
+    node = program.graph.nodes[item.node]
+    action = "compute" if isinstance(item, ComputeStep) else f"{item.purpose} of {item.value!r}"
+    return Where(step, count, node.name, node.operator, node.source, action)
+
+
+class StepError(RuntimeError):
+    """An instruction failed on one worker; the cause is its `__cause__`."""
+
+    def __init__(self, rank: int, place: Where, cause: BaseException) -> None:
+        super().__init__(f"worker {rank} failed {place}: {type(cause).__name__}: {cause}")
+        self.rank = rank
+        self.place = place
+        self.in_transfer = isinstance(cause, TransportError)
+
+
+class WorkerError(RuntimeError):
+    """A worker failed, died or hung, and the run was stopped.
+
+    rank: the worker that is to blame. place: the instruction it was in. details: its traceback, or "".
+    """
+
+    def __init__(self, rank: int, place: Where, reason: str, details: str = "") -> None:
+        text = f"worker {rank} {reason} {place}"
+        super().__init__(f"{text}\n\n{details.rstrip()}" if details else text)
+        self.rank = rank
+        self.place = place
+        self.reason = reason
+        self.details = details
+
+    def __reduce__(self) -> Any:
+        return WorkerError, (self.rank, self.place, self.reason, self.details)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a worker reports instead of a reply. in_transfer: it may only be the victim of another."""
+
+    rank: int
+    place: Where
+    message: str
+    details: str
+    in_transfer: bool
+
+    def error(self) -> WorkerError:
+        return WorkerError(self.rank, self.place, f"failed ({self.message})", self.details)
+
+
+def failure_of(rank: int, program: Program, error: BaseException) -> Failure:
+    """The report of an exception."""
+    inner = error.__cause__ if isinstance(error, StepError) and error.__cause__ is not None else error
+    place = error.place if isinstance(error, StepError) else Where(IDLE, len(program.steps))
+    details = "".join(traceback.format_exception(inner))
+    return Failure(rank, place, f"{type(inner).__name__}: {inner}", details, isinstance(inner, TransportError))

@@ -1,0 +1,74 @@
+"""Which part of a value each device holds, and whole tensors from parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.layout import PARTIAL
+from girih.lower import Program
+
+Tensor = Any  # torch is untyped for the type checker
+Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
+
+
+def as_box(region: np.ndarray) -> Box:
+    return tuple((int(start), int(stop)) for start, stop in region)
+
+
+def shape_of(box: Box) -> tuple[int, ...]:
+    return tuple(stop - start for start, stop in box)
+
+
+def box_of(program: Program, name: str, rank: int) -> Box:
+    """Where one device's part of a value lies under its layout."""
+    return as_box(program.layout_regions(name)[rank])
+
+
+def cut(tensor: Tensor, box: Box) -> Tensor:
+    """The box of a whole tensor, as a view."""
+    return tensor[tuple(slice(start, stop) for start, stop in box)]
+
+
+@lru_cache(maxsize=65536)
+def _reporters(layout: tuple[int, ...], regions: bytes, coordinates: bytes, devices: int) -> tuple[int, ...]:
+    boxes = np.frombuffer(regions, np.int64).reshape(devices, -1, 2)
+    places = np.frombuffer(coordinates, np.int64).reshape(devices, -1)
+    partial = [axis for axis, code in enumerate(layout) if code == PARTIAL]
+    seen: set[bytes] = set()
+    found = []
+    for rank in range(devices):
+        key = boxes[rank].tobytes() + places[rank, partial].tobytes()
+        if key not in seen and bool((boxes[rank, :, 1] > boxes[rank, :, 0]).all()):
+            seen.add(key)
+            found.append(rank)
+    return tuple(found)
+
+
+def reporters(program: Program, name: str) -> tuple[int, ...]:
+    """The devices whose parts make up the whole value: of equal parts the lowest, of empty ones none."""
+    return _reporters(
+        program.strategy.layouts[name],
+        program.layout_regions(name).tobytes(),
+        program.mesh.coordinates.tobytes(),
+        program.mesh.devices,
+    )
+
+
+def assemble(program: Program, name: str, parts: Iterable[tuple[int, Tensor]]) -> Tensor:
+    """The whole value from (rank, part) of its reporters; partial sums are added in the order of ranks."""
+    value = program.graph.values[name]
+    dtype = getattr(torch, value.dtype)
+    if PARTIAL not in program.strategy.layouts[name]:
+        whole = torch.empty(value.shape, dtype=dtype)
+        for rank, part in parts:
+            cut(whole, box_of(program, name, rank)).copy_(part)
+        return whole
+    whole = torch.zeros(value.shape, dtype=dtype)
+    for rank, part in sorted(parts, key=lambda item: item[0]):
+        cut(whole, box_of(program, name, rank)).add_(part.cpu())
+    return whole

@@ -1,0 +1,158 @@
+"""How workers hand tensors to each other: point to point, matched by order.
+
+All devices walk the same list of steps, and of each pair of devices both walk the pair's messages in the same order,
+so messages need no tags. `begin` starts everything and returns a function that waits for it; local work may be
+done between the two.
+
+- `ThreadTransport`: between threads of one process. A message is a reference: buffers are never written once made,
+  so that nothing is copied before the receiver copies into its own.
+- `GroupTransport`: a torch.distributed process group. gloo for the CPU, NCCL for CUDA.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from girih.run.errors import TransportError
+
+Tensor = Any  # torch is untyped for the type checker
+Messages = Sequence[tuple[int, Tensor]]  # (peer, tensor)
+
+
+class Transport(Protocol):
+    """packs: tensors must be contiguous. sent, received: payload in bytes for each peer, counted as it is handed over."""
+
+    packs: bool
+    sent: list[int]
+    received: list[int]
+
+    def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
+        """Start sending, and receiving into the given tensors; the result waits until all is done.
+
+        Raises:
+            TransportError: a peer is gone or too late.
+        """
+
+
+def exchange(transport: Transport, sends: Messages, receives: Messages) -> None:
+    """Send and receive, and wait."""
+    transport.begin(sends, receives)()
+
+
+def _count(totals: list[int], messages: Messages) -> None:
+    for peer, tensor in messages:
+        totals[peer] += tensor.nbytes
+
+
+class NoTransport:
+    """For one device: there is nobody to talk to."""
+
+    packs = False
+
+    def __init__(self) -> None:
+        self.sent = [0]
+        self.received = [0]
+
+    def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
+        if sends or receives:
+            raise TransportError("a program of one device has messages")
+        return _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
+class ThreadHub:
+    """The mailboxes of `devices` threads."""
+
+    def __init__(self, devices: int, timeout: float) -> None:
+        self.timeout = timeout
+        self.boxes: list[list[queue.SimpleQueue[Tensor | None]]] = [
+            [queue.SimpleQueue() for _ in range(devices)] for _ in range(devices)
+        ]
+
+    def abort(self) -> None:
+        """Wake everyone who waits: their receives raise TransportError."""
+        for row in self.boxes:
+            for box in row:
+                box.put(None)
+
+
+class ThreadTransport:
+    """One thread's place at a hub."""
+
+    packs = False
+
+    def __init__(self, hub: ThreadHub, rank: int) -> None:
+        self.hub = hub
+        self.rank = rank
+        self.sent = [0] * len(hub.boxes)
+        self.received = [0] * len(hub.boxes)
+
+    def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
+        outgoing = self.hub.boxes[self.rank]
+        for peer, tensor in sends:
+            outgoing[peer].put(tensor)
+        _count(self.sent, sends)
+
+        def wait() -> None:
+            for peer, tensor in receives:
+                try:
+                    arrived = self.hub.boxes[peer][self.rank].get(timeout=self.hub.timeout)
+                except queue.Empty:
+                    raise TransportError(f"nothing came from worker {peer} for {self.hub.timeout:g} s") from None
+                if arrived is None:
+                    raise TransportError(f"the run was stopped while waiting for worker {peer}")
+                tensor.copy_(arrived)
+            _count(self.received, receives)
+
+        return wait
+
+
+class GroupTransport:
+    """Over the default process group of torch.distributed, whose timeout holds."""
+
+    packs = True
+
+    def __init__(self) -> None:
+        import torch.distributed as dist
+
+        self.dist = dist
+        self.batched = dist.get_backend() == "nccl"
+        self.sent = [0] * dist.get_world_size()
+        self.received = [0] * dist.get_world_size()
+
+    def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
+        dist = self.dist
+        try:
+            if self.batched:
+                works = self._batch(sends, receives)
+            else:
+                works = [dist.irecv(tensor, peer) for peer, tensor in receives]
+                works += [dist.isend(tensor, peer) for peer, tensor in sends]
+        except RuntimeError as error:
+            raise self._error(sends, receives, error) from error
+        _count(self.sent, sends)
+
+        def wait() -> None:
+            try:
+                for work in works:
+                    work.wait()
+            except RuntimeError as error:
+                raise self._error(sends, receives, error) from error
+            _count(self.received, receives)
+
+        return wait
+
+    def _batch(self, sends: Messages, receives: Messages) -> list[Any]:
+        dist = self.dist
+        operations = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends]
+        operations += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives]
+        return list(dist.batch_isend_irecv(operations)) if operations else []
+
+    def _error(self, sends: Messages, receives: Messages, error: Exception) -> TransportError:
+        peers = sorted({peer for peer, _ in (*sends, *receives)})
+        return TransportError(f"exchanging with workers {peers}: {error}")

@@ -1,0 +1,174 @@
+"""A worker: one device's instructions and the state that it keeps from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableSequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from girih.lower import Program
+from girih.run.errors import IDLE, StepError, where
+from girih.run.instructions import compile_instructions
+from girih.run.parts import Tensor, as_box, box_of, shape_of
+from girih.run.transport import NoTransport, Transport
+
+
+@dataclass
+class Times:
+    """Measured seconds of a worker, summed over `steps` steps; `kernels` are the operators' own calls."""
+
+    steps: int = 0
+    total: float = 0.0
+    kernels: float = 0.0
+    transfers: float = 0.0
+
+    @property
+    def other(self) -> float:
+        """What the worker itself takes."""
+        return self.total - self.kernels - self.transfers
+
+
+@dataclass
+class Interval:
+    """An instruction as it was measured: its position in the program, and when it began and ended (perf_counter)."""
+
+    step: int
+    start: float
+    stop: float
+
+
+class Worker:
+    """Runs one device's share of a program.
+
+    progress: two integers that the worker keeps up to date: how many steps it has begun, and the instruction that it
+        is in, or -1. They may lie in memory that others can see.
+    timeline: measure every instruction; the last step's are in `intervals`.
+
+    Raises:
+        ValueError: the strategy lets an updated value lie otherwise than the input that it replaces.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rank: int,
+        transport: Transport | None = None,
+        *,
+        device: Any = "cpu",
+        progress: MutableSequence[int] | None = None,
+        timeline: bool = False,
+    ) -> None:
+        graph = program.graph
+        self.program = program
+        self.rank = rank
+        self.device = torch.device(device)
+        self.transport: Transport = transport if transport is not None else NoTransport()
+        self.progress: MutableSequence[int] = progress if progress is not None else [0, IDLE]
+        self.times = Times()
+        self.timeline = timeline
+        self.intervals: list[Interval] = []
+        self.state: dict[str, Tensor] = {}
+        self._slot = {name: number for number, name in enumerate(program.places)}
+        self._updates = {item.name: graph.updates.get(item.name) for item in graph.state_inputs}
+        for old, new in self._updates.items():
+            if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
+                raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
+        self._shapes = {item.name: shape_of(as_box(program.places[item.name].regions[rank])) for item in graph.inputs}
+        self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device)
+
+    def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Run the program once.
+
+        inputs: by name, this device's part of everything that is not state. The dictionary is emptied: what nobody
+            else holds is freed after its last use.
+        Returns this device's parts of the outputs that replace nothing; the others became the new state.
+
+        Raises:
+            StepError: an instruction failed. The worker's state is lost.
+        """
+        began = perf_counter()
+        slots = self._fill(inputs)
+        seconds = [0.0, 0.0]
+        progress = self.progress
+        progress[0] += 1
+        try:
+            with torch.no_grad():
+                if self.timeline:
+                    self._run_timed(slots, seconds)
+                else:
+                    for index, instruction in enumerate(self._instructions):
+                        progress[1] = index
+                        instruction.run(slots, seconds)
+        except Exception as error:
+            raise StepError(self.rank, where(self.program, progress[1]), error) from error
+        made = self._collect(slots)
+        progress[1] = IDLE
+        self.times.steps += 1
+        self.times.kernels += seconds[0]
+        self.times.transfers += seconds[1]
+        self.times.total += perf_counter() - began
+        return made
+
+    def _run_timed(self, slots: list[Any], seconds: list[float]) -> None:
+        self.intervals = []
+        for index, instruction in enumerate(self._instructions):
+            self.progress[1] = index
+            start = perf_counter()
+            instruction.run(slots, seconds)
+            self.intervals.append(Interval(index, start, perf_counter()))
+
+    def _fill(self, inputs: dict[str, Tensor]) -> list[Any]:
+        slots: list[Any] = [None] * len(self._slot)
+        for name, shape in self._shapes.items():
+            if name in self._updates:
+                held = self.state
+                keep = self._updates[name] is None
+            else:
+                held, keep = inputs, False
+            if name not in held:
+                known = "its state was never set, or was lost in a failed step" if name in self._updates else "missing"
+                raise ValueError(f"worker {self.rank}: input {name!r}: {known}")
+            tensor = held[name] if keep else held.pop(name)
+            if tensor.shape != shape:
+                raise ValueError(
+                    f"worker {self.rank}: its part of {name!r} must be {list(shape)}, got {list(tensor.shape)}"
+                )
+            slots[self._slot[name]] = tensor
+        return slots
+
+    def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
+        made = {
+            output.name: slots[self._slot[output.name]]
+            for output in self.program.graph.outputs
+            if output.replaces is None
+        }
+        for old, new in self._updates.items():
+            if new is not None:
+                number = self._slot[new]
+                self.state[old] = settle(slots[number])
+                if new not in made:
+                    slots[number] = None
+        return made
+
+    def take_state(self, state: Mapping[str, Tensor]) -> None:
+        """Set this device's parts of parameters, buffers and optimizer state, by name."""
+        for name, tensor in state.items():
+            if tuple(tensor.shape) != self._shapes[name]:
+                raise ValueError(
+                    f"worker {self.rank}: its part of {name!r} must be {list(self._shapes[name])}, "
+                    f"got {list(tensor.shape)}"
+                )
+            self.state[name] = settle(tensor.to(self.device))
+
+
+def settle(tensor: Tensor) -> Tensor:
+    """A tensor as state is kept: contiguous, and not a view that keeps something larger alive.
+
+    So a step computes the same bits whether its state comes from the step before or from a checkpoint.
+    """
+    if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)

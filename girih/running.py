@@ -1,0 +1,101 @@
+"""`girih run`: train by a plan on random data, beside the undivided program where asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from girih.plan import Plan, PlanError, flatten_batch
+
+
+def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
+    """A batch by path with the shapes of the plan: the model's own kind of data where it has a name."""
+    import torch
+
+    base, _, size = plan.model.partition("@")
+    if base and ".py:" not in base:
+        from girih.models import random_batch as of_model
+
+        return flatten_batch(of_model(base, batch=int(size), seed=seed))
+    generator = torch.Generator().manual_seed(seed)
+    batch = {}
+    for item in plan.graph.inputs:
+        if item.role != "batch":
+            continue
+        value = plan.graph.values[item.name]
+        dtype = getattr(torch, value.dtype)
+        if dtype.is_floating_point:
+            batch[item.path] = torch.randn(value.shape, generator=generator).to(dtype)
+        else:
+            high = plan.ranges.get(item.path, 2)
+            batch[item.path] = torch.randint(0, high, value.shape, generator=generator).to(dtype)
+    return batch
+
+
+def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, float], None]) -> int:
+    """Run the steps, print the losses; exit code 1 if a verification fails."""
+    if options.steps < 1:
+        raise PlanError(f"--steps must be at least 1, got {options.steps}")
+    from girih.run.session import under_torchrun
+
+    if under_torchrun():
+        from girih.run.session import torchrun_rank
+
+        quiet = torchrun_rank() != 0
+    else:
+        quiet = False
+    losses: list[dict[str, Any]] = []
+    failed = False
+    progress("start workers", 0.0)
+    with plan.start(
+        backend=options.backend, resume=options.resume, seed=options.seed, timeout=options.timeout
+    ) as running:
+        checker = running.verifier() if options.verify else None
+        for number in range(options.steps):
+            progress(f"step {number + 1} of {options.steps}", number / options.steps)
+            batch = random_batch(plan, options.seed * 1_000_003 + running.steps)
+            loss = running.step(batch, lr=options.lr)
+            row: dict[str, Any] = {"step": running.steps, "loss": loss}
+            if checker is not None:
+                report = checker.check(batch, lr=options.lr)
+                row.update(undivided=report.loss, difference=report.largest, tensor=report.worst, ok=report.ok)
+                failed |= not report.ok
+            losses.append(row)
+            if not options.json and not quiet:
+                print(_line(row), flush=True)
+        if options.save:
+            progress("save", 0.0)
+            running.save(options.save)
+        statistics = running.statistics()
+    if options.json and not quiet:
+        print(json.dumps({"steps": losses, "statistics": statistics}))
+    elif not quiet:
+        for line in _closing(plan, statistics, options):
+            print(line)
+    return 1 if failed else 0
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = f"step {row['step']:>3}  loss {row['loss']:.6f}"
+    if "undivided" in row:
+        verdict = "same" if row["ok"] else "DIFFERENT"
+        text += f"  undivided {row['undivided']:.6f}  largest difference {row['difference']:.2e}"
+        text += f" ({row['tensor']})  {verdict}"
+    return text
+
+
+def _closing(plan: Plan, statistics: Any, options: argparse.Namespace) -> list[str]:
+    lines = []
+    received = [int(item["bytes_received"]) for item in statistics]
+    steps = max(1, options.steps)
+    expected = [int(amount) * steps for amount in plan.bytes_received]
+    verdict = "as planned" if received == expected else f"planned {sum(expected)}"
+    lines.append(f"bytes between workers: {sum(received)} in {steps} steps ({verdict})")
+    if options.save:
+        lines.append(f"checkpoint in {options.save}")
+    if os.environ.get("GIRIH_CHECK"):
+        lines.append(f"GIRIH_CHECK={os.environ['GIRIH_CHECK']}")
+    return lines
