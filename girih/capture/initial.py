@@ -11,7 +11,10 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """constant: `a` everywhere; normal: mean `a`, deviation `b`; uniform: from `a` to `b` (both inclusive for integers)."""
+    """constant: `a` everywhere; normal: mean `a`, deviation `b`; uniform: from `a` to `b`.
+
+    Whole numbers are drawn from a to b inclusive.
+    """
 
     kind: Literal["constant", "normal", "uniform"]
     a: float

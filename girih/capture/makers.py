@@ -52,12 +52,12 @@ def typed(b: Builder, c: Call) -> Value:
 # Random numbers
 
 
-def _draw(b: Builder, kind: str, shape: tuple[int, ...], dtype: str, **options: Any) -> Value:
+def _draw(b: Builder, kind: str, shape: tuple[int, ...], made: str, /, **options: Any) -> Value:
     if b.seed is None:
         b.seed = b.input("seed", (), "int64")
     stream, b.streams = b.streams, b.streams + 1
     place = {"size": shape, "start": (0,) * len(shape), "full": shape}
-    return b.emit(f"girih.random_{kind}", shape, dtype, seed=b.seed, stream=stream, **place, **options)
+    return b.emit(f"girih.random_{kind}", shape, made, seed=b.seed, stream=stream, **place, **options)
 
 
 def _mask(b: Builder, shape: tuple[int, ...], keep: float) -> Value:

@@ -82,7 +82,7 @@ class Recorder(TorchDispatchMode):
         fake = tensor
         if not _is_fake(tensor):
             fake = self.fake_mode.from_tensor(tensor)
-            self.constants[len(self.tensors)] = tensor.detach()
+            self.constants[len(self.tensors)] = tensor
         return self._number(tensor, fake)
 
     def _number(self, tensor: Tensor, fake: Tensor) -> Slot:

@@ -21,7 +21,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
 
@@ -97,7 +96,8 @@ def state_of(step: Step) -> dict[str, Tensor]:
             steps = set()
             for name in names:
                 own = step.optimizer.state.get(parameters[name], {})
-                steps.add(float(own.get("step", 0.0)))
+                begun = any(item is not None for item in own.values())
+                steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
                 for key, theirs in rule.state.items():
                     found = own.get(theirs)
                     if found is None:
@@ -153,7 +153,7 @@ class _Capture:
         del self.entries[entering:]
         with self._recording():
             live = {name: buffer.clone() for name, buffer in buffers.items()}
-            with _reparametrize_module(model, {**self.fakes, **live}, tie_weights=True):
+            with _stand_ins(model, {**self.fakes, **live}):
                 result_spec = self._program(model, batch)
                 for name in buffers:
                     self._leave(model.get_buffer(name), "update", f"b.{_valid(name)}")
@@ -314,6 +314,32 @@ class _Store:
 
     def write(self, key: str, value: Tensor) -> None:
         self.capture._leave(value, "update", self._place(key)[1])
+
+
+@contextmanager
+def _stand_ins(model: Any, tensors: dict[str, Tensor]) -> Iterator[None]:
+    """While open, every place of a parameter or buffer holds the tensor of its (first) name instead.
+
+    (torch.func.functional_call does not restore a module that is registered under two names.)
+    """
+    by_id = {id(old): tensors[name] for name, old in (*model.named_parameters(), *model.named_buffers())}
+    before = [
+        (places, key, old)
+        for module in model.modules()
+        for places in (module._parameters, module._buffers)
+        for key, old in places.items()
+        if old is not None
+    ]
+    try:
+        for places, key, old in before:
+            places[key] = by_id[id(old)]
+        yield
+    finally:
+        for places, key, old in before:
+            places[key] = old
+        for module in model.modules():
+            if hasattr(module, "_update_flat_weights"):  # nn.LSTM and its like keep a list besides
+                module._update_flat_weights()
 
 
 @contextmanager

@@ -75,9 +75,11 @@ class TrainingStep:
         if self.step is not None:
             return self.step(model, batch)
         if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:
+            size = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
+            kind = "Tensor" if isinstance(batch, torch.Tensor) else type(batch).__name__
             raise ValueError(
-                f"with loss=, a batch is (inputs, target) or (*inputs, target); got {type(batch).__name__}"
-                f"{f' of {len(batch)}' if isinstance(batch, Sequence) else ''}: use step=f(model, batch)"
+                f"with loss=, a batch is (inputs, target) or (*inputs, target), got {kind}{size}; for any other "
+                "nesting write step=f(model, batch)"
             )
         assert self.loss is not None
         return self.loss(model(*batch[:-1]), batch[-1])

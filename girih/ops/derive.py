@@ -121,12 +121,13 @@ def clip(regions: Regions, shape: tuple[int, ...]) -> Regions:
 def exact_box(indices: tuple[Affine | None, ...], starts: Bounds, stops: Bounds) -> NDArray[np.bool_]:
     """Does each piece cover the box that is the hull of its positions, each position once?
 
-    A reshape's merged index `width * i + j` covers a contiguous run only if `j` is whole or `i` is one row.
+    A reshape's merged index `width * i + j` covers a contiguous run only if `j` is whole or `i` is one row. An index
+    of one variable always does; a slice's step is the operator's own to take.
     """
     good = np.ones(starts.shape[:-1], np.bool_)
     lengths = stops - starts
     for index in indices:
-        if index is None or index.variable is not None or not index.terms:
+        if index is None or len(index.terms) < 2:
             continue
         low, high = interval(index, starts, stops)
         count = np.ones_like(low)

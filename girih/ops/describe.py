@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,13 @@ def description_of(graph: Graph, node: Node) -> Description | None:
     return _describe(
         node.operator, tuple(tensors), tuple(names), tuple(attributes), TensorType(output.shape, output.dtype)
     )
+
+
+def describe_call(
+    operator: str, tensors: Mapping[str, TensorType], attributes: Mapping[str, Any], output: TensorType
+) -> Description | None:
+    """What a call computes that is not in a graph: tensors by schema name (`tensors.0` in a list), attributes."""
+    return _describe(operator, tuple(tensors.values()), tuple(tensors), tuple(attributes.items()), output)
 
 
 def _type(graph: Graph, ref: Ref) -> TensorType:

@@ -149,7 +149,7 @@ def pick(input: Tensor, index: Tensor, dim: int, first: int = 0) -> Tensor:
 def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
     """Zeros with a new dimension `dim` of `size`, `value` at index - first where that is inside: pick's adjoint."""
     dim = dim % (value.dim() + 1)
-    out = value.new_zeros(value.shape[:dim] + (size,) + value.shape[dim:])
+    out = value.new_zeros((*value.shape[:dim], size, *value.shape[dim:]))
     spot = index.long() - first
     inside = (spot >= 0) & (spot < size)
     spot = spot.clamp_(0, max(0, size - 1)).unsqueeze_(dim)

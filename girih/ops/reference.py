@@ -20,10 +20,12 @@ from girih.ops.language import (
     Constant,
     DescriptionError,
     Expression,
+    OpaqueRead,
     Piecewise,
     Position,
     Read,
     Reduce,
+    walk,
 )
 from girih.ops.operator import Description
 
@@ -108,12 +110,22 @@ REDUCERS: dict[str, Callable[..., Array]] = {
 }
 
 
+def has_reference(description: Description) -> bool:
+    """Is everything in the description written out, with no opaque or external scalar function?"""
+    return not any(
+        isinstance(item, OpaqueRead) or (isinstance(item, Call) and item.function not in FUNCTIONS)
+        for item in walk(description.body)
+    )
+
+
 def evaluate(description: Description, inputs: list[Array]) -> Array:
     """The operator's result by its description alone, of the output's shape; dtype as NumPy computes.
 
     Raises:
         DescriptionError: if the description is opaque.
     """
+    if not has_reference(description):
+        raise DescriptionError(f"{description.operator.name} is opaque: it has no reference implementation")
     rank = description.rank
     grid = [
         np.arange(size).reshape([-1 if axis == number else 1 for axis in range(rank)])

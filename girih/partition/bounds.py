@@ -192,6 +192,13 @@ class Bound:
         self._forward = not self._forward
         return float(self.value)
 
+    def costs(self, v: int) -> np.ndarray:
+        """What each label of the variable adds to the bound at least; inf where it is ruled out."""
+        i = self.variables.index(v)
+        cost = self.reduced[self.offset[i] : self.offset[i + 1]].copy()
+        cost[np.isinf(self.rest[self.offset[i] : self.offset[i + 1]])] = np.inf
+        return cost
+
     def alive(self) -> dict[int, np.ndarray]:
         """The labels that remain, of the variables that have lost some."""
         kept = {}

@@ -247,6 +247,37 @@ class _Search:
                 trial.fix(v, trial.current(v, self.best))
         return whole
 
+    def dive(self, factors: Factors, target: float, nodes: int, entries: int = 2**10) -> str:
+        """Depth first among the solutions cheaper than the target: "found", "refuted" or "gave up".
+
+        A target just above the bound leaves few labels, and each label that is fixed rules out most others."""
+        stack = [factors.copy()]
+        while stack:
+            if nodes <= 0 or self.late():
+                return "gave up"
+            nodes -= 1
+            self.branches += 1
+            node = stack.pop()
+            node.eliminate(entries, entries * 64)
+            if not node.left:
+                if node.constant < target and self.offer(node.labels()):
+                    return "found"
+                continue
+            below, alive, before = Bound(node), 0, -1
+            while alive != before and below.sweep(target) < target:
+                before, alive = alive, int(np.isfinite(below.rest).sum())
+            if not below.value < target:
+                continue
+            v = max(node.variables(), key=lambda v: (len(node.around[v]), -v))
+            costs = below.costs(v)
+            node.restrict(below.alive())
+            costs = costs[np.isfinite(costs)]
+            for label in np.argsort(-costs, kind="stable").tolist():
+                child = node.copy()
+                child.fix(v, label)
+                stack.append(child)
+        return "refuted"
+
     def branch(self, factors: Factors) -> str:
         """Best bound first; each branch fixes one variable."""
         count = itertools.count()

@@ -88,9 +88,9 @@ class Failure:
         return WorkerError(self.rank, self.place, f"failed ({self.message})", self.details)
 
 
-def failure_of(rank: int, program: Program, error: BaseException) -> Failure:
+def failure_of(rank: int, error: BaseException) -> Failure:
     """The report of an exception."""
     inner = error.__cause__ if isinstance(error, StepError) and error.__cause__ is not None else error
-    place = error.place if isinstance(error, StepError) else Where(IDLE, len(program.steps))
+    place = error.place if isinstance(error, StepError) else Where(IDLE, 0)
     details = "".join(traceback.format_exception(inner))
     return Failure(rank, place, f"{type(inner).__name__}: {inner}", details, isinstance(inner, TransportError))

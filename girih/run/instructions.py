@@ -28,6 +28,7 @@ from girih.run.transport import Transport
 Tensor = Any  # torch is untyped for the type checker
 Slots = list[Any]
 Cuts = tuple[tuple[int, int, int], ...]  # (dimension, start, length) where a box is narrower than its buffer
+Read = tuple[Any, Cuts, list[int] | None]  # slot, or the tensor itself where it is empty; cuts; pads or None
 KERNELS, TRANSFERS = 0, 1  # positions in the measured seconds
 
 
@@ -46,9 +47,6 @@ def relative(box: Box, held: Box) -> Cuts:
     """
     cuts = []
     for dimension, ((start, stop), (first, last)) in enumerate(zip(box, held, strict=True)):
-        if stop <= start:  # empty: any place will do
-            cuts.append((dimension, 0, 0))
-            continue
         if start < first or stop > last:
             raise ValueError(f"{box} is not inside of {held}")
         if (start, stop) != (first, last):
@@ -69,7 +67,7 @@ class Compute:
     """Call one function with tensors from slots.
 
     arguments: positional, with None where tensors go; places: for each tensor that is passed (position, item in a
-    list or -1, slot, cuts, pads or None). shapes: of the results, to be proved.
+    list or -1, and its Read). shapes: of the results, to be proved.
     """
 
     __slots__ = ("arguments", "function", "lists", "options", "padding", "places", "result", "shapes", "writes")
@@ -79,7 +77,7 @@ class Compute:
         function: Callable[..., Any],
         arguments: list[Any],
         options: dict[str, Any],
-        reads: list[tuple[int, Cuts, list[int] | None]],
+        reads: list[Read],
         writes: tuple[int, ...],
         shapes: tuple[tuple[int, ...], ...],
         padding: float | None,
@@ -97,7 +95,7 @@ class Compute:
             for position, item in enumerate(arguments)
             if isinstance(item, list) and any(isinstance(part, _Hole) for part in item)
         ]
-        self.places: list[tuple[int, int, int, Cuts, list[int] | None]] = []
+        self.places: list[tuple[int, int, Any, Cuts, list[int] | None]] = []
         for position, item in enumerate(arguments):
             for place, part in enumerate(item if position in self.lists else [item]):
                 if isinstance(part, _Hole):
@@ -109,7 +107,7 @@ class Compute:
             arguments[position] = [None if isinstance(part, _Hole) else part for part in arguments[position]]
         padded = 0.0
         for position, place, slot, cuts, pads in self.places:
-            tensor = slots[slot]
+            tensor = slots[slot] if type(slot) is int else slot
             for dimension, start, length in cuts:
                 tensor = tensor.narrow(dimension, start, length)
             if pads is not None:
@@ -126,9 +124,9 @@ class Compute:
         if self.result is not None:
             made = made[self.result]
         if len(self.writes) == 1:
-            made = (made,) if not isinstance(made, (tuple, list)) else made
-        for slot, shape, tensor in zip(self.writes, self.shapes, made, strict=False):
-            if tensor.shape != shape:
+            made = (made,)
+        for slot, shape, tensor in zip(self.writes, self.shapes, made, strict=True):
+            if tensor is not None and tensor.shape != shape:
                 raise RuntimeError(f"its piece has shape {list(tensor.shape)}, the program says {list(shape)}")
             slots[slot] = tensor
 
@@ -161,8 +159,12 @@ def compile_compute(
     needed = [as_box(part.needed.regions[rank]) for part in step.reads]
     if piece is not None and list(piece.regions) != needed:
         raise ValueError(f"node {node.name!r}: its piece reads {piece.regions}, but the program brings {needed}")
-    reads: list[tuple[int, Cuts, list[int] | None]] = []
+    reads: list[Read] = []
     for number, (part, box) in enumerate(zip(step.reads, needed, strict=True)):
+        if any(stop <= start for start, stop in box):  # nobody sends what is empty: it may be nowhere
+            dtype = getattr(torch, graph.values[program.value_of[part.buffer]].dtype)
+            reads.append((torch.empty(shape_of(box), dtype=dtype, device=device), (), _flat_pads(piece, number)))
+            continue
         held = as_box(program.places[part.buffer].regions[rank])
         reads.append((slot_of[part.buffer], relative(box, held), _flat_pads(piece, number)))
     holes = [_Hole(number) for number in range(len(reads))]

@@ -22,7 +22,7 @@ Messages = Sequence[tuple[int, Tensor]]  # (peer, tensor)
 
 
 class Transport(Protocol):
-    """packs: tensors must be contiguous. sent, received: payload in bytes for each peer, counted as it is handed over."""
+    """packs: tensors must be contiguous. sent, received: payload in bytes for each peer, as it was handed over."""
 
     packs: bool
     sent: list[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -145,23 +146,25 @@ class Worker:
             for output in self.program.graph.outputs
             if output.replaces is None
         }
+        readers = Counter(new for new in self._updates.values() if new is not None and new not in made)
         for old, new in self._updates.items():
-            if new is not None:
-                number = self._slot[new]
-                self.state[old] = settle(slots[number])
-                if new not in made:
-                    slots[number] = None
+            if new is None:
+                continue
+            self.state[old] = settle(slots[self._slot[new]])
+            readers[new] -= 1
+            if readers[new] == 0:  # what was copied goes before the next is
+                slots[self._slot[new]] = None
         return made
 
     def take_state(self, state: Mapping[str, Tensor]) -> None:
-        """Set this device's parts of parameters, buffers and optimizer state, by name."""
+        """Set this device's parts of parameters, buffers and optimizer state, by name; they are copied."""
         for name, tensor in state.items():
             if tuple(tensor.shape) != self._shapes[name]:
                 raise ValueError(
                     f"worker {self.rank}: its part of {name!r} must be {list(self._shapes[name])}, "
                     f"got {list(tensor.shape)}"
                 )
-            self.state[name] = settle(tensor.to(self.device))
+            self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
 
 
 def settle(tensor: Tensor) -> Tensor:

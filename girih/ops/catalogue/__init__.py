@@ -5,10 +5,40 @@ from __future__ import annotations
 from functools import cache
 from types import ModuleType
 
-from girih.ops.catalogue import activations, comparison, linear_algebra, pointwise, shape, transcendental
+from girih.ops.catalogue import (
+    activations,
+    comparison,
+    convolution,
+    creation,
+    linear_algebra,
+    lookup,
+    normalisation,
+    pointwise,
+    pooling,
+    random,
+    reductions,
+    shape,
+    sorting,
+    transcendental,
+)
 from girih.ops.operator import Operator
 
-PAGES: tuple[ModuleType, ...] = (pointwise, comparison, transcendental, activations, linear_algebra, shape)
+PAGES: tuple[ModuleType, ...] = (
+    pointwise,
+    comparison,
+    transcendental,
+    activations,
+    linear_algebra,
+    convolution,
+    pooling,
+    reductions,
+    normalisation,
+    lookup,
+    shape,
+    creation,
+    random,
+    sorting,
+)
 
 
 @cache

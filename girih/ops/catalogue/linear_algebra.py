@@ -76,7 +76,7 @@ def matrix_function(*names, result=None):
 
 cholesky = matrix_function("aten.cholesky", "aten.linalg_cholesky")
 cholesky_ex = matrix_function("aten.linalg_cholesky_ex", result=0)
-inverse_ex = matrix_function("aten.linalg_inv_ex", result=0)
+inverse_ex = operator("aten.linalg_inv_ex", result=0)(lambda A: opaque_along((A.rank - 2, A.rank - 1), A))
 matrix_exp = matrix_function("aten.linalg_matrix_exp")
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from girih.ops.language import Affine, Over
+from girih.ops.catalogue.indices import dimensions, inserted, opaque_along, replaced, whole, without
+from girih.ops.language import Affine, Concatenated, DescriptionError, Opaque, Over, Select, equal, fn
 from girih.ops.operator import Attributes, Piece, operator
+
+at_least, at_most = fn("ge"), fn("le")
 
 
 def local_shape(name: str):
@@ -17,63 +20,342 @@ def local_shape(name: str):
     return rule
 
 
-def common_factors(source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
-    """The finest index space of which both shapes are merges, or the flat one where they do not align.
+def as_reshape(attributes: Attributes, piece: Piece) -> tuple[str, Attributes]:
+    return "aten.reshape", {"shape": piece.output_shape}
 
-    (4, 6) and (2, 2, 6) share (2, 2, 6); (4, 6) and (8, 3) share (4, 2, 3); (2, 3) and (3, 2) share only (6,).
+
+# ------------------------------------------------------------------------------------------- reshape
+
+
+def groups(source: tuple[int, ...], target: tuple[int, ...]):
+    """The shortest runs of dimensions with equal numbers of elements: (source dimensions, target dimensions).
+
+    (2, 3, 4, 5) and (6, 5, 4): dimensions 0-1 become 0, dimensions 2-3 become 1-2.
     """
-    total = prod(source)
-    if total == 0:
-        return [0]
+    if 0 in source:
+        yield range(len(source)), range(len(target))
+        return
+    i = j = 0
+    while i < len(source) or j < len(target):
+        first, second = i, j
+        i, j = min(i + 1, len(source)), min(j + 1, len(target))
+        while (left := prod(source[first:i])) != (right := prod(target[second:j])):
+            i, j = (i + 1, j) if left < right else (i, j + 1)
+        yield range(first, i), range(second, j)
+
+
+def common_factors(source: tuple[int, ...], target: tuple[int, ...]) -> list[int] | None:
+    """The finest index space of which both shapes are merges; None where they interlock.
+
+    (4, 6) and (2, 2, 6) share (2, 2, 6); (4, 6) and (8, 3) share (4, 2, 3); (2, 3) and (3, 2) share none.
+    """
 
     def boundaries(shape: tuple[int, ...]) -> set[int]:
-        strides, size = set(), 1
-        for extent in reversed(shape):
-            size *= extent
-            strides.add(size)
-        return strides | {1}
+        return {prod(shape[dimension:]) for dimension in range(len(shape) + 1)}
 
     cuts = sorted(boundaries(source) | boundaries(target), reverse=True)
-    factors: list[int] = []
-    for high, low in zip(cuts, cuts[1:], strict=False):
-        if high % low:
-            return [total]  # the shapes interlock: no common grid, only the flat order
-        factors.append(high // low)
-    return factors or [1]
+    if 0 in cuts or any(high % low for high, low in zip(cuts, cuts[1:], strict=False)):
+        return None
+    return [high // low for high, low in zip(cuts, cuts[1:], strict=False)]
 
 
-def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ...]) -> tuple[object, ...]:
-    """For each dimension of `shape` the affine index that the factors' indices merge to; None if not expressible."""
+def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ...]) -> list[Affine]:
+    """For each dimension of `shape` the index that its factors' indices merge to: 6·i + j."""
     position, result = 0, []
     for extent in shape:
         index, size = Affine((), 0), 1
-        taken = []
         while size < extent:
-            if position == len(factors):
-                return ()
             size *= factors[position]
-            taken.append(position)
+            index = index * factors[position] + indices[position]
             position += 1
-        if size != extent:
-            return ()
-        stride = 1
-        for number in reversed(taken):
-            index = index + indices[number] * stride
-            stride *= factors[number]
         result.append(index)
-    return tuple(result)
+    return result
+
+
+def reshaped(x, shape):
+    """Groups of dimensions that merge and split one by one divide; those that interlock stay whole."""
+    shape = tuple(shape)
+    plan = []  # for each group: source and target dimensions, and its factors or None
+    for source, target in groups(x.shape, shape):
+        factors = common_factors(tuple(x.shape[d] for d in source), tuple(shape[d] for d in target))
+        plan.append((source, target, factors))
+    sizes = [
+        size for _, target, factors in plan for size in ([shape[d] for d in target] if factors is None else factors)
+    ]
+
+    def body(*i):
+        read, place, inside, position = [], [], [], 0
+        for source, target, factors in plan:
+            count = len(target) if factors is None else len(factors)
+            indices = i[position : position + count]
+            position += count
+            if factors is None:
+                read += [slice(None)] * len(source)
+                place += indices
+                inside += indices
+            else:
+                read += merged(tuple(x.shape[d] for d in source), factors, indices)
+                place += merged(tuple(shape[d] for d in target), factors, indices)
+        element = x[tuple(read)]
+        interlocked = any(factors is None for _, _, factors in plan)
+        return tuple(place), Opaque(element, linear=(0,))[tuple(inside)] if interlocked else element
+
+    return Over(tuple(sizes), body)
 
 
 @operator("aten.reshape", piece=local_shape("shape"), view=True)
 def reshape(x, shape):
-    factors = common_factors(x.shape, tuple(shape))
+    return reshaped(x, shape)
 
-    def body(*indices):
-        return merged(tuple(shape), factors, indices), x[merged(x.shape, factors, indices)]
 
-    return Over(tuple(factors), body)
+@operator("aten.view", "aten._unsafe_view", piece=as_reshape, view=True)
+def view(x, size):
+    return reshaped(x, size)
+
+
+@operator("aten.squeeze", "aten.squeeze.dim", "aten.squeeze.dims", piece=as_reshape, view=True)
+def squeeze(x, dim=None):
+    gone = [d for d in dimensions(x.rank, dim) if x.shape[d] == 1]
+    return reshaped(x, tuple(size for d, size in enumerate(x.shape) if d not in gone))
+
+
+@operator("aten.unsqueeze", piece=as_reshape, view=True)
+def unsqueeze(x, dim):
+    return reshaped(x, inserted(x.shape, dim % (x.rank + 1), 1))
+
+
+# ------------------------------------------------------------------------------------------- order and extent
 
 
 @operator("aten.permute", view=True)
 def permute(x, dims):
+    dims = [dim % x.rank for dim in dims]
     return lambda *i: x[tuple(i[dims.index(dimension)] for dimension in range(x.rank))]
+
+
+@operator("aten.transpose.int", view=True)
+def transpose(x, dim0, dim1):
+    order = list(range(x.rank))
+    if order:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return lambda *i: x[tuple(i[dimension] for dimension in order)]
+
+
+@operator("aten.t", view=True)
+def matrix_transpose(x):
+    return lambda *i: x[tuple(reversed(i))]
+
+
+@operator("aten.expand", piece=local_shape("size"), view=True)
+def expand(x, size):
+    return lambda *i: x.broadcast(i)
+
+
+@operator("aten.flip")
+def flip(x, dims):
+    dims = dimensions(x.rank, tuple(dims)) if dims else ()
+    return lambda *i: x[tuple(x.shape[d] - 1 - index if d in dims else index for d, index in enumerate(i))]
+
+
+@operator("aten.roll")
+def roll(x, shifts, dims=()):
+    if not dims:
+        return lambda *i: Opaque(whole(x), linear=(0,))[i]
+    shifts, dims = ((value,) if isinstance(value, int) else tuple(value) for value in (shifts, dims))
+
+    def rolled(i, pairs):
+        if not pairs:
+            return x[i]
+        (dim, shift), *rest = pairs
+        dim, extent = dim % x.rank, x.shape[dim % x.rank]
+        front = shift % max(extent, 1)
+        offsets = (extent - front, 0)
+        return Concatenated(
+            i[dim], (front, extent - front), lambda part, j: rolled(replaced(i, dim, j + offsets[part]), rest)
+        )
+
+    return lambda *i: rolled(i, list(zip(dims, shifts, strict=True)))
+
+
+def repeat_piece(attributes: Attributes, piece: Piece) -> Attributes:
+    before, after = piece.input_shape(0), piece.output_shape
+    aligned = (1,) * (len(after) - len(before)) + before
+    return {**attributes, "repeats": tuple(b // max(a, 1) for a, b in zip(aligned, after, strict=True))}
+
+
+@operator("aten.repeat", piece=repeat_piece)
+def repeat(x, repeats):
+    shape = (1,) * (len(repeats) - x.rank) + x.shape
+
+    def body(*i):
+        copies, inside = i[::2], i[1::2]
+        place = tuple(copy * size + j for copy, size, j in zip(copies, shape, inside, strict=True))
+        return place, x.broadcast(inside)
+
+    return Over(tuple(size for pair in zip(repeats, shape, strict=True) for size in pair), body)
+
+
+# ------------------------------------------------------------------------------------------- parts
+
+
+def sliced(attributes: Attributes, piece: Piece) -> Attributes:
+    """What arrives begins where the result's first element is read."""
+    start, stop = piece.inputs[0][attributes["dim"] % len(piece.output)]
+    return {**attributes, "start": 0, "end": stop - start}
+
+
+@operator("aten.slice.Tensor", piece=sliced, view=True)
+def slice_(x, dim=0, start=None, end=None, step=1):
+    dim %= x.rank
+    first, _, _ = slice(start, end, step).indices(x.shape[dim])
+    return lambda *i: x[replaced(i, dim, i[dim] * step + first)]
+
+
+@operator("aten.select.int", piece=lambda attributes, _: {**attributes, "index": 0}, view=True)
+def select(x, dim, index):
+    dim %= x.rank
+    return lambda *i: x[inserted(i, dim, index % x.shape[dim])]
+
+
+def first_part(attributes: Attributes, piece: Piece) -> tuple[str, Attributes]:
+    start, stop = piece.inputs[0][attributes["dim"] % len(piece.output)]
+    return "aten.slice.Tensor", {"dim": attributes["dim"], "start": 0, "end": stop - start}
+
+
+@operator("aten.split_with_sizes", "aten.split.Tensor", piece=first_part, result=0)
+def split(x, dim=0):
+    return lambda *i: x[i]  # the first part; canonical graphs have slices in its place
+
+
+@operator("aten.diagonal", piece=lambda attributes, _: {**attributes, "offset": 0}, view=True)
+def diagonal(x, offset=0, dim1=0, dim2=1):
+    dim1, dim2 = dim1 % x.rank, dim2 % x.rank
+
+    def meaning(*i):
+        rest = iter(i[:-1])
+        at = {dim1: i[-1] + max(-offset, 0), dim2: i[-1] + max(offset, 0)}
+        return x[tuple(at[d] if d in at else next(rest) for d in range(x.rank))]
+
+    return meaning
+
+
+@operator("aten.unfold", piece=lambda attributes, piece: {**attributes, "size": piece.output_shape[-1]})
+def unfold(x, dimension, size, step):
+    dimension %= max(x.rank, 1)
+    return lambda *i: x[replaced(i[:-1], dimension, i[dimension] * step + i[-1])]
+
+
+@operator("aten.as_strided")
+def as_strided(x):
+    return lambda *i: Opaque(whole(x), linear=(0,))[i]
+
+
+# ------------------------------------------------------------------------------------------- composition
+
+
+@operator("aten.cat")
+def cat(tensors, dim=0):
+    rank = max(x.rank for x in tensors)
+    if any(x.rank != rank for x in tensors):
+        raise DescriptionError("cat with an empty tensor of another rank")
+    dim %= rank
+    sizes = [x.shape[dim] for x in tensors]
+    return lambda *i: Concatenated(i[dim], sizes, lambda part, j: tensors[part][replaced(i, dim, j)])
+
+
+@operator("aten.stack")
+def stack(tensors, dim=0):
+    dim %= tensors[0].rank + 1
+    return lambda *i: Concatenated(i[dim], [1] * len(tensors), lambda part, _: tensors[part][without(i, dim)])
+
+
+@operator("aten.select_scatter")
+def select_scatter(x, src, dim, index):
+    dim %= x.rank
+    return lambda *i: Select(equal(i[dim], index % x.shape[dim]), src[without(i, dim)], x[i])
+
+
+@operator("aten.slice_scatter")
+def slice_scatter(x, src, dim=0, start=None, end=None, step=1):
+    dim %= x.rank
+    first, last, _ = slice(start, end, step).indices(x.shape[dim])
+    if step != 1:
+        return opaque_along((dim,), x, src, linear=())
+
+    def meaning(*i):
+        return Select(within(i[dim], first, last), src[replaced(i, dim, i[dim] - first)], x[i])
+
+    return meaning
+
+
+# ------------------------------------------------------------------------------------------- borders
+
+
+def within(index, start, stop):
+    """start <= index < stop, as a condition."""
+    return at_least(index, start) & at_most(index, stop - 1)
+
+
+def local_pad(attributes: Attributes, piece: Piece) -> Attributes:
+    """Each side's padding is what the piece's output has and its input lacks."""
+    pad, flat = attributes["pad"], []
+    for number, dimension in enumerate(reversed(range(len(piece.output)))):
+        before = pad[2 * number] if 2 * number < len(pad) else 0
+        (low, high), (start, stop) = piece.output[dimension], piece.inputs[0][dimension]
+        if start == stop:
+            flat += [high - low, 0]
+        else:
+            flat += [start + before - low, high - before - stop]
+    return {**attributes, "pad": tuple(flat)}
+
+
+@operator("aten.constant_pad_nd", piece=local_pad)
+def constant_pad(x, pad, value=0):
+    padded = {x.rank - 1 - number: pad[2 * number] for number in range(len(pad) // 2)}
+
+    def meaning(*i):
+        inside = True
+        for dimension, before in padded.items():
+            condition = within(i[dimension], before, before + x.shape[dimension])
+            inside = condition if inside is True else inside & condition
+        element = x[tuple(index - padded.get(dimension, 0) for dimension, index in enumerate(i))]
+        return Select(inside, element, value)
+
+    return meaning
+
+
+@operator(
+    "aten.reflection_pad1d",
+    "aten.reflection_pad2d",
+    "aten.reflection_pad3d",
+    "aten.replication_pad1d",
+    "aten.replication_pad2d",
+    "aten.replication_pad3d",
+)
+def border_pad(x, padding):
+    return opaque_along(tuple(range(x.rank - len(padding) // 2, x.rank)), x, linear=(0,))
+
+
+@operator("aten.col2im", condition=lambda tensors, _: tensors["self"].rank == 3)
+def col2im(x):
+    return lambda n, *i: Opaque(x[n, :, :], linear=(0,))[i]
+
+
+@operator("aten.im2col", condition=lambda tensors, _: tensors["self"].rank == 4)
+def im2col(x):
+    return lambda n, *i: Opaque(x[n, :, :, :], linear=(0,))[i]
+
+
+def shifted_diagonal(attributes: Attributes, piece: Piece) -> Attributes:
+    (row, _), (column, _) = piece.output[-2:]
+    return {**attributes, "diagonal": attributes["diagonal"] + row - column}
+
+
+@operator("aten.triu", piece=shifted_diagonal)
+def triu(x, diagonal=0):
+    return lambda *i: Select(at_least(i[-1] - i[-2], diagonal), x[i], 0)
+
+
+@operator("aten.tril", piece=shifted_diagonal)
+def tril(x, diagonal=0):
+    return lambda *i: Select(at_most(i[-1] - i[-2], diagonal), x[i], 0)

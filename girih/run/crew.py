@@ -1,0 +1,53 @@
+"""A crew: the workers of a run, wherever they live, and who is to blame when one does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from girih.lower import Program, TransferStep
+from girih.run.errors import IDLE, Failure
+
+
+class Crew(Protocol):
+    """size: how many workers. A crew that raised WorkerError is broken; all its workers are gone."""
+
+    size: int
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        """Have every worker do a command (a method of Service), each with its own fields; their replies by rank.
+
+        Raises:
+            WorkerError: a worker failed, died, or took longer than the timeout.
+        """
+
+    def close(self) -> None:
+        """End all workers. May be called again."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A worker's progress: steps begun, and the instruction it is in or -1."""
+
+    rank: int
+    begun: int
+    step: int
+
+
+def culprit(program: Program, late: Sequence[Status]) -> Status:
+    """Of the workers that have not answered, the one that the others wait for: it has come least far, and where two
+    stand at the same instruction, it is not the one that waits in a transfer."""
+
+    def place(status: Status) -> tuple[int, int, bool, int]:
+        # Between steps counts as the end of the steps that it has begun.
+        step = status.step if status.step != IDLE else len(program.steps)
+        waiting = step < len(program.steps) and isinstance(program.steps[step], TransferStep)
+        return status.begun, step, waiting, status.rank
+
+    return min(late, key=place)
+
+
+def first_failure(failures: Sequence[Failure]) -> Failure:
+    """The failure that the others follow from: one that is not a broken exchange, if there is one."""
+    return min(failures, key=lambda failure: (failure.in_transfer, failure.place.step, failure.rank))

@@ -1,0 +1,279 @@
+"""Workers as processes of this host: gloo over loopback between them, a pipe from the driver to each.
+
+A worker is a plain `python -c …` that inherits one end of its pipe, so nothing of the user's main module is run again
+(no `if __name__ == "__main__"` is needed). Program and store lie in a temporary directory, in which a mapped file
+also shows the driver in which instruction every worker is. A worker ends when its pipe closes, and when the driver
+dies, whatever it is doing: a thread of it waits for the end of an inherited pipe.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import MutableSequence, Sequence
+from datetime import timedelta
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+from girih.lower import Program
+from girih.run import wire
+from girih.run.crew import Status, culprit, first_failure
+from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
+from girih.run.service import Options, Service
+from girih.run.transport import GroupTransport, NoTransport, Transport
+
+CELLS = 2  # of progress, for each worker
+START_SECONDS = 120.0  # the least that workers are given to start
+GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is known
+
+_CHILD = "from girih.run.processes import main; main()"
+
+
+class ProcessCrew:
+    """One process for each device of the program."""
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self.program = program
+        self.timeout = options.timeout
+        self.size = program.mesh.devices
+        self.broken: WorkerError | None = None
+        self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        life, self._life = os.pipe()
+        self._finalizer = weakref.finalize(
+            self, _end, os.getpid(), self.processes, self._pipes, self._life, self.directory
+        )
+        try:
+            self._progress = _progress_file(self.directory, self.size)
+            (self.directory / "program.pickle").write_bytes(pickle.dumps((program, options), protocol=5))
+            for rank in range(self.size):
+                self._start(rank, life, options)
+            self._gather("start", max(options.timeout, START_SECONDS))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(life)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.processes]
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        """Have every worker do a command, each with its own fields; their replies by rank.
+
+        Raises:
+            WorkerError: one failed, died, or took longer than the timeout; all workers are then gone.
+        """
+        if self.broken is not None:
+            raise self.broken
+        try:
+            for rank, (pipe, own) in enumerate(zip(self._pipes, fields, strict=True)):
+                try:
+                    wire.send(pipe, (name, own))
+                except BlockingIOError:
+                    self._break(WorkerError(rank, self._where(rank), f"took no command for {self.timeout:g} s"))
+                except OSError:
+                    self._break(self._died(rank))
+            return self._gather(name, self.timeout)
+        except WorkerError:
+            raise
+        except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
+            self.broken = WorkerError(0, self._where(0), "was stopped, because the driver was interrupted")
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def _start(self, rank: int, life: int, options: Options) -> None:
+        ours, theirs = Pipe()
+        _limit_waiting(ours, self.timeout)
+        arguments = [str(theirs.fileno()), str(life), str(rank), str(self.directory)]
+        threads = options.threads or max(1, (os.cpu_count() or 1) // self.size)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+            "OMP_NUM_THREADS": str(threads),
+        }
+        if sys.platform == "linux":
+            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, *arguments],
+                env=environment,
+                pass_fds=(theirs.fileno(), life),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the driver's to handle
+            )
+        self.processes.append(process)
+        self._pipes.append(ours)
+
+    def _gather(self, name: str, timeout: float) -> list[Any]:
+        replies: dict[int, Any] = {}
+        failures: list[Failure] = []
+        pending = {pipe: rank for rank, pipe in enumerate(self._pipes)}
+        deadline = time.monotonic() + timeout
+        while pending:
+            ready = wait(list(pending), timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                break
+            for pipe in ready:
+                assert isinstance(pipe, Connection)
+                rank = pending.pop(pipe)
+                try:
+                    reply = wire.receive(pipe)
+                except (EOFError, OSError):
+                    self._break(self._died(rank))
+                if not isinstance(reply, Failure):
+                    replies[rank] = reply
+                    continue
+                failures.append(reply)
+                if not reply.in_transfer:
+                    self._break(reply.error())
+                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        if failures:
+            self._break(first_failure(failures).error())
+        if pending:
+            late = culprit(self.program, [self._status(rank) for rank in pending.values()])
+            reason = f"did not finish {name!r} within {timeout:g} s; it hangs"
+            self._break(WorkerError(late.rank, where(self.program, late.step), reason))
+        return [replies[rank] for rank in range(self.size)]
+
+    def _status(self, rank: int) -> Status:
+        return Status(rank, self._progress[CELLS * rank], self._progress[CELLS * rank + 1])
+
+    def _where(self, rank: int) -> Any:
+        return where(self.program, self._status(rank).step)
+
+    def _died(self, rank: int) -> WorkerError:
+        place = self._where(rank)
+        try:
+            code = self.processes[rank].wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            return WorkerError(rank, place, "closed its pipe")
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return WorkerError(rank, place, how)
+
+    def _break(self, error: WorkerError) -> None:
+        self.broken = error
+        for process in self.processes:
+            process.kill()
+        self.close()
+        raise error
+
+
+def _end(
+    owner: int, processes: list[subprocess.Popen[bytes]], pipes: list[Connection], life: int, directory: Path
+) -> None:
+    """Leave no process and no file behind: closed pipes end the workers, and who does not end is killed."""
+    if os.getpid() != owner:  # a fork of the driver owns nothing
+        return
+    for pipe in pipes:
+        pipe.close()
+    os.close(life)
+    deadline = time.monotonic() + 2.0
+    for process in processes:
+        try:
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    for process in processes:
+        process.wait()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _limit_waiting(pipe: Connection, seconds: float) -> None:
+    """A stopped worker must not block the driver: reads and writes of its pipe give up."""
+    limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(pipe.fileno())) as handle:
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+
+
+def _progress_file(directory: Path, workers: int) -> MutableSequence[int]:
+    """The cells of all workers as shared memory."""
+    path = directory / "progress"
+    if not path.exists():
+        path.write_bytes(struct.pack("qq", 0, IDLE) * workers)
+    with path.open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0)).cast("q")  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------------------------------- in the worker
+
+
+def main() -> None:
+    """A worker process, from its command line: pipe, pipe of life, rank, directory."""
+    pipe = Connection(int(sys.argv[1]))
+    threading.Thread(target=_die_with_driver, args=(int(sys.argv[2]),), daemon=True).start()
+    rank, directory = int(sys.argv[3]), Path(sys.argv[4])
+    try:
+        program, options = pickle.loads((directory / "program.pickle").read_bytes())
+        service = _service(program, rank, options, directory)
+        reply: Any = None
+    except BaseException as error:
+        _say(pipe, failure_of(rank, error))
+        os._exit(1)
+    while _say(pipe, reply):
+        del reply
+        try:
+            name, fields = wire.receive(pipe)
+        except (EOFError, OSError):
+            break
+        try:
+            reply = service.handle(name, fields)
+        except BaseException as error:
+            _say(pipe, failure_of(rank, error))
+            break
+        del fields
+    os._exit(0)
+
+
+def _service(program: Program, rank: int, options: Options, directory: Path) -> Service:
+    import torch
+    import torch.distributed as dist
+
+    workers = program.mesh.devices
+    torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // workers))
+    device = torch.device(options.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    transport: Transport = NoTransport()
+    if workers > 1:
+        store = dist.FileStore(str(directory / "store"), workers)
+        # The driver's deadline comes first, so that it can name the worker that the others wait for.
+        limit = timedelta(seconds=options.timeout * 1.5 + 1.0)
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=limit)
+        transport = GroupTransport()
+    progress = _progress_file(directory, workers)[CELLS * rank : CELLS * rank + CELLS]
+    own = Options(options.timeout, str(device), options.timeline, options.threads)
+    return Service(program, rank, transport, own, progress)
+
+
+def _say(pipe: Connection, reply: Any) -> bool:
+    try:
+        wire.send(pipe, reply)
+    except OSError:
+        return False
+    return True
+
+
+def _die_with_driver(life: int) -> None:
+    os.read(life, 1)  # returns when the driver has closed it, or is gone
+    os._exit(1)

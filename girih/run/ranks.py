@@ -1,0 +1,62 @@
+"""Workers that torchrun (or any other launcher of torch.distributed) has started: every rank runs the same script.
+
+On each rank the same `Run` is driven by the same calls; a command is done by the rank's own worker, and the replies
+are gathered on all ranks. A rank that fails raises, its process ends, and the launcher ends the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from girih.lower import Program
+from girih.run.errors import IDLE, failure_of
+from girih.run.service import Options, Service
+from girih.run.transport import GroupTransport, NoTransport, Transport
+
+
+class RankCrew:
+    """This process's worker, and through the process group all others."""
+
+    def __init__(self, program: Program, options: Options) -> None:
+        import torch
+        import torch.distributed as dist
+
+        device = torch.device(options.device)
+        self._started = not dist.is_initialized()
+        if self._started:
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=timedelta(seconds=options.timeout))
+        self.size, self.rank = dist.get_world_size(), dist.get_rank()
+        if self.size != program.mesh.devices:
+            raise ValueError(f"{self.size} ranks were started, the program is for {program.mesh.devices} devices")
+        if device.type == "cuda":
+            device = torch.device("cuda", self.rank % torch.cuda.device_count())
+            torch.cuda.set_device(device)
+        transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
+        own = Options(options.timeout, str(device), options.timeline, options.threads)
+        self._service = Service(program, self.rank, transport, own, [0, IDLE])
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        """Do this rank's share; the replies of all ranks.
+
+        Raises:
+            WorkerError: this rank failed.
+        """
+        import torch.distributed as dist
+
+        try:
+            reply = self._service.handle(name, fields[self.rank])
+        except Exception as error:
+            raise failure_of(self.rank, error).error() from error
+        replies: list[Any] = [None] * self.size
+        dist.all_gather_object(replies, reply)
+        return replies
+
+    def close(self) -> None:
+        import torch.distributed as dist
+
+        if self._started and dist.is_initialized():
+            self._started = False
+            dist.destroy_process_group()

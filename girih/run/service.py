@@ -1,0 +1,114 @@
+"""What a worker does on a command: the same in a thread, a process of this host, or a rank of torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from dataclasses import dataclass
+from typing import Any
+
+from girih.lower import Program
+from girih.run import checkpoint, measure
+from girih.run.initial import initial_parts
+from girih.run.parts import Tensor, reporters
+from girih.run.transport import Transport
+from girih.run.worker import Interval, Times, Worker
+
+
+@dataclass(frozen=True)
+class Options:
+    """How workers run. timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`."""
+
+    timeout: float = 60.0
+    device: str = "cpu"
+    timeline: bool = False
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Measured on one worker since it started.
+
+    sent, received: payload in bytes, for each peer. times: seconds. peak_bytes: of the last measured step, or 0.
+    """
+
+    rank: int
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    times: Times
+    peak_bytes: int
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(self.received)
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(self.sent)
+
+
+class Service:
+    """A worker and its commands. Each command is a method that takes fields by name and returns a reply."""
+
+    COMMANDS = ("set_state", "step", "get_state", "save", "peak", "statistics", "timeline")
+
+    def __init__(
+        self, program: Program, rank: int, transport: Transport, options: Options, progress: MutableSequence[int]
+    ) -> None:
+        self.program = program
+        self.rank = rank
+        self.peak_bytes = 0
+        self.worker = Worker(
+            program, rank, transport, device=options.device, progress=progress, timeline=options.timeline
+        )
+        self._reports = {
+            output.name
+            for output in program.graph.outputs
+            if output.replaces is None and rank in reporters(program, output.name)
+        }
+
+    def handle(self, command: str, fields: dict[str, Any]) -> Any:
+        if command not in self.COMMANDS:
+            raise ValueError(f"no command {command!r}")
+        return getattr(self, command)(**fields)
+
+    def set_state(
+        self, parts: dict[str, Tensor], recipes: dict[str, Any], seed: int, resume: str | None, resumed: list[str]
+    ) -> None:
+        """First what recipes make, then what the checkpoint `resume` holds of the paths `resumed`, then `parts`."""
+        self.worker.take_state(initial_parts(self.program, self.rank, recipes, seed, self.worker.device))
+        if resume is not None:
+            self.worker.take_state(checkpoint.read(resume, self.program, self.rank, resumed))
+        self.worker.take_state(parts)
+
+    def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        device = self.worker.device
+        for name in inputs:
+            inputs[name] = inputs[name].to(device)
+        made = self.worker.step(inputs)
+        return {name: tensor.cpu() for name, tensor in made.items() if name in self._reports}
+
+    def get_state(self) -> dict[str, Tensor]:
+        """The parts that this worker reports, by name."""
+        return {
+            name: tensor for name, tensor in self.worker.state.items() if self.rank in reporters(self.program, name)
+        }
+
+    def save(self, directory: str) -> Any:
+        return checkpoint.write(directory, self.program, self.rank, self.worker.state)
+
+    def peak(self, inputs: dict[str, Tensor]) -> int:
+        self.peak_bytes = measure.peak_bytes(self.worker, inputs)
+        return self.peak_bytes
+
+    def statistics(self) -> Statistics:
+        transport, times = self.worker.transport, self.worker.times
+        return Statistics(
+            self.rank,
+            tuple(transport.sent),
+            tuple(transport.received),
+            Times(times.steps, times.total, times.kernels, times.transfers),
+            self.peak_bytes,
+        )
+
+    def timeline(self) -> list[Interval]:
+        return list(self.worker.intervals)

@@ -1,0 +1,297 @@
+"""A run: the workers of a program, driven step by step.
+
+with start(program, recipes, backend="processes", state=model_state) as run:
+    for x, y in batches:
+        print(run.step({"x": x, "y": y}, {"rate": 0.1})["loss"])
+    run.save("checkpoint")
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+
+from girih.graph import Input
+from girih.lower import Program
+from girih.run import checkpoint
+from girih.run.crew import Crew
+from girih.run.initial import Recipe, check_known, cut_state, key_of, step_seed
+from girih.run.parts import Tensor, assemble, box_of, cut
+from girih.run.processes import ProcessCrew
+from girih.run.ranks import RankCrew
+from girih.run.service import Options, Statistics
+from girih.run.threads import ThreadCrew
+from girih.run.worker import Interval
+
+Backend = Literal["processes", "threads"]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What an observer is told after each step. seconds: as the driver sees it."""
+
+    step: int
+    seconds: float
+    outputs: dict[str, Any]
+
+
+Observer = Callable[[StepReport], None]
+
+
+class Run:
+    """Workers with their state. A context manager: leaving it ends the workers.
+
+    steps: how many have been done, those before a resumed checkpoint included.
+    """
+
+    def __init__(self, program: Program, crew: Crew, *, seed: int, steps: int, observe: Observer | None) -> None:
+        self.program = program
+        self.crew = crew
+        self.seed = seed
+        self.steps = steps
+        self.observe = observe
+        self._given = [item for item in program.graph.inputs if item.role in ("batch", "scalar", "seed")]
+        self._results = [output for output in program.graph.outputs if output.replaces is None]
+
+    @property
+    def workers(self) -> int:
+        return self.crew.size
+
+    def step(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One application of the graph; the new state stays with the workers.
+
+        batch, scalars: whole tensors or numbers by the input's name or path. The seed need not be given.
+        Returns the loss as `loss`, a float, and every other result whole, by its name.
+
+        Raises:
+            ValueError: an input is missing, unknown, or of another shape or dtype; nothing has happened then.
+            WorkerError: a worker failed, died or hung; the run is over.
+        """
+        began = time.perf_counter()
+        inputs = self._inputs(batch, scalars or {})
+        replies = self.crew.command("step", self._divide(inputs))
+        del inputs
+        self.steps += 1
+        outputs: dict[str, Any] = {}
+        for output in self._results:
+            parts = [(rank, reply[output.name]) for rank, reply in enumerate(replies) if output.name in reply]
+            whole = assemble(self.program, output.name, parts)
+            if output.role == "loss" and whole.numel() == 1:
+                outputs["loss"] = float(whole)
+            else:
+                outputs[output.name] = whole
+        if self.observe is not None:
+            self.observe(StepReport(self.steps, time.perf_counter() - began, outputs))
+        return outputs
+
+    def state(self) -> dict[str, Tensor]:
+        """Parameters, buffers and optimizer state by path, whole, on the CPU."""
+        replies = self.crew.command("get_state", [{} for _ in range(self.workers)])
+        return {
+            key_of(item): assemble(
+                self.program,
+                item.name,
+                [(rank, reply[item.name]) for rank, reply in enumerate(replies) if item.name in reply],
+            )
+            for item in self.program.graph.state_inputs
+        }
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        """Replace (some of) the state by whole tensors, by path."""
+        self._set_state(state, {}, None, [])
+
+    def save(self, directory: str | Path) -> None:
+        """Write a checkpoint, each worker its own parts; it is there whole or not at all.
+
+        Raises:
+            CheckpointError: there is something else at `directory`.
+        """
+        goal = Path(directory).absolute()
+        leads = getattr(self.crew, "rank", 0) == 0
+        made = checkpoint.beside(goal)
+        if leads:
+            checkpoint.check_goal(goal)
+            checkpoint.clear(made)
+        try:
+            self.crew.command("statistics", [{} for _ in range(self.workers)])  # nobody writes before all is ready
+            results = self.crew.command("save", [{"directory": str(made)} for _ in range(self.workers)])
+            if leads:
+                checkpoint.finish(made, self.program, results, checkpoint.Summary(self.steps, self.seed))
+                checkpoint.publish(made, goal)
+            self.crew.command("statistics", [{} for _ in range(self.workers)])  # nobody goes on before it is there
+        finally:
+            if leads:
+                shutil.rmtree(made, ignore_errors=True)
+
+    def statistics(self) -> list[Statistics]:
+        """What each worker has measured since it started: bytes, seconds."""
+        return list(self.crew.command("statistics", [{} for _ in range(self.workers)]))
+
+    def timeline(self) -> list[list[Interval]]:
+        """The last step's instructions as each worker measured them; `start(…, timeline=True)`."""
+        return list(self.crew.command("timeline", [{} for _ in range(self.workers)]))
+
+    def peak_bytes(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any] | None = None) -> list[int]:
+        """Measured peak of memory of one step on each worker; the step leaves no trace in the state.
+
+        Raises:
+            ValueError: workers share one process, so that its allocations are not one worker's.
+        """
+        if isinstance(self.crew, ThreadCrew) and self.workers > 1:
+            raise ValueError("memory is measured by process: use backend='processes', or one worker")
+        return list(self.crew.command("peak", self._divide(self._inputs(batch, scalars or {}))))
+
+    def close(self) -> None:
+        self.crew.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _inputs(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> dict[str, Tensor]:
+        """All inputs that are not state, whole, by name."""
+        given = {**batch, **scalars}
+        inputs = {}
+        for item in self._given:
+            found = given.pop(item.name, None)
+            if found is None and item.path:
+                found = given.pop(item.path, None)
+            if found is None and item.role == "seed":
+                found = step_seed(self.seed, self.steps)
+            if found is None:
+                raise ValueError(f"{item.role} input {item.name!r} is missing; the program takes {self._names()}")
+            inputs[item.name] = self._checked(item, found)
+        if given:
+            raise ValueError(f"no input {sorted(given)}; the program takes {self._names()}")
+        return inputs
+
+    def _names(self) -> list[str]:
+        return [item.name for item in self._given]
+
+    def _checked(self, item: Input, given: Any) -> Tensor:
+        value = self.program.graph.values[item.name]
+        dtype = getattr(torch, value.dtype)
+        if not isinstance(given, torch.Tensor):
+            given = torch.tensor(given, dtype=dtype)
+        elif given.dim() == 0 and not value.shape:
+            given = given.to(dtype)
+        if (tuple(given.shape), given.dtype) != (value.shape, dtype):
+            raise ValueError(
+                f"{item.role} input {item.name!r} must be {value.dtype}{list(value.shape)}, got "
+                f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+            )
+        return given.detach()
+
+    def _divide(self, inputs: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+        return [
+            {"inputs": {name: cut(tensor, box_of(self.program, name, rank)) for name, tensor in inputs.items()}}
+            for rank in range(self.workers)
+        ]
+
+    def _set_state(
+        self,
+        state: Mapping[str, Tensor],
+        recipes: Mapping[str, Recipe],
+        resume: str | None,
+        resumed: list[str],
+    ) -> None:
+        own = {key_of(item) for item in self.program.graph.state_inputs}
+        made = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
+        common = {"recipes": made, "seed": self.seed, "resume": resume, "resumed": resumed}
+        fields = [{"parts": cut_state(self.program, rank, state), **common} for rank in range(self.workers)]
+        self.crew.command("set_state", fields)
+
+
+def start(
+    program: Program,
+    initial: Mapping[str, Recipe] | None = None,
+    *,
+    backend: Backend = "processes",
+    state: Mapping[str, Tensor] | None = None,
+    resume: str | Path | None = None,
+    seed: int = 0,
+    timeout: float = 60.0,
+    observe: Observer | None = None,
+    device: str = "cpu",
+    timeline: bool = False,
+) -> Run:
+    """Start the workers of a program and give them their first state.
+
+    initial: recipes by path, for state that neither `state` (whole tensors by path) nor `resume` (a checkpoint of any
+        division of the same program) gives. What is given twice: state, then resume, then initial.
+    backend: `processes` of this host, or `threads` of this one. timeout: seconds that one step may take.
+    seed: of recipes and of random operators; a resumed run keeps the checkpoint's.
+
+    Raises:
+        ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
+        WorkerError: a worker could not start.
+    """
+    crews: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew, "threads": ThreadCrew}
+    if backend not in crews:
+        raise ValueError(f"no backend {backend!r}; expected one of {', '.join(crews)}")
+    options = Options(timeout=timeout, device=device, timeline=timeline)
+    return _launch(program, crews[backend], options, initial or {}, state or {}, resume, seed, observe)
+
+
+def join(
+    program: Program,
+    initial: Mapping[str, Recipe] | None = None,
+    *,
+    state: Mapping[str, Tensor] | None = None,
+    resume: str | Path | None = None,
+    seed: int = 0,
+    timeout: float = 600.0,
+    observe: Observer | None = None,
+    device: str = "cpu",
+    timeline: bool = False,
+) -> Run:
+    """The same under torchrun: call it, and everything of the Run, on every rank; each is one worker.
+
+    Whole batches are given on every rank, and every rank gets whole results. observe: is called on rank 0 only.
+
+    Raises:
+        ValueError: the number of ranks is not the program's number of devices.
+    """
+    options = Options(timeout=timeout, device=device, timeline=timeline)
+    run = _launch(program, RankCrew, options, initial or {}, state or {}, resume, seed, observe)
+    if getattr(run.crew, "rank", 0) != 0:
+        run.observe = None
+    return run
+
+
+def _launch(
+    program: Program,
+    crew: Callable[[Program, Options], Crew],
+    options: Options,
+    initial: Mapping[str, Recipe],
+    state: Mapping[str, Tensor],
+    resume: str | Path | None,
+    seed: int,
+    observe: Observer | None,
+) -> Run:
+    steps, directory, resumed = 0, None, list[str]()
+    if resume is not None:
+        summary = checkpoint.read_summary(resume)
+        seed, steps, directory = summary.seed, summary.step, str(Path(resume).absolute())
+        resumed = [path for path in checkpoint.check_entries(resume, program, {*initial, *state}) if path not in state]
+    check_known(program.graph, state, dict.fromkeys(resumed), initial)
+    for rank in range(program.mesh.devices):
+        cut_state(program, rank, state)  # views: proves the shapes before anything is started
+    run = Run(program, crew(program, options), seed=seed, steps=steps, observe=observe)
+    try:
+        run._set_state(state, initial, directory, resumed)
+    except BaseException:
+        run.close()
+        raise
+    return run

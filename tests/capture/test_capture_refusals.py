@@ -1,0 +1,106 @@
+"""What cannot become one graph is refused, with the user's file and line, that line, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from girih.capture import CaptureError, Inference, TrainingStep, capture
+
+
+def branch(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = net(x).sum()
+    if y > 0:
+        return y
+    return -y
+
+
+def item(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return net(x).sum() * x.max().item()
+
+
+def mask(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return net(x)[x > 0].sum()
+
+
+def nonzero(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return net(x).sum() * torch.nonzero(x).sum()
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "mend"),
+    [
+        (branch, "if y > 0:", "torch.where instead of `if`"),
+        (item, "return net(x).sum() * x.max().item()", "keep `.item()`"),
+        (mask, "return net(x)[x > 0].sum()", "keep shapes fixed"),
+        (nonzero, "return net(x).sum() * torch.nonzero(x).sum()", "keep shapes fixed"),
+    ],
+)
+def test_data_dependence(step: Callable[..., Any], line: str, mend: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
+    message = str(caught.value)
+    numbers = range(step.__code__.co_firstlineno, step.__code__.co_firstlineno + 6)
+    assert any(f"test_capture_refusals.py:{number}:" in message for number in numbers), message
+    assert f"`{line}`" in message
+    assert mend in message
+
+
+def test_large_constants() -> None:
+    table = torch.rand(5000)
+
+    def step(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return (net(x).sum() * table).sum()
+
+    with pytest.raises(CaptureError, match=r"5000 elements.*register_buffer"):
+        capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
+
+
+def test_strides() -> None:
+    def call(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return net(x).as_strided((2, 2), (1, 1))
+
+    with pytest.raises(CaptureError, match=r"test_capture_refusals.py:\d+: as_strided.*unfold"):
+        capture(Inference(nn.Linear(3, 3), call=call), torch.ones(2, 3))
+
+
+def test_pooling_indices() -> None:
+    def call(net: nn.Module, x: torch.Tensor) -> Any:
+        return F.max_pool2d(x, 2, return_indices=True)
+
+    with pytest.raises(CaptureError, match=r"max_pool2d_with_indices"):
+        capture(Inference(nn.Linear(3, 3), call=call), torch.ones(1, 1, 4, 4))
+
+
+def test_one_of_loss_and_step() -> None:
+    with pytest.raises(ValueError, match="got neither"):
+        TrainingStep(nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="got both"):
+        TrainingStep(nn.Linear(3, 3), loss=F.mse_loss, step=branch)
+    with pytest.raises(ValueError, match=r"torch.nn.Module, got function"):
+        TrainingStep(branch, loss=F.mse_loss)
+
+
+def test_batches_and_losses() -> None:
+    with pytest.raises(ValueError, match=r"\(inputs, target\).*got Tensor"):
+        capture(TrainingStep(nn.Linear(3, 3), loss=F.mse_loss), torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"one floating-point number, got \(2, 3\)"):
+        capture(TrainingStep(nn.Linear(3, 3), step=lambda net, x: net(x)), torch.ones(2, 3))
+    with pytest.raises(ValueError, match="depends on no parameter"):
+        capture(TrainingStep(nn.Linear(3, 3), step=lambda net, x: x.sum()), torch.ones(2, 3))
+
+
+def test_a_refusal_leaves_the_model_as_it_was() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))
+    weight = model[1].weight
+    with pytest.raises(CaptureError):
+        capture(TrainingStep(model, step=branch), torch.ones(2, 3))
+    assert model[1].weight is weight
+    assert not model[0]._forward_hooks
+    assert not model[0]._forward_pre_hooks
+    assert model(torch.ones(2, 3)).requires_grad

@@ -1,0 +1,8 @@
+"""Random arguments for every described operator: the registry with all of its pages imported."""
+
+import samples_moves
+import samples_pointwise
+import samples_tensors
+from sampling import SAMPLES
+
+__all__ = ["SAMPLES", "samples_moves", "samples_pointwise", "samples_tensors"]

@@ -1,0 +1,498 @@
+"""Samples of matrix products, convolutions, pooling, reductions and normalisation."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from sampling import (
+    Arguments,
+    Generator,
+    Maker,
+    add,
+    away,
+    broadcast,
+    dim_of,
+    dims_of,
+    integer,
+    real,
+    sample,
+    shape,
+    some,
+    truth,
+    whole,
+)
+
+# ------------------------------------------------------------------------------------------- linear algebra
+
+
+def contraction(first: str, second: str, left: str, right: str) -> Maker:
+    """Two operands whose dimensions are letters; equal letters have equal sizes."""
+
+    def maker(rng: Generator) -> Arguments:
+        sizes = {letter: integer(rng, 1, 4) for letter in sorted(set(left + right))}
+        return {
+            first: real(rng, tuple(sizes[letter] for letter in left)),
+            second: real(rng, tuple(sizes[letter] for letter in right)),
+        }
+
+    return maker
+
+
+def added(maker: Maker, first: str, second: str) -> Maker:
+    def result(rng: Generator) -> Arguments:
+        operands = maker(rng)
+        size = (operands[first] @ operands[second]).shape
+        scale = some(rng, {}, {"beta": 0.5, "alpha": 1.5})
+        return {"self": real(rng, broadcast(rng, size)), **operands, **scale}
+
+    return result
+
+
+add("aten.mm", contraction("self", "mat2", "ik", "kj"))
+add("aten.bmm", contraction("self", "mat2", "bik", "bkj"))
+add("aten.mv", contraction("self", "vec", "ik", "k"))
+add("aten.dot", contraction("self", "tensor", "k", "k"))
+add("aten.addmm", added(contraction("mat1", "mat2", "ik", "kj"), "mat1", "mat2"))
+add("aten.baddbmm", added(contraction("batch1", "batch2", "bik", "bkj"), "batch1", "batch2"))
+add("aten.addmv", added(contraction("mat", "vec", "ik", "k"), "mat", "vec"))
+add(
+    "aten._cdist_forward",
+    lambda rng: {
+        **contraction("x1", "x2", "bik", "bjk")(rng),
+        "p": some(rng, 0.0, 1.0, 2.0, 3.0, float("inf")),
+        "compute_mode": 2,
+    },
+)
+add("aten._pdist_forward", lambda rng: {"self": real(rng, (integer(rng, 2, 4), 3)), "p": some(rng, 1.0, 2.0)})
+
+
+def spd(rng: Generator) -> np.ndarray:
+    """Batches of symmetric positive definite matrices."""
+    size = integer(rng, 1, 3)
+    root = real(rng, (*shape(rng, 0, 2), size, size))
+    return root @ np.swapaxes(root, -1, -2) + 2 * np.eye(size)
+
+
+add("aten.cholesky aten.linalg_cholesky aten.linalg_cholesky_ex", lambda rng: {"self": spd(rng)})
+add("aten.linalg_matrix_exp", lambda rng: {"self": 0.1 * spd(rng)})
+add("aten.linalg_inv_ex", lambda rng: {"A": spd(rng)})
+
+
+@sample("aten.linalg_solve_triangular")
+def solve_triangular(rng: Generator) -> Arguments:
+    matrix = np.triu(spd(rng))
+    return {"self": matrix, "B": real(rng, (*matrix.shape[:-1], 2)), "upper": True}
+
+
+@sample("aten._fft_r2c")
+def fft_r2c(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    return {"self": real(rng, size), "dim": (len(size) - 1,), "normalization": 0, "onesided": True}
+
+
+@sample("aten._fft_c2c")
+def fft_c2c(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    values = real(rng, size) + 1j * real(rng, size)
+    return {"self": values, "dim": dims_of(rng, len(size)), "normalization": 0, "forward": True}
+
+
+@sample("aten._fft_c2r")
+def fft_c2r(rng: Generator) -> Arguments:
+    size = (*shape(rng, 0, 2), integer(rng, 2, 4))
+    values = real(rng, size) + 0j
+    return {"self": values, "dim": (len(size) - 1,), "normalization": 0, "last_dim_size": 2 * (size[-1] - 1)}
+
+
+# ------------------------------------------------------------------------------------------- convolution
+
+
+def convolution_of(rng: Generator, transposed: bool, groups: int) -> dict[str, Any]:
+    """Shapes and attributes of one convolution: x -> y with weight w."""
+    rank = integer(rng, 1, 2) if rng.random() < 0.9 else 3
+    small = 3 if rank == 3 else 5
+    kernel = tuple(integer(rng, 1, 3 if rank < 3 else 2) for _ in range(rank))
+    stride = some(rng, (1,) * rank, tuple(integer(rng, 1, 2) for _ in range(rank)))
+    dilation = some(rng, (1,) * rank, tuple(integer(rng, 1, 2) for _ in range(rank)))
+    padding = tuple(integer(rng, 0, 2) for _ in range(rank))
+    ins, outs = integer(rng, 1, 3), integer(rng, 1, 3)
+    extra = tuple(integer(rng, 0, max(s, d) - 1) if transposed else 0 for s, d in zip(stride, dilation, strict=True))
+    reach = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+    spans = zip(reach, padding, extra, stride, strict=True)
+    if transposed:
+        size = tuple(max(integer(rng, 1, small), 2 * p // s + 1) for r, p, e, s in spans)
+        out = tuple(
+            (x - 1) * s - 2 * p + r + e for x, s, p, r, e in zip(size, stride, padding, reach, extra, strict=True)
+        )
+        if min(out) < 1:
+            return convolution_of(rng, transposed, groups)
+        weight = (groups * ins, outs, *kernel)
+    else:
+        size = tuple(max(integer(rng, 1, small), r - 2 * p, 1) for r, p, _, _ in spans)
+        out = tuple((x + 2 * p - r) // s + 1 for x, p, r, s in zip(size, padding, reach, stride, strict=True))
+        weight = (groups * outs, ins, *kernel)
+    batch = integer(rng, 1, 3)
+    return {
+        "x": (batch, groups * ins, *size),
+        "y": (batch, groups * outs, *out),
+        "w": weight,
+        "attributes": {
+            "stride": stride,
+            "padding": padding,
+            "dilation": dilation,
+            "transposed": transposed,
+            "output_padding": extra,
+            "groups": groups,
+        },
+    }
+
+
+@sample("aten.convolution")
+def convolution(rng: Generator) -> Arguments:
+    made = convolution_of(rng, bool(rng.random() < 0.4), some(rng, 1, 1, 2, 3))
+    bias = real(rng, (made["y"][1],)) if rng.random() < 0.2 else None
+    return {"input": real(rng, made["x"]), "weight": real(rng, made["w"]), "bias": bias, **made["attributes"]}
+
+
+@sample("girih.convolution_input_gradient")
+def convolution_input_gradient(rng: Generator) -> Arguments:
+    made = convolution_of(rng, bool(rng.random() < 0.3), some(rng, 1, 1, 2))
+    grad, weight = real(rng, made["y"]), real(rng, made["w"])
+    return {"grad": grad, "weight": weight, "input_size": made["x"], **made["attributes"]}
+
+
+@sample("girih.convolution_weight_gradient")
+def convolution_weight_gradient(rng: Generator) -> Arguments:
+    transposed = bool(rng.random() < 0.3)
+    made = convolution_of(rng, transposed, 1 if transposed else some(rng, 1, 1, 2))
+    grad, x = real(rng, made["y"]), real(rng, made["x"])
+    return {"grad": grad, "input": x, "weight_size": made["w"], **made["attributes"]}
+
+
+@sample("aten.convolution_backward")
+def convolution_backward(rng: Generator) -> Arguments:
+    made = convolution_of(rng, False, some(rng, 1, 2))
+    tensors = {name: real(rng, made[key]) for name, key in (("grad_output", "y"), ("input", "x"), ("weight", "w"))}
+    return {**tensors, "bias_sizes": None, **made["attributes"], "output_mask": (True, False, False)}
+
+
+# ------------------------------------------------------------------------------------------- pooling
+
+
+def pool_of(rng: Generator, rank: int, padded: bool = True) -> tuple[tuple[int, ...], dict[str, Any]]:
+    kernel = tuple(integer(rng, 1, 3) for _ in range(rank))
+    padding = tuple(integer(rng, 0, k // 2) if padded else 0 for k in kernel)
+    size = tuple(integer(rng, k, 5) for k in kernel)
+    window = {"kernel_size": kernel, "stride": tuple(integer(rng, 1, 3) for _ in range(rank)), "padding": padding}
+    return (*(integer(rng, 1, 2) for _ in range(2)), *size), window
+
+
+def max_pool_of(rng: Generator, rank: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+    size, window = pool_of(rng, rank)
+    return size, {**window, "dilation": (1,) * rank, "ceil_mode": bool(rng.random() < 0.3)}
+
+
+@sample("girih.max_pool")
+def max_pool(rng: Generator) -> Arguments:
+    size, window = max_pool_of(rng, integer(rng, 1, 2))
+    return {"input": real(rng, size), **window}
+
+
+def aten_max_pool(rank: int) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        size, window = max_pool_of(rng, rank)
+        return {"self": real(rng, size[integer(rng, 0, 1) :]), **window}
+
+    return maker
+
+
+add("aten.max_pool2d_with_indices", aten_max_pool(2))
+add("aten.max_pool3d_with_indices", aten_max_pool(3))
+
+
+def torch_pool(values: np.ndarray, window: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    import torch
+
+    functions = {2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}
+    pool = functions[len(window["kernel_size"])]
+    made = pool(torch.as_tensor(values), **window, return_indices=True)
+    return made[0].numpy(), made[1].numpy()
+
+
+@sample("girih.max_pool_gradient")
+def max_pool_gradient(rng: Generator) -> Arguments:
+    size, window = max_pool_of(rng, 2)
+    values = real(rng, size)
+    return {"grad": real(rng, torch_pool(values, window)[0].shape), "input": values, **window}
+
+
+def max_pool_backward(rank: int) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        size, window = max_pool_of(rng, rank)
+        values = real(rng, size)
+        made, indices = torch_pool(values, window)
+        return {"grad_output": real(rng, made.shape), "self": values, **window, "indices": indices}
+
+    return maker
+
+
+add("aten.max_pool2d_with_indices_backward", max_pool_backward(2))
+add("aten.max_pool3d_with_indices_backward", max_pool_backward(3))
+
+
+def average_of(rng: Generator, rank: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+    size, window = pool_of(rng, rank)
+    kind = some(rng, {}, {"ceil_mode": True}, {"count_include_pad": False}, {"divisor_override": 5})
+    return size, {**window, **kind}
+
+
+def average_pool(rank: int) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        size, window = average_of(rng, rank)
+        return {"self": real(rng, size), **window}
+
+    return maker
+
+
+add("aten.avg_pool2d", average_pool(2))
+add("aten.avg_pool3d", average_pool(3))
+
+
+def average_backward(rank: int) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        import torch
+
+        size, window = average_of(rng, rank)
+        window = {"ceil_mode": False, "count_include_pad": True, "divisor_override": None, **window}
+        pool = torch.nn.functional.avg_pool2d if rank == 2 else torch.nn.functional.avg_pool3d
+        made = pool(torch.zeros(size), **window)
+        return {"grad_output": real(rng, tuple(made.shape)), "self": real(rng, size), **window}
+
+    return maker
+
+
+add("aten.avg_pool2d_backward", average_backward(2))
+add("aten.avg_pool3d_backward", average_backward(3))
+
+
+def adaptive(rank: int, backward: bool = False) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        output = tuple(integer(rng, 1, 3) for _ in range(rank))
+        exact = rng.random() < 0.7
+        size = tuple(n * integer(rng, 1, 2) if exact else integer(rng, n, 5) for n in output)
+        leading = (integer(rng, 1, 3), integer(rng, 1, 3))
+        if backward:
+            return {"grad_output": real(rng, (*leading, *output)), "self": real(rng, (*leading, *size))}
+        return {"self": real(rng, (*leading, *size)), "output_size": output}
+
+    return maker
+
+
+add("aten._adaptive_avg_pool2d", adaptive(2))
+add("aten._adaptive_avg_pool3d", adaptive(3))
+add("aten._adaptive_avg_pool2d_backward", adaptive(2, backward=True))
+add("aten._adaptive_avg_pool3d_backward", adaptive(3, backward=True))
+
+
+@sample("aten.upsample_nearest2d.vec")
+def upsample_nearest(rng: Generator) -> Arguments:
+    size = tuple(integer(rng, 1, 3) for _ in range(4))
+    if rng.random() < 0.5:
+        return {"input": real(rng, size), "output_size": None, "scale_factors": (2.0, 3.0)}
+    output = tuple(integer(rng, 1, 6) for _ in range(2))
+    return {"input": real(rng, size), "output_size": output, "scale_factors": None}
+
+
+@sample("aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec")
+def upsample_linear(rng: Generator) -> Arguments:
+    size = tuple(integer(rng, 2, 3) for _ in range(4))
+    return {"input": real(rng, size), "output_size": (4, 5), "align_corners": some(rng, True, False), "scale_factors": None}
+
+
+@sample("aten.grid_sampler_2d")
+def grid_sampler(rng: Generator) -> Arguments:
+    batch = integer(rng, 1, 3)
+    modes = {"interpolation_mode": 0, "padding_mode": 0, "align_corners": False}
+    return {"input": real(rng, (batch, 2, 3, 4)), "grid": 0.5 * real(rng, (batch, 2, 3, 2)), **modes}
+
+
+# ------------------------------------------------------------------------------------------- reductions
+
+
+def reduction(*kinds: str, values: Any = real, dtype: str | None = None) -> Maker:
+    """kinds: the ways to say which dimensions: all, one, several, none, optional."""
+
+    def maker(rng: Generator) -> Arguments:
+        size = shape(rng, 0 if "all" in kinds else 1)
+        given: Arguments = {"self": values(rng, size)}
+        kind = some(rng, *kinds)
+        if kind == "one":
+            given["dim"] = dim_of(rng, len(size))
+        elif kind == "several":
+            given["dim"] = dims_of(rng, len(size))
+        elif kind == "none":
+            given["dim"] = None
+        if kind != "all":
+            given["keepdim"] = some(rng, True, False)
+        return given
+
+    return maker
+
+
+add("aten.sum aten.mean aten.max aten.min aten.prod aten.any aten.all", reduction("all"))
+add("aten.sum.dim_IntList aten.mean.dim", reduction("several", "none"))
+add(
+    "aten.var.correction aten.std.correction",
+    lambda rng: {**reduction("several")(rng), "correction": some(rng, 0, 0.5)},
+)
+add("aten.var.dim", lambda rng: {**reduction("several")(rng), "unbiased": False})
+add("aten.amax aten.amin", reduction("several"))
+add("aten.max.dim aten.min.dim aten.prod.dim_int", reduction("one"))
+add("aten.any.dim aten.all.dim", reduction("one", values=truth))
+add("aten.any.dims aten.all.dims", reduction("several", values=lambda rng, size: whole(rng, size, -1, 1)))
+add("aten.logsumexp", reduction("several"))
+add("aten.argmax aten.argmin", reduction("one", "none"))
+add(
+    "aten.linalg_vector_norm",
+    lambda rng: {**reduction("several", "none")(rng), "ord": some(rng, 2, 1, 0, 3, float("inf"), float("-inf"))},
+)
+
+
+@sample("girih.mean")
+def counted_mean(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    return {"input": real(rng, size), "dims": dims_of(rng, len(size)), "keepdim": some(rng, True, False), "count": 7}
+
+
+def kept(size: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(1 if dim in dims else extent for dim, extent in enumerate(size))
+
+
+@sample("girih.product_sum")
+def product_sum(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    return {"a": real(rng, size), "b": real(rng, size), "dims": dims_of(rng, len(size))}
+
+
+@sample("girih.first_index")
+def first_index(rng: Generator) -> Arguments:
+    values = whole(rng, shape(rng, 1), 0, 3) * 1.0
+    dim = dim_of(rng, values.ndim)
+    return {"input": values, "extreme": values.max(axis=dim, keepdims=True), "dim": dim, "first": 0}
+
+
+# ------------------------------------------------------------------------------------------- normalisation
+
+
+@sample("aten._softmax", "aten._log_softmax")
+def softmax(rng: Generator) -> Arguments:
+    size = shape(rng, 0)
+    return {"self": real(rng, size), "dim": dim_of(rng, len(size)), "half_to_float": False}
+
+
+@sample("aten._softmax_backward_data", "aten._log_softmax_backward_data")
+def softmax_backward(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    tensors = {"grad_output": real(rng, size), "output": real(rng, size)}
+    return {**tensors, "dim": dim_of(rng, len(size)), "input_dtype": "float64"}
+
+
+def affine(rng: Generator, size: tuple[int, ...]) -> Arguments:
+    there = rng.random() < 0.5
+    return {"weight": real(rng, size) if there else None, "bias": real(rng, size) if there else None}
+
+
+@sample("aten.native_layer_norm")
+def layer_norm(rng: Generator) -> Arguments:
+    batch, rows = shape(rng, 0, 2), shape(rng, 1, 2, 3)
+    return {"input": real(rng, (*batch, *rows)), "normalized_shape": rows, **affine(rng, rows), "eps": 1e-5}
+
+
+@sample("aten.native_layer_norm_backward")
+def layer_norm_backward(rng: Generator) -> Arguments:
+    batch, rows = shape(rng, 1, 2), (integer(rng, 1, 3),)
+    shapes = {"grad_out": (*batch, *rows), "input": (*batch, *rows)}
+    statistics = {"mean": real(rng, (*batch, 1)), "rstd": away(rng, (*batch, 1))}
+    tensors = {name: real(rng, size) for name, size in shapes.items()}
+    rest = {**affine(rng, rows), "output_mask": (True, False, False)}
+    return {**tensors, "normalized_shape": rows, **statistics, **rest}
+
+
+@sample("aten.native_group_norm")
+def group_norm(rng: Generator) -> Arguments:
+    groups, width, batch = integer(rng, 1, 3), integer(rng, 1, 2), integer(rng, 1, 3)
+    space = shape(rng, 1, 2, 2)
+    channels = groups * width
+    sizes = {"N": batch, "C": channels, "HxW": prod(space), "group": groups, "eps": 1e-5}
+    return {"input": real(rng, (batch, channels, *space)), **affine(rng, (channels,)), **sizes}
+
+
+@sample("aten.native_group_norm_backward")
+def group_norm_backward(rng: Generator) -> Arguments:
+    forward = group_norm(rng)
+    x = forward["input"]
+    statistics = {"mean": real(rng, (x.shape[0], forward["group"])), "rstd": away(rng, (x.shape[0], forward["group"]))}
+    sizes = {name: forward[name] for name in ("N", "C", "HxW", "group")}
+    weight = real(rng, (x.shape[1],))
+    tensors = {"grad_out": real(rng, x.shape), "input": x, **statistics, "weight": weight}
+    return {**tensors, **sizes, "output_mask": (True, False, False)}
+
+
+def batch_norm(rng: Generator) -> Arguments:
+    size = (integer(rng, 2, 3), integer(rng, 1, 3), *shape(rng, 0, 2, 2))
+    return {"input": real(rng, size), **affine(rng, (size[1],)), "momentum": 0.1, "eps": 1e-5}
+
+
+def running(rng: Generator, given: Arguments) -> Arguments:
+    channels = given["input"].shape[1]
+    return {**given, "running_mean": real(rng, (channels,)), "running_var": 1.0 + rng.random(channels)}
+
+
+add("aten._native_batch_norm_legit.no_stats", lambda rng: {**batch_norm(rng), "training": True})
+add("aten._native_batch_norm_legit_no_training", lambda rng: running(rng, batch_norm(rng)))
+add(
+    "aten._native_batch_norm_legit aten._native_batch_norm_legit_functional",
+    lambda rng: {**running(rng, batch_norm(rng)), "training": some(rng, True, False)},
+)
+
+
+def normal_of(rng: Generator, *names: str, dims: bool = False) -> Arguments:
+    """Tensors of a normalisation over `kept`'s other dimensions, by name."""
+    size = shape(rng, 2, 4, 3)
+    over = dims_of(rng, len(size))
+    few = kept(size, over)
+    shapes = {"grad": size, "input": size, "weight": kept(size, tuple(set(range(len(size))) - {1})), "bias": few}
+    given: Arguments = {}
+    for name in names:
+        given[name] = real(rng, shapes.get(name, few))
+    if dims:
+        given["dims"] = over
+    return given
+
+
+def optional(rng: Generator, given: Arguments, *names: str) -> Arguments:
+    dropped = {name for name in names if rng.random() < 0.4}
+    return {name: value for name, value in given.items() if name not in dropped}
+
+
+@sample("girih.centered_square_mean")
+def centered_square_mean(rng: Generator) -> Arguments:
+    return {**normal_of(rng, "input", "mean", dims=True), "count": 11}
+
+
+@sample("girih.normalise")
+def normalise(rng: Generator) -> Arguments:
+    return optional(rng, normal_of(rng, "input", "mean", "scale", "weight", "bias"), "weight", "bias")
+
+
+@sample("girih.normalised_dot")
+def normalised_dot(rng: Generator) -> Arguments:
+    return optional(rng, normal_of(rng, "grad", "input", "mean", "scale", "weight", dims=True), "weight")
+
+
+@sample("girih.normalise_input_gradient")
+def normalise_input_gradient(rng: Generator) -> Arguments:
+    names = ("grad", "input", "mean", "scale", "weight", "sum", "dot")
+    return {**optional(rng, normal_of(rng, *names), "weight"), "count": 5}
