@@ -23,8 +23,10 @@ from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
 from girih.ops import description_of
 from girih.ops.derive import operations_per_point
-from girih.partition import SEARCHES, Certificate, Objective, SearchResult, Strategy
+from girih.partition import Certificate, SearchResult, Strategy
 from girih.partition.capped import CannotFitError, Measured, capped
+from girih.partition.problem import Objective
+from girih.partition.searches import SEARCHES
 
 if TYPE_CHECKING:
     from girih.plan_run import TrainingRun
@@ -125,7 +127,6 @@ class Plan:
         resume: str | Path | None = None,
         seed: int = 0,
         timeout: float = 120.0,
-        observe: Observe | None = None,
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
@@ -138,9 +139,7 @@ class Plan:
         """
         from girih.plan_run import start_training
 
-        return start_training(
-            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, observe=observe
-        )
+        return start_training(self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout)
 
 
 def plan(
@@ -182,7 +181,9 @@ def plan(
         seconds=seconds,
         observe=observe,
     )
-    recipes = {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()}
+    recipes: dict[str, tuple[str, float, float]] = {
+        path: (item.kind, item.a, item.b) for path, item in captured.initial.items()
+    }
     return replace(
         made,
         initial=recipes,

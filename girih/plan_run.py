@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from girih.plan import PlanError, check, flatten_batch
 
 if TYPE_CHECKING:
     from girih.plan import Plan
-
-Observe = Callable[[str, float], None]
 
 
 def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
@@ -71,38 +70,71 @@ def start_training(
     resume: str | Path | None,
     seed: int,
     timeout: float,
-    observe: Observe | None,
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
+    from girih.run.checkpoint import CheckpointError
     from girih.run.session import start
 
     check(plan)
-    state = dict(plan.state or {})
+    if backend not in ("processes", "threads", "torchrun"):
+        raise PlanError(f"no backend {backend!r}: expected processes, threads or torchrun")
+    if resume is not None and model is not None:
+        raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
+    state = {} if resume is not None else dict(plan.state or {})
     if model is not None:
         own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         state = {**{path: item for path, item in state.items() if "/" in path}, **own}
     tensors = check_state(plan, state) if state else {}
-    run = start(
-        plan.program,
-        plan.initial,
-        backend=backend,
-        state={path: tensor.detach() for path, tensor in tensors.items()},
-        resume=None if resume is None else str(resume),
-        seed=seed,
-        timeout=timeout,
-        observe=observe,
-    )
-    return TrainingRun(plan, run, seed)
+    try:
+        run = start(
+            plan.program,
+            plan.initial,
+            backend=backend,
+            state={path: tensor.detach() for path, tensor in tensors.items()},
+            resume=None if resume is None else str(resume),
+            seed=seed,
+            timeout=timeout,
+        )
+    except (ValueError, CheckpointError) as error:
+        raise PlanError(str(error)) from error
+    return TrainingRun(plan, run)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A step beside the same step of the undivided program on one device.
+
+    loss, undivided: the two losses. worst: the tensor that differs most for its dtype's tolerance. absolute, relative:
+    its largest difference, and that by its largest element.
+    """
+
+    loss: float
+    undivided: float
+    worst: str
+    absolute: float
+    relative: float
+    ok: bool
+
+
+def torch_tensor(value: Any, like: Any) -> Any:
+    """A number as a tensor of `like`'s dtype; a tensor as it is."""
+    import torch
+
+    return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=like.dtype)
 
 
 class TrainingRun:
     """Running workers; a context manager."""
 
-    def __init__(self, plan: Plan, run: Any, seed: int) -> None:
+    def __init__(self, plan: Plan, run: Any) -> None:
         self.plan = plan
         self.run = run
-        self.seed = seed
-        self.steps = 0
+        self._undivided: dict[str, Any] | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps done, those before a resumed checkpoint included."""
+        return int(self.run.steps)
 
     def __enter__(self) -> TrainingRun:
         return self
@@ -120,22 +152,60 @@ class TrainingRun:
             PlanError: if the batch does not fit the plan.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
-        given = batch[0] if len(batch) == 1 and isinstance(batch[0], (Mapping, tuple, list)) else tuple(batch)
-        paths = [item.path for item in self.plan.graph.inputs if item.role == "batch"]
-        if len(batch) == 1 and not isinstance(batch[0], (Mapping, tuple, list)) and paths == [""]:
-            given = batch[0]
-        named = check_batch(self.plan, given)
-        scalars: dict[str, Any] = {}
-        for item in self.plan.graph.inputs:
-            if item.role == "scalar":
-                scalars[item.name] = lr if lr is not None else self.plan.scalars.get(item.path, 0.0)
-            elif item.role == "seed":
-                scalars[item.name] = self.seed * 1_000_003 + self.steps
-        outputs = self.run.step(named, scalars)
-        self.steps += 1
-        if "loss" in {output.role for output in self.plan.graph.outputs}:
-            return next(float(outputs[item.name]) for item in self.plan.graph.outputs if item.role == "loss")
+        outputs = self.run.step(*self._inputs(batch, lr))
+        if "loss" in outputs:
+            return outputs["loss"]
         return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
+
+    def _inputs(self, batch: tuple[Any, ...], lr: float | None) -> tuple[dict[str, Any], dict[str, float]]:
+        single = len(batch) == 1 and (
+            isinstance(batch[0], (Mapping, tuple, list))
+            or [item.path for item in self.plan.graph.inputs if item.role == "batch"] == [""]
+        )
+        scalars = {
+            item.name: lr if lr is not None else self.plan.scalars.get(item.path, 0.0)
+            for item in self.plan.graph.inputs
+            if item.role == "scalar"
+        }
+        return check_batch(self.plan, batch[0] if single else tuple(batch)), scalars
+
+    def verified_step(self, *batch: Any, lr: float | None = None) -> Comparison:
+        """A step, done on the workers and by the undivided program on this one device; see `step`.
+
+        Every updated tensor is compared, from the state that the workers had at the first verified step on. Costs the
+        memory and time of the whole program in this process.
+        """
+        from girih.ops.evaluate import interpret
+        from girih.run.initial import key_of
+        from girih.run.verify import advance, difference
+
+        graph = self.plan.graph
+        if self._undivided is None:
+            self._undivided = self.run.state()
+        state = self._undivided
+        named, scalars = self._inputs(batch, lr)
+        inputs = self.run.whole_inputs(named, scalars)
+        expected = interpret(graph, {**{item.name: state[key_of(item)] for item in graph.state_inputs}, **inputs})
+        made = self.run.step(named, scalars)
+        self._undivided = advance(graph, state, expected)
+        after = self.run.state()
+        found = [difference(path, after[path], tensor) for path, tensor in self._undivided.items()]
+        undivided = float("nan")
+        for output in graph.outputs:
+            if output.replaces is None:
+                loss = output.role == "loss"
+                undivided = float(expected[output.name]) if loss else undivided
+                got = torch_tensor(made[output.name], expected[output.name])
+                found.append(difference("loss" if loss else output.name, got, expected[output.name]))
+        worst = max(found, key=lambda item: (not item.ok, item.relative / (item.tolerance or 1.0)))
+        return Comparison(
+            float(made.get("loss", float("nan"))),
+            undivided,
+            worst.name,
+            worst.absolute,
+            worst.relative,
+            all(item.ok for item in found),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and buffers as whole tensors, loadable into the original module."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -39,51 +38,53 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
     """Run the steps, print the losses; exit code 1 if a verification fails."""
     if options.steps < 1:
         raise PlanError(f"--steps must be at least 1, got {options.steps}")
-    from girih.run.session import under_torchrun
+    from girih.run.session import torchrun_rank
 
-    if under_torchrun():
-        from girih.run.session import torchrun_rank
-
-        quiet = torchrun_rank() != 0
-    else:
-        quiet = False
+    rank = torchrun_rank()
     losses: list[dict[str, Any]] = []
-    failed = False
     progress("start workers", 0.0)
     with plan.start(
-        backend=options.backend, resume=options.resume, seed=options.seed, timeout=options.timeout
+        backend=options.backend,
+        resume=options.resume,
+        seed=options.seed,
+        timeout=options.timeout,
     ) as running:
-        checker = running.verifier() if options.verify else None
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
             batch = random_batch(plan, options.seed * 1_000_003 + running.steps)
-            loss = running.step(batch, lr=options.lr)
-            row: dict[str, Any] = {"step": running.steps, "loss": loss}
-            if checker is not None:
-                report = checker.check(batch, lr=options.lr)
-                row.update(undivided=report.loss, difference=report.largest, tensor=report.worst, ok=report.ok)
-                failed |= not report.ok
+            row: dict[str, Any] = {"step": running.steps + 1}
+            if options.verify:
+                row.update(vars(running.verified_step(batch, lr=options.lr)))
+            else:
+                outcome = running.step(batch, lr=options.lr)
+                row["loss"] = outcome if isinstance(outcome, float) else None
             losses.append(row)
-            if not options.json and not quiet:
+            if not options.json and rank == 0:
                 print(_line(row), flush=True)
         if options.save:
             progress("save", 0.0)
             running.save(options.save)
-        statistics = running.statistics()
-    if options.json and not quiet:
-        print(json.dumps({"steps": losses, "statistics": statistics}))
-    elif not quiet:
-        for line in _closing(plan, statistics, options):
-            print(line)
-    return 1 if failed else 0
+        statistics = [
+            {"rank": item.rank, "bytes_received": item.bytes_received, **vars(item.times)}
+            for item in running.statistics()
+        ]
+    if rank == 0:
+        if options.json:
+            print(json.dumps({"steps": losses, "statistics": statistics}, default=str))
+        else:
+            print("\n".join(_closing(plan, statistics, options)))
+    return 0 if all(row.get("ok", True) for row in losses) else 1
 
 
 def _line(row: dict[str, Any]) -> str:
-    text = f"step {row['step']:>3}  loss {row['loss']:.6f}"
+    text = f"step {row['step']:>3}"
+    if row["loss"] is not None:
+        text += f"  loss {row['loss']:.6f}"
     if "undivided" in row:
         verdict = "same" if row["ok"] else "DIFFERENT"
-        text += f"  undivided {row['undivided']:.6f}  largest difference {row['difference']:.2e}"
-        text += f" ({row['tensor']})  {verdict}"
+        text += (
+            f"  undivided {row['undivided']:.6f}  largest difference {row['absolute']:.2e} ({row['worst']})  {verdict}"
+        )
     return text
 
 
@@ -96,6 +97,4 @@ def _closing(plan: Plan, statistics: Any, options: argparse.Namespace) -> list[s
     lines.append(f"bytes between workers: {sum(received)} in {steps} steps ({verdict})")
     if options.save:
         lines.append(f"checkpoint in {options.save}")
-    if os.environ.get("GIRIH_CHECK"):
-        lines.append(f"GIRIH_CHECK={os.environ['GIRIH_CHECK']}")
     return lines

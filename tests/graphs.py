@@ -32,7 +32,7 @@ class Maker:
         self.inputs.append(Input(name, role, str(len(self.inputs))))  # type: ignore[arg-type]
         return name
 
-    def emit(self, operator: str, shape: tuple[int, ...], dtype: str = "float32", **arguments: Argument) -> str:
+    def emit(self, operator: str, shape: tuple[int, ...], dtype: str = "float32", /, **arguments: Argument) -> str:
         name = f"v{len(self.nodes)}"
         self.values[name] = Value(name, shape, dtype)
         self.nodes.append(Node(name, operator, tuple(arguments.items()), (name,)))
@@ -75,7 +75,7 @@ def random_graph(random: np.random.Generator, nodes: int, sizes: tuple[int, ...]
         x = some()
         shape = make.values[x].shape
         alike = [n for n, v in make.values.items() if v.shape == shape]
-        if random.random() < 0.3:
+        if random.random() < 0.3 and shape:
             other = make.input(shape[-1:], "parameter")
         else:
             other = str(random.choice(alike))
@@ -97,7 +97,7 @@ def random_graph(random: np.random.Generator, nodes: int, sizes: tuple[int, ...]
         make.emit("aten.reshape", tuple(shape), self=Ref(x), shape=tuple(shape))
 
     def reduce() -> None:
-        x = some()
+        x = some(int(random.integers(1, 4)))
         shape = make.values[x].shape
         dim = int(random.integers(len(shape)))
         keepdim = bool(random.random() < 0.5)
@@ -106,7 +106,7 @@ def random_graph(random: np.random.Generator, nodes: int, sizes: tuple[int, ...]
         make.emit(name, kept, self=Ref(x), dim=(dim,), keepdim=keepdim)
 
     def slice_() -> None:
-        x = some()
+        x = some(int(random.integers(1, 4)))
         shape = make.values[x].shape
         dim = int(random.integers(len(shape)))
         start = int(random.integers(shape[dim]))

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import torch
+
 from girih.capture import makers, norms, pointwise, products, tables, views
 from girih.capture.builder import Absent, Builder, Call, Tensor
 from girih.capture.errors import CaptureError
@@ -146,7 +148,13 @@ def _translate(
 ) -> None:
     builder.note = record.note
     call = _call(record, recorder, env, needed)
-    made = RULES.get(call.operator, pointwise.keep)(builder, call)
+    rule = RULES.get(call.operator)
+    if rule is None and torch.Tag.nondeterministic_seeded in record.function.tags:
+        raise builder.refuse(
+            f"{call.operator} draws random numbers that do not follow from a seed and a place; use dropout, rand, "
+            "randn, randint or bernoulli, or draw them outside and pass them in the batch"
+        )
+    made = (rule or pointwise.keep)(builder, call)
     values = made if isinstance(made, tuple) else (made,)
     for slot, value, expected, used in zip(record.outputs, values, call.outputs, call.used, strict=True):
         if slot is None or not used:

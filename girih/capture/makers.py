@@ -53,6 +53,11 @@ def typed(b: Builder, c: Call) -> Value:
 
 
 def _draw(b: Builder, kind: str, shape: tuple[int, ...], made: str, /, **options: Any) -> Value:
+    if b.note.phase == "backward":
+        raise b.refuse(
+            "random numbers are drawn while the backward pass recomputes (torch.utils.checkpoint): they would "
+            "differ from the forward's; leave checkpointing out, or dropout outside of it"
+        )
     if b.seed is None:
         b.seed = b.input("seed", (), "int64")
     stream, b.streams = b.streams, b.streams + 1

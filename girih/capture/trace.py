@@ -230,6 +230,10 @@ class _Capture:
                 yield
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise CaptureError(_refusal(error)) from error
+        except (RuntimeError, TypeError) as error:
+            if not any(text in str(error) for text in _READS):
+                raise
+            raise CaptureError(_refusal(error)) from error
 
     def _forward(self, model: Any, batch: Any) -> Any:
         if self.step.autocast is None:
@@ -361,9 +365,13 @@ def _clipped(grads: dict[str, Tensor], greatest: float) -> dict[str, Tensor]:
     return {name: grad * scale.to(grad.dtype) for name, grad in grads.items()}
 
 
+# What PyTorch says when NumPy, or C++, wants the memory of a fake tensor.
+_READS = (".numpy() is not supported", "Cannot access data pointer", "can't convert")
+
+
 def _refusal(error: Exception) -> str:
     source, text = source_of_error(error)
-    operator = str(getattr(error, "func", "")).removesuffix(".default")
+    operator = str(getattr(error, "func", error)).removesuffix(".default")
     if isinstance(error, DynamicOutputShapeException):
         what = f"makes a tensor whose shape depends on the data ({operator})"
         mend = "keep shapes fixed: torch.where, multiplication by a mask, or topk with a fixed number"

@@ -180,12 +180,15 @@ def check(graph: Graph) -> None:
     """Prove the law of a Graph.
 
     Every value is made once, before it is read; every name is known; replaced inputs and their
-    replacements have equal shape and dtype; no input is replaced twice.
+    replacements have equal shape and dtype; only inputs are replaced, and none twice.
 
     Raises:
         GraphError: with the offending node and its neighbours.
     """
     made: set[str] = set()
+    for name, value in graph.values.items():
+        if value.name != name:
+            raise GraphError(f"value {value.name!r} is filed under {name!r}")
     for item in graph.inputs:
         if item.name in made:
             raise GraphError(f"input {item.name!r} is declared twice")
@@ -208,6 +211,8 @@ def check(graph: Graph) -> None:
             continue
         if output.replaces in replaced:
             raise GraphError(f"input {output.replaces!r} is replaced twice")
+        if graph.role_of(output.replaces) is None:
+            raise GraphError(f"{output.name!r} replaces {output.replaces!r}, which is no input")
         replaced.add(output.replaces)
         new, old = graph.values[output.name], graph.values[output.replaces]
         if (new.shape, new.dtype) != (old.shape, old.dtype):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-from typing import cast
 
 from girih.graph.graph import Argument, Graph, GraphError, Input, Node, Output, Ref, Value
 
@@ -54,19 +53,31 @@ def format_graph(graph: Graph) -> str:
     return "\n".join(lines)
 
 
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|%[\w.]+|\b(?:inf|nan)\b')
+
+
 def parse_argument(text: str) -> Argument:
     """The inverse of `format_argument`."""
-    quoted = re.sub(r'("(?:[^"\\]|\\.)*")|%([\w.]+)', lambda m: m[1] or f'("%", "{m[2]}")', text)
-    quoted = re.sub(r"(?<![\w\"])(-?)inf\b(?!\")", r"\g<1>1e999", quoted)
-    return _rebuild(ast.literal_eval(quoted))
+    return _rebuild(ast.literal_eval(_TOKEN.sub(lambda match: _literal(match[0]), text)))
+
+
+def _literal(token: str) -> str:
+    """Python's literal for what it has none for; references become pairs, which arguments never are."""
+    if token.startswith('"'):
+        return repr(json.loads(token))
+    if token.startswith("%"):
+        return f'("%", "{token[1:]}")'
+    return "1e999" if token == "inf" else '("nan", "")'
 
 
 def _rebuild(item: object) -> Argument:
     if isinstance(item, tuple):
-        return Ref(item[1])
+        return Ref(item[1]) if item[0] == "%" else float("nan")
     if isinstance(item, list):
         return tuple(_rebuild(part) for part in item)
-    return cast(Argument, item)
+    if item is None or isinstance(item, bool | int | float | str):
+        return item
+    raise ValueError(f"{item!r} is no argument: expected a number, a string, None, %name or a list of these")
 
 
 def _parse_value(text: str) -> Value:

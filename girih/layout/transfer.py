@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -71,7 +70,9 @@ class Placements:
 
     def distinct(self) -> tuple[Placements, NDArray[np.int64]]:
         """The different ones, and for each placement the number of its equal among them."""
-        flat = np.concatenate([self.regions.reshape(len(self), -1), self.partial.astype(np.int64)], axis=1)
+        # The first column keeps a scalar on one device, of which there is nothing to say, from having no column.
+        columns = (np.zeros((len(self), 1), np.int64), self.regions.reshape(len(self), -1), self.partial)
+        flat = np.concatenate(columns, axis=1, dtype=np.int64)
         keys = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
         _, first, inverse = np.unique(keys.ravel(), return_index=True, return_inverse=True)
         return Placements(self.regions[first], self.partial[first]), inverse.reshape(-1)
@@ -96,63 +97,6 @@ def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
     return levels
 
 
-@numba.njit(cache=True)
-def _costs(  # type: ignore[no-untyped-def]
-    held, source_partial, needed, target_partial, sizes, seconds_per_element, latency
-):
-    """Total elements received [sources, targets] and seconds of the slowest device [sources, targets]."""
-    sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
-    targets, axes = needed.shape[0], sizes.shape[0]
-    total = np.empty((sources, targets))
-    seconds = np.empty((sources, targets))
-    copies = np.empty(axes + 1)
-    for s in range(sources):
-        for t in range(targets):
-            possible = True
-            copies[axes] = 1.0
-            for axis in range(axes - 1, -1, -1):
-                copies[axis] = copies[axis + 1]
-                if target_partial[t, axis] and not source_partial[s, axis]:
-                    possible = False
-                if source_partial[s, axis] and not target_partial[t, axis]:
-                    copies[axis] *= sizes[axis]
-            if not possible:
-                total[s, t] = np.inf
-                seconds[s, t] = np.inf
-                continue
-            amount, slowest = 0.0, 0.0
-            for c in range(devices):
-                time, inner = 0.0, 0.0
-                for level in range(levels - 1, -1, -1):
-                    volume = copies[level]
-                    for d in range(dimensions):
-                        low = max(held[s, level, c, d, 0], needed[t, c, d, 0])
-                        high = min(held[s, level, c, d, 1], needed[t, c, d, 1])
-                        volume *= max(0, high - low)
-                    if level < axes and volume > inner:
-                        amount += volume - inner
-                        time += (volume - inner) * seconds_per_element[level] + latency[level]
-                    inner = volume
-                slowest = max(slowest, time)
-            total[s, t] = amount
-            seconds[s, t] = slowest
-    return total, seconds
-
-
-@numba.njit(cache=True)
-def _min_plus(first, second, out):  # type: ignore[no-untyped-def]
-    """out[s, t] = min(out[s, t], min over m of first[s, m] + second[m, t])."""
-    for s in range(first.shape[0]):
-        for m in range(first.shape[1]):
-            left = first[s, m]
-            if left == np.inf:
-                continue
-            for t in range(second.shape[1]):
-                cost = left + second[m, t]
-                if cost < out[s, t]:
-                    out[s, t] = cost
-
-
 @dataclass(frozen=True)
 class Transfers:
     """The cost function of transfers for one objective: `bytes` (all devices together) or `seconds`."""
@@ -163,17 +107,24 @@ class Transfers:
 
     def direct(self, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
         """[sources, targets]: cost of one hop; inf where a target wants partial sums that the source has not."""
-        total, seconds = _costs(
+        from girih.layout import kernels
+
+        sizes = np.asarray(self.mesh.sizes, np.int64)
+        if self.objective == "bytes":
+            received: NDArray[np.float64] = kernels.volumes(
+                sources.regions, sources.partial, targets.regions, targets.partial, sizes
+            )
+            return received * item_bytes
+        seconds: NDArray[np.float64] = kernels.costs(
             held_by_levels(sources.regions, self.mesh),
             sources.partial,
             targets.regions,
             targets.partial,
-            np.asarray(self.mesh.sizes, np.int64),
+            sizes,
             np.asarray(self.links.seconds_per_byte) * item_bytes,
             np.asarray(self.links.latency),
         )
-        result: NDArray[np.float64] = seconds if self.objective == "seconds" else total * item_bytes
-        return result
+        return seconds
 
     def table(
         self, sources: Placements, targets: Placements, shape: tuple[int, ...], item_bytes: int
@@ -183,10 +134,12 @@ class Transfers:
         # For bytes a second hop can only help where partial sums are wanted in several copies.
         if self.objective == "bytes" and not sources.partial.any():
             return cost
+        from girih.layout import kernels
+
         between = self.between(shape)
         first = self.direct(sources, between, item_bytes)
         second = self.direct(between, targets, item_bytes)
-        _min_plus(first, second, cost)
+        kernels.min_plus(first, second, cost)
         return cost
 
     def between(self, shape: tuple[int, ...]) -> Placements:

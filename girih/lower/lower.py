@@ -103,7 +103,9 @@ def lower(graph: Graph, strategy: Strategy, transfers: Transfers) -> Program:
     work = _Lowering(graph, strategy, transfers)
     for number in range(len(graph.nodes)):
         work.node(number)
-    steps = free_early(work.steps, kept={output.name for output in graph.outputs})
+    # State that nothing replaces (frozen parameters, tables) stays where it is.
+    constant = {item.name for item in graph.state_inputs if item.name not in graph.updates}
+    steps = free_early(work.steps, kept={output.name for output in graph.outputs} | constant)
     return Program(graph, strategy, tuple(steps), work.places, work.value_of)
 
 

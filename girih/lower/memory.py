@@ -139,9 +139,9 @@ class _Tracker:
         graph = self.program.graph
         node = graph.nodes[step.node]
         description = description_of(graph, node)
-        if description is not None and description.operator.view and len(step.reads) == 1:
-            if self.view(step, node.operator):
-                return
+        is_view = description is not None and description.operator.view and len(step.reads) == 1
+        if is_view and self.view(step, node.operator):
+            return
         strides = None
         if description is not None and description.operator.elementwise and step.reads:
             # TensorIterator keeps the order of dimensions of a dense input of the output's shape.
@@ -182,12 +182,14 @@ class _Tracker:
         self.allocate(step.target)
         staged = 0
         source, target = self.buffers[step.source], self.buffers[step.target]
+        packed = set()  # a box that goes to several peers is packed once
         for message in swap.messages:
             if message.source == message.target:
                 continue
             if message.target == self.device and (swap.terms > 1 or not _run(message, target)):
                 staged += message.elements * item
-            if message.source == self.device and not _run(message, source):
+            if message.source == self.device and not _run(message, source) and message.box not in packed:
+                packed.add(message.box)
                 staged += message.elements * item
         self.mark(step.node, staged)
 

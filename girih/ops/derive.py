@@ -95,18 +95,14 @@ def input_regions(description: Description, tensor: int, starts: Bounds, stops: 
     shape = description.inputs[tensor].shape
     regions = np.empty((*starts.shape[:-1], len(shape), 2), np.int64)
     for dimension, size in enumerate(shape):
-        low = np.full(starts.shape[:-1], size, np.int64)
-        high = np.zeros(starts.shape[:-1], np.int64)
-        for read in description.reads[tensor]:
-            index = read[dimension]
-            if index is None:
-                first, last = np.int64(0), np.int64(size)
-            else:
-                first, last = interval(index, starts, stops)  # type: ignore[assignment]
-            low, high = np.minimum(low, first), np.maximum(high, last)
-        if not description.reads[tensor]:  # never read: an input whose shape alone matters
-            low, high = np.zeros_like(low), np.zeros_like(high)
-        regions[..., dimension, 0], regions[..., dimension, 1] = low, high
+        whole = np.zeros(starts.shape[:-1], np.int64), np.full(starts.shape[:-1], size, np.int64)
+        indices = [read[dimension] for read in description.reads[tensor]]
+        bounds = [whole if index is None else interval(index, starts, stops) for index in indices]
+        if bounds:
+            regions[..., dimension, 0] = np.minimum.reduce([low for low, _ in bounds])
+            regions[..., dimension, 1] = np.maximum.reduce([high for _, high in bounds])
+        else:  # never read: an input whose shape alone matters
+            regions[..., dimension, :] = 0
     return regions
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from girih.graph import Argument, Graph, Node, Ref
 from girih.ops.catalogue import catalogue
-from girih.ops.language import DescriptionError
-from girih.ops.operator import Description, TensorSymbol, TensorType, describe
+from girih.ops.language import DescriptionError, TensorSymbol
+from girih.ops.operator import Description, TensorType, describe
 
 
 def description_of(graph: Graph, node: Node) -> Description | None:

@@ -72,6 +72,10 @@ class Piece:
         number = self.names.index(name)
         return self.stops[number] - self.starts[number]
 
+    def size(self, name: str) -> int:
+        """Of the whole."""
+        return self.sizes[self.names.index(name)]
+
     @property
     def output_shape(self) -> tuple[int, ...]:
         return tuple(stop - start for start, stop in self.output)
@@ -305,6 +309,6 @@ def _infer_sizes(tracer: Tracer, body: Expression, symbols: list[TensorSymbol]) 
         for index, size in zip(expression.index, shape, strict=True):
             if index is not None and index.variable is not None and tracer.sizes[index.variable] is None:
                 tracer.sizes[index.variable] = size
-    for name, size in zip(tracer.names, tracer.sizes, strict=True):
-        if size is None:
+    for name, known in zip(tracer.names, tracer.sizes, strict=True):
+        if known is None:
             raise DescriptionError(f"the size of index {name!r} follows from no tensor: give `sizes` to the reducer")

@@ -1,31 +1,5 @@
-"""Searches over Strategies: functions from Graph and objective to a Strategy and its certificate."""
+"""Searches over Strategies. `girih.partition.searches` has them by name; workers need only `strategy`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-from girih.partition.baselines import data, equal, greedy, megatron, no_reduction, row, single
-from girih.partition.exact import exact
-from girih.partition.problem import Objective
-from girih.partition.recursive import recursive
 from girih.partition.strategy import Certificate, SearchResult, Strategy
 
-
-def _sharded(*arguments: object, **options: object) -> SearchResult:
-    return data(*arguments, sharded=True, **options)  # type: ignore[arg-type]
-
-
-SEARCHES: dict[str, Callable[..., SearchResult]] = {
-    "exact": exact,
-    "recursive": recursive,
-    "greedy": greedy,
-    "data": data,
-    "sharded": _sharded,
-    "row": row,
-    "equal": equal,
-    "no-reduction": no_reduction,
-    "megatron": megatron,
-    "single": single,
-}
-
-__all__ = ["SEARCHES", "Certificate", "Objective", "SearchResult", "Strategy", "exact"]
+__all__ = ["Certificate", "SearchResult", "Strategy"]

@@ -20,7 +20,8 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import regions_of
-from girih.partition.elimination import cost_of, minimise
+from girih.partition.elimination import cost_of
+from girih.partition.exact import solve
 from girih.partition.options import SECONDS, TOFU, layouts_of
 from girih.partition.problem import EVERYTHING, Objective, build
 from girih.partition.strategy import Certificate, FloatTable, SearchResult, Strategy
@@ -139,7 +140,7 @@ def _priced(
             costs[name] = costs.get(name, np.zeros(len(held))) + price * held * value.item_bytes
     plain = build(graph, objective, rules, EVERYTHING)
     problem = build(graph, objective, rules, EVERYTHING, value_costs=costs, node_prices=prices)
-    solution = minimise(problem.problem, seconds=seconds)
+    solution = solve(problem.problem, objective, seconds)
     strategy = problem.strategy(solution.labels)
     cost = cost_of(plain.problem, solution.labels)
     dual = solution.bound - sum(prices.values()) * cap

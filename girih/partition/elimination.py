@@ -305,9 +305,9 @@ class _Search:
                     if below.value < self.cut and not self.late():
                         below.sweep(self.cut)
                 if below.value < self.cut:
-                    child.restrict(below.alive())
                     if self.branches % 16 == 1:
                         self.try_promising(child, below)
+                    child.restrict(below.alive())
                     heapq.heappush(queue, (max(below.value, value), next(count), child))
         self.raise_bound(self.cost, "branch and bound")
         return "optimal"

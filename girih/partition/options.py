@@ -71,9 +71,10 @@ class NodeOptions:
 
 
 def _combinations(choices: list[int], axes: int, one_dimension: bool) -> NDArray[np.int64]:
-    if one_dimension:
-        return np.asarray([[choice] * axes for choice in choices], np.int64).reshape(len(choices), axes)
-    return np.asarray(list(product(choices, repeat=axes)), np.int64).reshape(-1, axes)
+    if one_dimension and axes:
+        return np.asarray([[choice] * axes for choice in choices], np.int64)
+    codes = list(product(choices, repeat=axes))
+    return np.asarray(codes, np.int64).reshape(len(codes), axes)
 
 
 def _parts(codes: NDArray[np.int64], dimensions: int, mesh: Mesh) -> NDArray[np.int64]:
@@ -160,9 +161,25 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
         for reads in description.reads:
             for read in reads:
                 exact &= exact_box(read, starts, stops)
-    codes = codes[exact.all(axis=1)]
+    codes = codes[exact.all(axis=1) & _box_at_every_level(description, codes, mesh)]
     small = prod(description.sizes) <= rules.small
     return _narrow(codes, codes == REPEAT, small, rules.repeat)
+
+
+def _box_at_every_level(description: Description, codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.bool_]:
+    """Do the devices of one host, of one rack, … together make a box? Transfers are priced by what groups hold.
+
+    Where a merged index has its inner variable cut by an outer axis and its outer variable by an inner axis, each
+    piece is one run of the output, but a host holds two runs apart.
+    """
+    good = np.ones(len(codes), np.bool_)
+    if all(len(index.terms) < 2 for index in description.place):
+        return good
+    for depth in range(1, mesh.axes):
+        outer = codes.copy()
+        outer[:, depth:] = REPEAT
+        good &= exact_box(description.place, *bounds(outer, description.sizes, mesh)).all(axis=1)
+    return good
 
 
 def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:

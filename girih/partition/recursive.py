@@ -17,7 +17,7 @@ from girih.graph import Graph
 from girih.layout import Mesh
 from girih.machine import Level, Machine
 from girih.ops import description_of
-from girih.partition.elimination import cost_of, minimise
+from girih.partition.exact import solve
 from girih.partition.options import SECONDS, TOFU, Rules, division_codes, layouts_of
 from girih.partition.problem import Candidates, Objective, build
 from girih.partition.strategy import REPEAT, Certificate, SearchResult, Strategy
@@ -33,8 +33,9 @@ def recursive(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> S
     for axis in range(mesh.axes):
         machine = _first_axes(objective.machine, axis + 1)
         candidates = _extend(graph, decided, machine.mesh, rules)
-        problem = build(graph, replace(objective, machine=machine), rules, candidates)
-        solution = minimise(problem.problem, seconds=seconds / mesh.axes)
+        step = replace(objective, machine=machine)
+        problem = build(graph, step, rules, candidates)
+        solution = solve(problem.problem, step, seconds / mesh.axes)
         decided = problem.strategy(solution.labels)
         steps.append(solution.cost)
     cost = steps[-1] if steps else 0.0
@@ -80,6 +81,3 @@ def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candid
         keep_all = rules.repeat or points <= rules.small or not len(cutting_codes)
         divisions[number] = able_codes if keep_all else cutting_codes
     return Candidates(layouts, divisions)
-
-
-__all__ = ["cost_of", "recursive"]

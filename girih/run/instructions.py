@@ -89,7 +89,7 @@ class Compute:
         self.shapes = shapes
         self.padding = padding
         self.result = result
-        self.arguments = [None if isinstance(item, _Hole) else item for item in arguments]
+        self.arguments: list[Any] = [None if isinstance(item, _Hole) else item for item in arguments]
         self.lists = [
             position
             for position, item in enumerate(arguments)

@@ -1,7 +1,7 @@
 """The measured peak of memory, to hold against `girih.lower.memory.memory_use`.
 
 PyTorch's profiler reports every allocation and release of its CPU allocator, with sizes. Every tensor of the step
-(state and inputs) is copied after profiling has begun, so that the sum of all events is the memory in use: exact for
+(state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for
 all that PyTorch allocates, its kernels' temporaries included, in the bytes that were asked for. Not seen: what
 libraries (oneDNN's scratch, gloo) allocate by themselves. On CUDA the caching allocator's own peak is read.
 """
@@ -9,7 +9,10 @@ libraries (oneDNN's scratch, gloo) allocate by themselves. On CUDA the caching a
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,39 +29,46 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     The step really runs (exchanges too, so all workers must be asked); the state is as before afterwards. The whole
     process is measured: let nothing else run in it.
     """
-    saved = {name: _outside(tensor) for name, tensor in worker.state.items()}
-    measure = _cuda if worker.device.type == "cuda" else _cpu
+    saved = {name: _Outside.of(tensor) for name, tensor in worker.state.items()}
+    given = {name: _Outside.of(inputs.pop(name)) for name in list(inputs)}
+    worker.state.clear()
+    gc.collect()
     try:
-        return measure(worker, inputs)
+        with _quiet():
+            return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, given)
     finally:
-        worker.take_state({name: _inside(*item) for name, item in saved.items()})
+        worker.take_state({name: item.tensor() for name, item in saved.items()})
 
 
-def _outside(tensor: Tensor) -> tuple[bytearray, Any, Any]:
-    """A tensor's contents in memory that is not PyTorch's."""
-    flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
-    return bytearray(flat.numpy().data), tensor.dtype, tensor.shape
+@dataclass(frozen=True)
+class _Outside:
+    """A tensor in memory that is not PyTorch's."""
+
+    data: bytearray
+    dtype: Any
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(tensor: Tensor) -> _Outside:
+        flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
+        return _Outside(bytearray(flat.numpy().data), tensor.dtype, tuple(tensor.shape))
+
+    def tensor(self) -> Tensor:
+        if not self.data:
+            return torch.empty(self.shape, dtype=self.dtype)
+        return torch.frombuffer(self.data, dtype=torch.uint8).view(self.dtype).reshape(self.shape)
 
 
-def _inside(data: bytearray, dtype: Any, shape: Any) -> Tensor:
-    if not data:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape).clone()
+def _run(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> None:
+    worker.take_state({name: item.tensor() for name, item in state.items()})
+    worker.step({name: item.tensor().to(worker.device, copy=True) for name, item in inputs.items()})
 
 
-def _renew(tensors: dict[str, Tensor]) -> None:
-    for name in tensors:
-        tensors[name] = tensors[name].clone()
-
-
-def _cpu(worker: Worker, inputs: dict[str, Tensor]) -> int:
+def _cpu(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
     from torch.profiler import ProfilerActivity, profile
 
-    gc.collect()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        _renew(worker.state)
-        _renew(inputs)
-        worker.step(inputs)
+        _run(worker, state, inputs)
     changes = [
         (event.start_ns(), event.nbytes())
         for event in profiler.profiler.kineto_results.events()
@@ -76,12 +86,24 @@ def highest(changes: Iterable[int]) -> int:
     return most
 
 
-def _cuda(worker: Worker, inputs: dict[str, Tensor]) -> int:
-    gc.collect()
+def _cuda(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
     torch.cuda.synchronize(worker.device)
-    held = {id(tensor): tensor.nbytes for tensor in (*worker.state.values(), *inputs.values())}
+    before = torch.cuda.memory_allocated(worker.device)
     torch.cuda.reset_peak_memory_stats(worker.device)
-    before = torch.cuda.memory_allocated(worker.device) - sum(held.values())
-    worker.step(inputs)
+    _run(worker, state, inputs)
     torch.cuda.synchronize(worker.device)
     return int(torch.cuda.max_memory_allocated(worker.device) - before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The profiler writes about itself to the process's standard error: not here."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -8,13 +8,14 @@ with start(program, recipes, backend="processes", state=model_state) as run:
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -30,19 +31,8 @@ from girih.run.service import Options, Statistics
 from girih.run.threads import ThreadCrew
 from girih.run.worker import Interval
 
-Backend = Literal["processes", "threads"]
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """What an observer is told after each step. seconds: as the driver sees it."""
-
-    step: int
-    seconds: float
-    outputs: dict[str, Any]
-
-
-Observer = Callable[[StepReport], None]
+# What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them.
+Observer = Callable[[str, float], None]
 
 
 class Run:
@@ -68,14 +58,14 @@ class Run:
         """One application of the graph; the new state stays with the workers.
 
         batch, scalars: whole tensors or numbers by the input's name or path. The seed need not be given.
-        Returns the loss as `loss`, a float, and every other result whole, by its name.
+        Returns every result whole, by its name; the loss as a float, also under `loss`.
 
         Raises:
             ValueError: an input is missing, unknown, or of another shape or dtype; nothing has happened then.
             WorkerError: a worker failed, died or hung; the run is over.
         """
         began = time.perf_counter()
-        inputs = self._inputs(batch, scalars or {})
+        inputs = self.whole_inputs(batch, scalars or {})
         replies = self.crew.command("step", self._divide(inputs))
         del inputs
         self.steps += 1
@@ -83,13 +73,18 @@ class Run:
         for output in self._results:
             parts = [(rank, reply[output.name]) for rank, reply in enumerate(replies) if output.name in reply]
             whole = assemble(self.program, output.name, parts)
-            if output.role == "loss" and whole.numel() == 1:
-                outputs["loss"] = float(whole)
-            else:
-                outputs[output.name] = whole
+            outputs[output.name] = whole
+            if output.role == "loss":
+                outputs[output.name] = outputs["loss"] = float(whole)
         if self.observe is not None:
-            self.observe(StepReport(self.steps, time.perf_counter() - began, outputs))
+            self._tell(self.observe, outputs, time.perf_counter() - began)
         return outputs
+
+    def _tell(self, observe: Observer, outputs: Mapping[str, Any], seconds: float) -> None:
+        observe("step", float(self.steps))
+        if "loss" in outputs:
+            observe("loss", outputs["loss"])
+        observe("seconds", seconds)
 
     def state(self) -> dict[str, Tensor]:
         """Parameters, buffers and optimizer state by path, whole, on the CPU."""
@@ -146,7 +141,7 @@ class Run:
         """
         if isinstance(self.crew, ThreadCrew) and self.workers > 1:
             raise ValueError("memory is measured by process: use backend='processes', or one worker")
-        return list(self.crew.command("peak", self._divide(self._inputs(batch, scalars or {}))))
+        return list(self.crew.command("peak", self._divide(self.whole_inputs(batch, scalars or {}))))
 
     def close(self) -> None:
         self.crew.close()
@@ -159,8 +154,10 @@ class Run:
     ) -> None:
         self.close()
 
-    def _inputs(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> dict[str, Tensor]:
-        """All inputs that are not state, whole, by name."""
+    def whole_inputs(
+        self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any], step: int | None = None
+    ) -> dict[str, Tensor]:
+        """All inputs that are not state, whole, by name, seeds included; of the next step or a given one, from 0."""
         given = {**batch, **scalars}
         inputs = {}
         for item in self._given:
@@ -168,7 +165,7 @@ class Run:
             if found is None and item.path:
                 found = given.pop(item.path, None)
             if found is None and item.role == "seed":
-                found = step_seed(self.seed, self.steps)
+                found = step_seed(self.seed, self.steps if step is None else step)
             if found is None:
                 raise ValueError(f"{item.role} input {item.name!r} is missing; the program takes {self._names()}")
             inputs[item.name] = self._checked(item, found)
@@ -213,11 +210,21 @@ class Run:
         self.crew.command("set_state", fields)
 
 
+def under_torchrun() -> bool:
+    """Has torchrun, or another launcher of torch.distributed, started this process as one of several?"""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def torchrun_rank() -> int:
+    """This process's rank; 0 where no launcher gave one."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def start(
     program: Program,
-    initial: Mapping[str, Recipe] | None = None,
+    initial: Mapping[str, Recipe | tuple[str, float, float]] | None = None,
     *,
-    backend: Backend = "processes",
+    backend: str = "processes",
     state: Mapping[str, Tensor] | None = None,
     resume: str | Path | None = None,
     seed: int = 0,
@@ -228,70 +235,52 @@ def start(
 ) -> Run:
     """Start the workers of a program and give them their first state.
 
-    initial: recipes by path, for state that neither `state` (whole tensors by path) nor `resume` (a checkpoint of any
-        division of the same program) gives. What is given twice: state, then resume, then initial.
-    backend: `processes` of this host, or `threads` of this one. timeout: seconds that one step may take.
-    seed: of recipes and of random operators; a resumed run keeps the checkpoint's.
+    initial: recipes by path (`Initial`, or kind, a, b), for state that neither `state` (whole tensors by path) nor
+        `resume` (a checkpoint of any division of the same program) gives. What is given twice: state, then resume,
+        then initial.
+    backend: `processes` of this host, `threads` of this process, or `torchrun`: every rank calls this and all methods
+        of the Run, with whole batches, and is itself one worker; results are whole on every rank, and `observe` is
+        called on rank 0. Where a launcher has set ranks, `processes` means `torchrun`.
+    seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
+        take. device: `cpu` (gloo) or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
 
     Raises:
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
         WorkerError: a worker could not start.
     """
-    crews: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew, "threads": ThreadCrew}
-    if backend not in crews:
-        raise ValueError(f"no backend {backend!r}; expected one of {', '.join(crews)}")
-    options = Options(timeout=timeout, device=device, timeline=timeline)
-    return _launch(program, crews[backend], options, initial or {}, state or {}, resume, seed, observe)
-
-
-def join(
-    program: Program,
-    initial: Mapping[str, Recipe] | None = None,
-    *,
-    state: Mapping[str, Tensor] | None = None,
-    resume: str | Path | None = None,
-    seed: int = 0,
-    timeout: float = 600.0,
-    observe: Observer | None = None,
-    device: str = "cpu",
-    timeline: bool = False,
-) -> Run:
-    """The same under torchrun: call it, and everything of the Run, on every rank; each is one worker.
-
-    Whole batches are given on every rank, and every rank gets whole results. observe: is called on rank 0 only.
-
-    Raises:
-        ValueError: the number of ranks is not the program's number of devices.
-    """
-    options = Options(timeout=timeout, device=device, timeline=timeline)
-    run = _launch(program, RankCrew, options, initial or {}, state or {}, resume, seed, observe)
-    if getattr(run.crew, "rank", 0) != 0:
-        run.observe = None
-    return run
-
-
-def _launch(
-    program: Program,
-    crew: Callable[[Program, Options], Crew],
-    options: Options,
-    initial: Mapping[str, Recipe],
-    state: Mapping[str, Tensor],
-    resume: str | Path | None,
-    seed: int,
-    observe: Observer | None,
-) -> Run:
+    if backend == "processes" and under_torchrun():
+        backend = "torchrun"
+    if backend not in CREWS:
+        raise ValueError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
+    recipes = {path: _Recipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
+    given = state or {}
     steps, directory, resumed = 0, None, list[str]()
     if resume is not None:
         summary = checkpoint.read_summary(resume)
         seed, steps, directory = summary.seed, summary.step, str(Path(resume).absolute())
-        resumed = [path for path in checkpoint.check_entries(resume, program, {*initial, *state}) if path not in state]
-    check_known(program.graph, state, dict.fromkeys(resumed), initial)
-    for rank in range(program.mesh.devices):
-        cut_state(program, rank, state)  # views: proves the shapes before anything is started
-    run = Run(program, crew(program, options), seed=seed, steps=steps, observe=observe)
+        held = checkpoint.check_entries(resume, program, {*recipes, *given})
+        resumed = [path for path in held if path not in given]
+    check_known(program.graph, given, dict.fromkeys(resumed), recipes)
+    cut_state(program, 0, given)  # views: proves the shapes before anything is started
+    crew = CREWS[backend](program, Options(timeout=timeout, device=device, timeline=timeline))
+    run = Run(program, crew, seed=seed, steps=steps, observe=observe if getattr(crew, "rank", 0) == 0 else None)
     try:
-        run._set_state(state, initial, directory, resumed)
+        run._set_state(given, recipes, directory, resumed)
     except BaseException:
         run.close()
         raise
     return run
+
+
+CREWS: dict[str, Callable[[Program, Options], Crew]] = {
+    "processes": ProcessCrew,
+    "threads": ThreadCrew,
+    "torchrun": RankCrew,
+}
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    kind: str
+    a: float
+    b: float = 0.0

@@ -31,6 +31,7 @@ class ThreadCrew:
         self.hub = ThreadHub(self.size, options.timeout * 1.5 + 1.0)
         self.progress = [[0, IDLE] for _ in range(self.size)]
         self.broken: WorkerError | None = None
+        self.services: list[Service | None] = [None] * self.size
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._commands: list[queue.SimpleQueue[_Command]] = [queue.SimpleQueue() for _ in range(self.size)]
         self._threads = [
@@ -96,6 +97,7 @@ class ThreadCrew:
         try:
             transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
             service = Service(self.program, rank, transport, options, self.progress[rank])
+            self.services[rank] = service
         except BaseException as error:
             self._replies.put((rank, failure_of(rank, error)))
             return

@@ -104,3 +104,28 @@ def test_a_refusal_leaves_the_model_as_it_was() -> None:
     assert not model[0]._forward_hooks
     assert not model[0]._forward_pre_hooks
     assert model(torch.ones(2, 3)).requires_grad
+
+
+def test_random_numbers_that_no_seed_determines() -> None:
+    def call(net: nn.Module, x: torch.Tensor) -> Any:
+        return net(x) * torch.randperm(3)
+
+    with pytest.raises(CaptureError, match=r"test_capture_refusals.py:\d+: aten.randperm draws random numbers"):
+        capture(Inference(nn.Linear(3, 3), call=call), torch.ones(2, 3))
+
+
+def test_numpy() -> None:
+    def call(net: nn.Module, x: torch.Tensor) -> Any:
+        return net(x) * float(x.numpy().sum())
+
+    with pytest.raises(CaptureError, match=r"`return net\(x\) \* float\(x.numpy\(\).sum\(\)\)` needs a tensor's value"):
+        capture(Inference(nn.Linear(3, 3), call=call), torch.ones(2, 3))
+
+
+def test_dropout_that_is_drawn_again() -> None:
+    def step(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        again = torch.utils.checkpoint.checkpoint(lambda y: F.dropout(net(y)).exp(), x, use_reentrant=False)
+        return again.sum()
+
+    with pytest.raises(CaptureError, match=r"test_capture_refusals.py:\d+: random numbers are drawn while"):
+        capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))

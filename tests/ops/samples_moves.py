@@ -58,7 +58,12 @@ def pick(rng: Generator) -> Arguments:
     size = shape(rng, 1, 3)
     dim = dim_of(rng, len(size))
     rest = tuple(np.delete(size, dim))
-    return {"input": real(rng, size), "index": whole(rng, rest, -1, size[dim]), "dim": dim, **some(rng, {}, {"first": 1})}
+    return {
+        "input": real(rng, size),
+        "index": whole(rng, rest, -1, size[dim]),
+        "dim": dim,
+        **some(rng, {}, {"first": 1}),
+    }
 
 
 @sample("girih.place")
@@ -111,7 +116,11 @@ add("aten.scatter.value", lambda rng: {**scatter(rng), "value": -3.0})
 add("aten.scatter.src aten.scatter_add", with_source)
 add(
     "aten.scatter_reduce.two",
-    lambda rng: {**with_source(rng), "reduce": some(rng, "sum", "prod", "amax"), **some(rng, {}, {"include_self": False})},
+    lambda rng: {
+        **with_source(rng),
+        "reduce": some(rng, "sum", "prod", "amax"),
+        **some(rng, {}, {"include_self": False}),
+    },
 )
 add(
     "aten.masked_scatter",
@@ -195,7 +204,10 @@ def with_dims(rng: Generator, x: np.ndarray, name: str = "dim") -> Arguments:
 @sample("aten.permute")
 def permute(rng: Generator) -> Arguments:
     size = shape(rng, 0, 4)
-    return {"self": real(rng, size), "dims": tuple(int(d) - some(rng, 0, len(size)) for d in rng.permutation(len(size)))}
+    return {
+        "self": real(rng, size),
+        "dims": tuple(int(d) - some(rng, 0, len(size)) for d in rng.permutation(len(size))),
+    }
 
 
 @sample("aten.transpose.int")
@@ -225,7 +237,10 @@ def roll(rng: Generator) -> Arguments:
 @sample("aten.repeat")
 def repeat(rng: Generator) -> Arguments:
     size = shape(rng, 0, 2, 3)
-    return {"self": real(rng, size), "repeats": tuple(integer(rng, 1, 3) for _ in range(len(size) + integer(rng, 0, 1)))}
+    return {
+        "self": real(rng, size),
+        "repeats": tuple(integer(rng, 1, 3) for _ in range(len(size) + integer(rng, 0, 1))),
+    }
 
 
 def bounds_of(rng: Generator, extent: int, step: int) -> Arguments:
@@ -318,7 +333,9 @@ def stack(rng: Generator) -> Arguments:
 def constant_pad(rng: Generator) -> Arguments:
     size = tuple(integer(rng, 2, 4) for _ in range(integer(rng, 1, 3)))
     pad = tuple(integer(rng, -1, 2) if d < 2 else integer(rng, 0, 2) for d in range(2 * integer(rng, 1, len(size))))
-    if any(extent + pad[2 * n] + pad[2 * n + 1] < 1 for n, extent in zip(range(len(pad) // 2), size[::-1], strict=False)):
+    if any(
+        extent + pad[2 * n] + pad[2 * n + 1] < 1 for n, extent in zip(range(len(pad) // 2), size[::-1], strict=False)
+    ):
         return constant_pad(rng)
     return {"self": real(rng, size), "pad": pad, **some(rng, {}, {"value": 1.5})}
 

@@ -176,10 +176,21 @@ def to_copy(rng: Generator) -> Arguments:
     return {"self": values(rng, shape(rng)), "dtype": some(rng, "float32", "float64", "int64", "bool")}
 
 
-add("prims.convert_element_type", to_copy)
+add(
+    "prims.convert_element_type",
+    lambda rng: (lambda given: {"a": given["self"], "dtype": given["dtype"]})(to_copy(rng)),
+)
+
+
+def near(rng: Generator, size: tuple[int, ...]) -> np.ndarray:
+    return whole(rng, size, -1, 1)
+
+
+def small(rng: Generator, size: tuple[int, ...]) -> np.ndarray:
+    return whole(rng, size, 0, 3)
+
 
 for comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
-    near = lambda rng, size: whole(rng, size, -1, 1)
     add(f"aten.{comparison}.Tensor", binary(near, near))
     add(f"aten.{comparison}.Scalar", scalar(near, lambda rng: integer(rng, -1, 1)))
 
@@ -191,7 +202,6 @@ add(
     "aten.bitwise_and.Scalar aten.bitwise_or.Scalar aten.bitwise_xor.Scalar",
     scalar(whole, lambda rng: integer(rng, 0, 7)),
 )
-small = lambda rng, size: whole(rng, size, 0, 3)
 add("aten.bitwise_left_shift.Tensor aten.bitwise_right_shift.Tensor", binary(whole, small))
 add(
     "aten.bitwise_left_shift.Tensor_Scalar aten.bitwise_right_shift.Tensor_Scalar",
@@ -223,7 +233,12 @@ add(
 def elu_backward(rng: Generator) -> Arguments:
     size = shape(rng)
     scales = {"alpha": 1.3, "scale": 0.7, "input_scale": 1.1}
-    return {"grad_output": real(rng, size), **scales, "is_result": some(rng, True, False), "self_or_result": unit(rng, size)}
+    return {
+        "grad_output": real(rng, size),
+        **scales,
+        "is_result": some(rng, True, False),
+        "self_or_result": unit(rng, size),
+    }
 
 
 @sample("girih.softmax_from")

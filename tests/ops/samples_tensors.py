@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import torch
 from sampling import (
     Arguments,
     Generator,
@@ -213,8 +214,6 @@ add("aten.max_pool3d_with_indices", aten_max_pool(3))
 
 
 def torch_pool(values: np.ndarray, window: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    import torch
-
     functions = {2: torch.nn.functional.max_pool2d, 3: torch.nn.functional.max_pool3d}
     pool = functions[len(window["kernel_size"])]
     made = pool(torch.as_tensor(values), **window, return_indices=True)
@@ -256,14 +255,13 @@ def average_pool(rank: int) -> Maker:
     return maker
 
 
+add("aten.avg_pool1d", lambda rng: (lambda pool: {"self": real(rng, pool[0]), **pool[1]})(pool_of(rng, 1)))
 add("aten.avg_pool2d", average_pool(2))
 add("aten.avg_pool3d", average_pool(3))
 
 
 def average_backward(rank: int) -> Maker:
     def maker(rng: Generator) -> Arguments:
-        import torch
-
         size, window = average_of(rng, rank)
         window = {"ceil_mode": False, "count_include_pad": True, "divisor_override": None, **window}
         pool = torch.nn.functional.avg_pool2d if rank == 2 else torch.nn.functional.avg_pool3d
@@ -290,6 +288,7 @@ def adaptive(rank: int, backward: bool = False) -> Maker:
     return maker
 
 
+add("aten.adaptive_avg_pool1d", adaptive(1))
 add("aten._adaptive_avg_pool2d", adaptive(2))
 add("aten._adaptive_avg_pool3d", adaptive(3))
 add("aten._adaptive_avg_pool2d_backward", adaptive(2, backward=True))
@@ -308,7 +307,12 @@ def upsample_nearest(rng: Generator) -> Arguments:
 @sample("aten.upsample_bilinear2d.vec", "aten.upsample_bicubic2d.vec")
 def upsample_linear(rng: Generator) -> Arguments:
     size = tuple(integer(rng, 2, 3) for _ in range(4))
-    return {"input": real(rng, size), "output_size": (4, 5), "align_corners": some(rng, True, False), "scale_factors": None}
+    return {
+        "input": real(rng, size),
+        "output_size": (4, 5),
+        "align_corners": some(rng, True, False),
+        "scale_factors": None,
+    }
 
 
 @sample("aten.grid_sampler_2d")
@@ -396,7 +400,7 @@ def softmax(rng: Generator) -> Arguments:
 def softmax_backward(rng: Generator) -> Arguments:
     size = shape(rng, 1)
     tensors = {"grad_output": real(rng, size), "output": real(rng, size)}
-    return {**tensors, "dim": dim_of(rng, len(size)), "input_dtype": "float64"}
+    return {**tensors, "dim": dim_of(rng, len(size)), "input_dtype": torch.float64}
 
 
 def affine(rng: Generator, size: tuple[int, ...]) -> Arguments:

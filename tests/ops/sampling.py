@@ -8,7 +8,6 @@ pages `samples_*.py` fill it, `samples.py` imports them all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import numpy as np

@@ -9,12 +9,13 @@ import torch
 
 from girih.capture import TrainingStep, capture, state_of
 from girih.graph import Graph
-from girih.layout import PARTIAL, REPLICATE, Layout, Links, Mesh, Transfers
+from girih.layout import PARTIAL, Layout, Links, Mesh, Transfers
 from girih.lower import Program, lower
-from girih.ops import description_of
+from girih.ops import Description, description_of
+from girih.ops.derive import passing_sets
 from girih.partition.options import Rules, division_codes, value_layouts
 from girih.partition.problem import value_variables
-from girih.partition.strategy import REPEAT, Strategy
+from girih.partition.strategy import PASS, REPEAT, Strategy
 
 ANYTHING = Rules(repeat=True, partial=True)
 
@@ -48,29 +49,53 @@ def scalars_of(graph: Graph) -> dict[str, float]:
 
 
 def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING) -> Strategy:
-    """Any divisions and layouts that the rules allow and that can be lowered."""
+    """Any divisions and layouts that the rules allow and that can be lowered, partial sums included."""
     chance = random.Random(seed)
+    variables = value_variables(graph)
+    stored = {name for item in graph.state_inputs for name in (item.name, graph.updates.get(item.name, item.name))}
+    chosen: dict[int, Layout] = {}
+
+    def choose(name: str, partial: list[int]) -> None:
+        if variables[name] in chosen:
+            return
+        choices = value_layouts(graph.values[name].shape, False, mesh, rules)
+        layout = list(choices[chance.randrange(len(choices))])
+        for axis in partial:
+            if name not in stored and chance.random() < 0.5:
+                layout[axis] = PARTIAL
+        chosen[variables[name]] = tuple(layout)
+
     divisions = []
-    additive: dict[str, bool] = {}
+    for item in graph.inputs:
+        choose(item.name, [])
     for node in graph.nodes:
         description = description_of(graph, node)
-        if description is None:
-            divisions.append((REPEAT,) * mesh.axes)
-            continue
-        codes = division_codes(description, mesh, rules)
-        divided = codes[(codes != REPEAT).any(axis=1)]
-        codes = divided if len(divided) and chance.random() < 0.8 else codes
-        # Partial sums pass only where they come from; that is known when layouts are: keep to real divisions.
-        codes = codes[(codes >= REPEAT).all(axis=1)]
-        divisions.append(tuple(int(code) for code in codes[chance.randrange(len(codes))]))
-    layouts: dict[str, Layout] = {}
-    chosen: dict[int, Layout] = {}
-    for name, variable in value_variables(graph).items():
-        if variable not in chosen:
-            choices = value_layouts(graph.values[name].shape, False, mesh, rules)
-            chosen[variable] = choices[chance.randrange(len(choices))]
-        layouts[name] = chosen[variable]
-    return Strategy(mesh, tuple(divisions), layouts)
+        division, partial = (REPEAT,) * mesh.axes, []
+        if description is not None:
+            codes = division_codes(description, mesh, rules)
+            lying = [chosen[variables[name]] for name in node.inputs]
+            codes = np.asarray([code for code in codes if passes(description, code, lying)])
+            busy = codes[(codes != REPEAT).any(axis=1)]
+            codes = busy if len(busy) and chance.random() < 0.8 else codes
+            division = tuple(int(code) for code in codes[chance.randrange(len(codes))])
+            root = description.root.variables if description.root is not None else ()
+            if description.reducer in (None, "sum"):
+                partial = [axis for axis, code in enumerate(division) if code in root or code <= PASS]
+        divisions.append(division)
+        for name in node.outputs:
+            choose(name, partial)
+    return Strategy(mesh, tuple(divisions), {name: chosen[number] for name, number in variables.items()})
+
+
+def passes(description: Description, codes: np.ndarray, lying: list[Layout]) -> bool:
+    """Are the inputs that must be partial sums partial sums?"""
+    sets = passing_sets(description)
+    return all(
+        lying[tensor][axis] == PARTIAL
+        for axis, code in enumerate(codes)
+        if code <= PASS
+        for tensor in sets[PASS - int(code)]
+    )
 
 
 def transfers(mesh: Mesh, objective: str = "bytes") -> Transfers:
@@ -79,5 +104,3 @@ def transfers(mesh: Mesh, objective: str = "bytes") -> Transfers:
 
 def program_of(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING) -> Program:
     return lower(graph, random_strategy(graph, mesh, seed, rules), transfers(mesh))
-
-

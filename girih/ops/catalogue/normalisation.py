@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from girih.ops.catalogue.indices import reduced_position, replaced, whole
+from girih.ops.catalogue.indices import replaced, whole
 from girih.ops.catalogue.reductions import reduced_together
 from girih.ops.language import LogSumExp, Opaque, Over, Select, Sum, fn
 from girih.ops.operator import operator

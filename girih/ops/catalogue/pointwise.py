@@ -180,12 +180,20 @@ def copy(x, src):
     return Select(True, src, x)  # `x` gives only its shape and type, but must be there
 
 
-@operator("aten._to_copy", "prims.convert_element_type")
-def to_copy(x, dtype=None):
+def converted(x, dtype):
     kind = x.dtype if dtype is None else dtype
-    floating = kind.startswith(("float", "bfloat", "complex"))
     if kind == "bool":
         return lambda *i: fn("ne")(x[i], 0)
-    if floating or not x.dtype.startswith(("float", "bfloat")):
+    if kind.startswith(("float", "bfloat", "complex")) or not x.dtype.startswith(("float", "bfloat")):
         return lambda *i: x[i]
     return lambda *i: trunc(x[i])
+
+
+@operator("aten._to_copy")
+def to_copy(x, dtype=None):
+    return converted(x, dtype)
+
+
+@operator("prims.convert_element_type")
+def convert_element_type(a, dtype):
+    return converted(a, dtype)

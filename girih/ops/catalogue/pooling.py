@@ -95,8 +95,11 @@ def average_piece(rank):
 
 def averaged(rank, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
     kernel, padding = spread(kernel_size, rank), spread(padding, rank)
-    if ceil_mode or (any(padding) and not count_include_pad and not divisor_override):
-        return opaque_along(trailing(rank)(x), x, linear=(0,))  # the divisor differs from window to window
+    uneven = not (count_include_pad or divisor_override)  # the divisor differs from window to window
+    if ceil_mode or (
+        any(padding) and (uneven or rank == 3)
+    ):  # avg_pool3d refuses inputs that are smaller than the window
+        return opaque_along(trailing(rank)(x), x, linear=(0,))
     count = divisor_override or prod(kernel)
     ones = (1,) * rank
     return pooled(Sum, x, kernel, spread(stride or kernel, rank), padding, ones, lambda total: total / count)
@@ -112,13 +115,18 @@ def avg_pool3d(x, kernel_size, stride=(), padding=0, ceil_mode=False, count_incl
     return averaged(3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@operator("aten.avg_pool1d", "aten.adaptive_avg_pool1d")
+def avg_pool1d(x):
+    return opaque_along(trailing(1)(x), x, linear=(0,))
+
+
 def adaptive_piece(rank):
     """Equal windows are an ordinary average."""
 
     def rule(attributes, piece):
         if "u0" not in piece.names:
             return attributes
-        sizes = tuple(piece.sizes[piece.names.index(f"u{number}")] for number in range(rank))
+        sizes = tuple(piece.size(f"u{number}") for number in range(rank))
         kernel = tuple(piece.length(f"u{number}") for number in range(rank))
         return f"aten.avg_pool{rank}d", {"kernel_size": kernel, "stride": sizes, "divisor_override": prod(sizes)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, prod
 
-from girih.ops.catalogue.indices import dimensions, opaque_along, reduced, reduced_position, inserted, whole
+from girih.ops.catalogue.indices import dimensions, inserted, opaque_along, reduced, reduced_position, whole
 from girih.ops.language import LogSumExp, Max, Min, Opaque, Prod, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
@@ -21,15 +21,10 @@ def extent(x, dim):
 
 
 def mean_by_count(attributes, piece):
-    """A piece of a mean whose reduction is divided: its sum over the whole's count."""
-    rank = len(piece.inputs[0])
-    dims = dimensions(rank, attributes["dim"])
-    sizes = [piece.sizes[piece.names.index(f"k{number}")] for number in range(len(dims))]
-    if not any(piece.cut(f"k{number}") for number in range(len(dims))):
-        return {name: value for name, value in attributes.items() if name not in ("dim", "keepdim")} | (
-            {"dim": dims, "keepdim": attributes["keepdim"]} if attributes.get("dim") is not None else {}
-        )
-    return "girih.mean", {"dims": dims, "keepdim": attributes["keepdim"], "count": prod(sizes)}
+    """A piece of a mean is its sum over the whole's count."""
+    dims = dimensions(len(piece.inputs[0]), attributes["dim"])
+    count = prod(piece.size(f"k{number}") for number in range(len(dims)))
+    return "girih.mean", {"dims": dims, "keepdim": attributes["keepdim"], "count": count}
 
 
 @operator("aten.mean", "aten.mean.dim", piece=mean_by_count, condition=lambda _, given: given.get("dtype") is None)

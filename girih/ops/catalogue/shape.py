@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 from girih.ops.catalogue.indices import dimensions, inserted, opaque_along, replaced, whole, without
@@ -54,9 +55,9 @@ def common_factors(source: tuple[int, ...], target: tuple[int, ...]) -> list[int
         return {prod(shape[dimension:]) for dimension in range(len(shape) + 1)}
 
     cuts = sorted(boundaries(source) | boundaries(target), reverse=True)
-    if 0 in cuts or any(high % low for high, low in zip(cuts, cuts[1:], strict=False)):
+    if 0 in cuts or any(high % low for high, low in pairwise(cuts)):
         return None
-    return [high // low for high, low in zip(cuts, cuts[1:], strict=False)]
+    return [high // low for high, low in pairwise(cuts)]
 
 
 def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ...]) -> list[Affine]:

@@ -1,0 +1,191 @@
+"""The demo: two models whose training step does not fit one device, trained on four.
+
+    make demo
+
+For a Wide ResNet and a GPT, both written for one device, it
+
+1. shows that one device and data parallelism need more memory than each device has,
+2. plans the step over four devices under that limit, with a proof that no plan communicates less,
+3. trains for three steps on four real processes, and compares every loss and every updated tensor with those of the
+   undivided program, which runs beside them in this process without the limit.
+
+The exit code is 0 if all of them agree, 1 if one differs, 2 if a plan does not come out as expected.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+import girih
+from girih.models import gpt, wide_resnet
+from girih.report.tables import summary
+from girih.report.units import format_bytes
+
+MACHINE = "local:4"
+STEPS = 3
+PLANS = Path("build/demo")
+WITHOUT_A_SEARCH = {"single": "one device", "data": "data parallelism on 4"}
+
+
+class DemoError(Exception):
+    """The demo cannot show what it is there to show."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with its training step, a maker of batches, and the limit for each device."""
+
+    title: str
+    file: str
+    memory: str
+    step: girih.TrainingStep
+    batch: Callable[[int], Any]
+
+
+def wide_resnet_case() -> Case:
+    torch.manual_seed(0)
+    model = wide_resnet(50, width=2, image=32, classes=100)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(number)
+        return torch.randn(8, 3, 32, 32, generator=generator), torch.randint(100, (8,), generator=generator)
+
+    step = girih.TrainingStep(model, loss=F.cross_entropy, optimizer=optimizer)
+    return Case("Wide ResNet 50-2, batch 8, SGD with momentum", "wide-resnet.json", "600MB", step, batch)
+
+
+def transformer_case() -> Case:
+    torch.manual_seed(0)
+    model = gpt(layers=8, width=640, heads=10, sequence=64, vocabulary=8192)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
+
+    def next_token(model: Any, batch: Any) -> torch.Tensor:
+        tokens, targets = batch
+        return F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
+    def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(number)
+        text = torch.randint(8192, (8, 65), generator=generator)
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    step = girih.TrainingStep(model, step=next_token, optimizer=optimizer, clip_grad_norm=1.0)
+    return Case("GPT of 8 layers, 8 sequences of 64 tokens, AdamW", "gpt.json", "400MB", step, batch)
+
+
+def show_case(case: Case, console: Console) -> bool:
+    """Refuse, plan, train; True if all that was computed agrees."""
+    parameters = sum(item.numel() for item in case.step.model.parameters())
+    console.print()
+    console.print(Rule(f"[bold]{case.title}: {parameters / 1e6:.1f} million parameters", align="left"))
+    show_refusals(case, console)
+    plan = make_plan(case, console)
+    return train(case, plan, console)
+
+
+def show_refusals(case: Case, console: Console) -> None:
+    console.print(f"\n[bold]1.[/] Each device may use {case.memory}. Without dividing the operators:\n")
+    for search, name in WITHOUT_A_SEARCH.items():
+        with console.status(f"{name}: how much memory does the step need?"):
+            try:
+                girih.plan(case.step, case.batch(0), machine=MACHINE, memory=case.memory, search=search, compare=())
+            except girih.PlanError as refusal:
+                message = str(refusal)
+            else:
+                raise DemoError(f"{name} fits {case.memory}: the demo expects that it does not")
+        console.print(Padding(Text.assemble((f"{name}: ", "bold red"), message), (0, 0, 0, 3)))
+
+
+def make_plan(case: Case, console: Console) -> girih.Plan:
+    console.print("\n[bold]2.[/] Every operator and tensor divided over 4 devices, so that least is communicated:\n")
+    began = time.perf_counter()
+    with console.status("capture") as status:
+        plan = girih.plan(
+            case.step,
+            case.batch(0),
+            machine=MACHINE,
+            memory=case.memory,
+            model=case.title.partition(",")[0],
+            observe=lambda what, share: status.update(f"plan: {what}" + (f" {share:.0%}" if share else "")),
+        )
+    PLANS.mkdir(parents=True, exist_ok=True)
+    plan.save(PLANS / case.file)
+    console.print(Padding(summary(plan), (0, 0, 0, 3)))
+    console.print(f"\n   captured, planned and compared in {time.perf_counter() - began:.1f} s", highlight=False)
+    return plan
+
+
+def train(case: Case, plan: girih.Plan, console: Console) -> bool:
+    console.print(
+        f"\n[bold]3.[/] {STEPS} steps on 4 processes; beside them the undivided program in this process, "
+        "from the same weights:\n"
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("step", "loss on 4", "loss on 1", "largest difference in any tensor", ""):
+        table.add_column(name, justify="left" if name.startswith("largest") else "right")
+    agree = True
+    began = time.perf_counter()
+    with console.status("start 4 workers") as status, plan.start() as running:
+        for number in range(STEPS):
+            status.update(f"step {number + 1} of {STEPS}, divided and undivided")
+            seen = running.verified_step(*case.batch(number))
+            agree &= seen.ok
+            table.add_row(
+                str(running.steps),
+                f"{seen.loss:.7f}",
+                f"{seen.undivided:.7f}",
+                f"{seen.absolute:.1e} in {seen.worst}, {seen.relative:.1e} of its largest element",
+                "[green]same[/]" if seen.ok else "[bold red]DIFFERENT[/]",
+            )
+        received = [int(item.bytes_received) for item in running.statistics()]
+    console.print(Padding(table, (0, 0, 0, 3)))
+    planned = [int(amount) * STEPS for amount in plan.bytes_received]
+    exact = received == planned
+    console.print(
+        f"\n   bytes between the processes: {sum(received):,} measured, {sum(planned):,} planned "
+        + ("([green]equal on every device[/])" if exact else "([bold red]they differ[/])")
+        + f"; {time.perf_counter() - began:.1f} s",
+        highlight=False,
+    )
+    return agree and exact
+
+
+def main() -> int:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    began = time.perf_counter()
+    console.print(
+        f"[bold]girih[/] {girih.__version__}: training steps that do not fit one device, divided over four processes "
+        "of this machine"
+    )
+    agree = True
+    for make in (wide_resnet_case, transformer_case):
+        with console.status("make the model"):
+            case = make()
+        try:
+            agree &= show_case(case, console)
+        except (DemoError, girih.PlanError) as error:
+            console.print(f"[bold red]the demo stops:[/] {error}")
+            return 2
+    console.print()
+    console.print(Rule())
+    verdict = "[bold green]every loss and tensor agrees[/]" if agree else "[bold red]the results differ[/]"
+    console.print(f"{verdict}; {time.perf_counter() - began:.0f} s in all", highlight=False)
+    console.print(f"the plans are {PLANS}/*.json; to look at one: .venv/bin/girih show {PLANS}/gpt.json --operators")
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

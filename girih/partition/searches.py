@@ -1,0 +1,28 @@
+"""All searches by name: functions from Graph and objective to a Strategy and its certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from girih.partition.baselines import data, equal, greedy, megatron, no_reduction, row, single
+from girih.partition.exact import exact
+from girih.partition.recursive import recursive
+from girih.partition.strategy import SearchResult
+
+
+def _sharded(*arguments: object, **options: object) -> SearchResult:
+    return data(*arguments, sharded=True, **options)  # type: ignore[arg-type]
+
+
+SEARCHES: dict[str, Callable[..., SearchResult]] = {
+    "exact": exact,
+    "recursive": recursive,
+    "greedy": greedy,
+    "data": data,
+    "sharded": _sharded,
+    "row": row,
+    "equal": equal,
+    "no-reduction": no_reduction,
+    "megatron": megatron,
+    "single": single,
+}

@@ -1,0 +1,33 @@
+"""What all tests share: helper modules in this folder, and golden files (`--update-golden` rewrites them)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The same examples in every run; how many, and how long one may take, is each test's own.
+settings.register_profile("girih", derandomize=True, deadline=None)
+settings.load_profile("girih")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what golden tests get in place of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("mlp.txt", text)`: equal to `golden/mlp.txt` beside the test's file."""
+    folder = Path(request.path).parent / "golden"
+
+    def compare(name: str, text: str) -> None:
+        path = folder / name
+        if request.config.getoption("--update-golden"):
+            folder.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{path} does not exist: run pytest --update-golden and read what it wrote"
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; --update-golden if that is meant"
+
+    return compare

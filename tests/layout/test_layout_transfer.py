@@ -1,0 +1,141 @@
+"""The cost of transfers against a simulation with sets, and the laws of routes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placements import changes, reduced_axes, wanted
+
+from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
+
+ITEM = 4
+
+
+def transfers(mesh: Mesh, objective: str) -> Transfers:
+    per_byte = tuple(1e-6 / 3.0**axis for axis in range(mesh.axes))
+    latency = tuple(1e-5 / 2.0**axis for axis in range(mesh.axes))
+    return Transfers(mesh, Links(per_byte, latency), objective)
+
+
+def by_sets(mesh: Mesh, source: Placement, target: Placement) -> np.ndarray:
+    """[devices, axes]: elements received over each level."""
+    volumes = np.zeros((mesh.devices, mesh.axes), np.int64)
+    for device, _, _, level in wanted(mesh, source, target):
+        volumes[device, level] += 1
+    return volumes
+
+
+@given(changes())
+@settings(max_examples=200)
+def test_volumes_are_what_devices_lack(case: tuple) -> None:
+    mesh, _, source, target = case
+    assert (level_volumes(mesh, source, target) == by_sets(mesh, source, target)).all()
+
+
+@given(changes())
+@settings(max_examples=200)
+def test_direct_costs_what_devices_lack(case: tuple) -> None:
+    mesh, _, source, target = case
+    volumes = by_sets(mesh, source, target)
+    one, other = Placements.single(source), Placements.single(target)
+    assert transfers(mesh, "bytes").direct(one, other, ITEM)[0, 0] == volumes.sum() * ITEM
+    links = transfers(mesh, "seconds").links
+    each = volumes * ITEM * np.asarray(links.seconds_per_byte) + (volumes > 0) * np.asarray(links.latency)
+    found = transfers(mesh, "seconds").direct(one, other, ITEM)[0, 0]
+    assert np.isclose(found, each.sum(axis=1).max(), rtol=1e-12, atol=0)
+
+
+@given(changes(possible=False))
+def test_partial_sums_cannot_be_made_from_whole_values(case: tuple) -> None:
+    mesh, _, source, target = case
+    impossible = any(b and not a for a, b in zip(source.partial, target.partial, strict=True))
+    cost = transfers(mesh, "bytes").direct(Placements.single(source), Placements.single(target), ITEM)[0, 0]
+    assert np.isinf(cost) == impossible
+
+
+@given(changes(), st.sampled_from(["bytes", "seconds"]))
+@settings(max_examples=200)
+def test_the_table_is_the_cheapest_of_one_and_two_hops(case: tuple, objective: str) -> None:
+    mesh, shape, source, target = case
+    work = transfers(mesh, objective)
+    one, other = Placements.single(source), Placements.single(target)
+    direct = work.direct(one, other, ITEM)[0, 0]
+    table = work.table(one, other, shape, ITEM)[0, 0]
+    between = work.between(shape)
+    two = (work.direct(one, between, ITEM)[0] + work.direct(between, other, ITEM)[:, 0]).min()
+    assert table <= direct
+    assert table == min(direct, two)
+
+
+@given(changes(), st.sampled_from(["bytes", "seconds"]))
+@settings(max_examples=200)
+def test_a_route_costs_what_the_table_says(case: tuple, objective: str) -> None:
+    mesh, shape, source, target = case
+    work = transfers(mesh, objective)
+    hops = route(work, source, target, shape, ITEM)
+    cost, last = 0.0, source
+    for place in hops:
+        cost += work.direct(Placements.single(last), Placements.single(place), ITEM)[0, 0]
+        last = place
+    assert cost == work.table(Placements.single(source), Placements.single(target), shape, ITEM)[0, 0]
+    assert len(hops) <= 2
+    if hops:
+        assert hops[-1] is target
+    else:
+        assert source.partial == target.partial
+        assert not level_volumes(mesh, source, target).any()
+
+
+@given(changes())
+def test_one_source_costs_alone_what_it_costs_among_others(case: tuple) -> None:
+    mesh, shape, source, target = case
+    between = transfers(mesh, "bytes").between(shape)
+    both = Placements(
+        np.concatenate([source.regions[None], between.regions]),
+        np.concatenate([np.asarray([source.partial]), between.partial]),
+    )
+    for objective in ("bytes", "seconds"):
+        work = transfers(mesh, objective)
+        among = work.table(both, Placements.single(target), shape, ITEM)
+        for number in range(len(both)):
+            alone = work.table(Placements.single(both[number]), Placements.single(target), shape, ITEM)
+            assert among[number, 0] == alone[0, 0]
+
+
+@given(changes(), changes())
+def test_distinct_placements(first: tuple, second: tuple) -> None:
+    mesh, shape, source, target = first
+    items = Placements(
+        np.stack([source.regions, target.regions, source.regions]),
+        np.asarray([source.partial, target.partial, source.partial]),
+    )
+    different, number = items.distinct()
+    assert len(number) == 3
+    assert number[0] == number[2]
+    for position in range(3):
+        again = different[int(number[position])]
+        assert (again.regions == items[position].regions).all()
+        assert again.partial == items[position].partial
+
+
+def test_an_all_reduce_goes_by_a_reduce_scatter_and_an_all_gather() -> None:
+    mesh = Mesh((4,))
+    source, target = (Placement.of(layout, (8, 8), mesh) for layout in ((PARTIAL,), (REPLICATE,)))
+    work = transfers(mesh, "bytes")
+    direct = work.direct(Placements.single(source), Placements.single(target), ITEM)[0, 0]
+    table = work.table(Placements.single(source), Placements.single(target), (8, 8), ITEM)[0, 0]
+    assert direct == 4 * 3 * 64 * ITEM
+    assert table == 2 * 3 * 64 * ITEM  # the least that a ring all-reduce moves
+    assert len(route(work, source, target, (8, 8), ITEM)) == 2
+
+
+def test_between_hosts_each_part_goes_once_and_is_spread_inside() -> None:
+    mesh = Mesh((2, 4))
+    work = Transfers(mesh, Links((1e-6, 1e-9), (0.0, 0.0)), "seconds")
+    source, target = (Placement.of(layout, (8, 8), mesh) for layout in ((0, REPLICATE), (REPLICATE, REPLICATE)))
+    slow = work.direct(Placements.single(source), Placements.single(target), ITEM)[0, 0]
+    fast = work.table(Placements.single(source), Placements.single(target), (8, 8), ITEM)[0, 0]
+    assert slow == 32 * ITEM * 1e-6
+    assert fast < slow / 3
+    assert reduced_axes(source, target) == []

@@ -1,0 +1,82 @@
+"""Every description is checked against PyTorch, which Tofu could not do (§9: "an open research problem").
+
+For random shapes and attributes of each described operator: the description, evaluated index by index, is PyTorch's
+result; every strategy that is derived from it, computed by PyTorch piece by piece, gives the whole; and partial sums
+of what it is linear in add up to the whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checking import check_divisions, check_passing, check_reference, make_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import SAMPLES
+
+from girih.ops.catalogue import catalogue
+from girih.ops.coverage import core_operators, count, coverage, standard
+from girih.ops.derive import is_elementwise, is_opaque
+from girih.ops.language import DescriptionError
+from girih.ops.reference import evaluate
+
+UNDESCRIBED = {"aten.native_dropout", "aten.nonzero", "aten.rand", "aten.randn", "aten.randperm"}
+
+
+def cases(operator: str, number: int = 5):
+    for seed in range(number):
+        yield make_case(operator, SAMPLES[operator](np.random.default_rng(seed)))
+
+
+def test_every_described_operator_has_a_sample() -> None:
+    assert set(SAMPLES) == set(catalogue())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("operator", sorted(catalogue()))
+def test_description_is_what_pytorch_computes(operator: str) -> None:
+    @settings(max_examples=6, deadline=None, derandomize=True, database=None)
+    @given(st.integers(0, 2**32 - 1))
+    def check(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        case = make_case(operator, SAMPLES[operator](rng))
+        check_reference(case)
+        check_divisions(case, rng)
+        check_passing(case, rng)
+
+    check()
+
+
+def test_nearly_all_core_operators_are_described() -> None:
+    core, own = standard()
+    assert set(core.undescribed) == UNDESCRIBED  # random by order of drawing, or of a shape that depends on data
+    assert core.described / core.total > 0.95
+    assert not own.undescribed
+    assert str(core).startswith(f"core ATen operators: {core.described} of {core.total} described (97.")
+    assert "makes no tensor" in core_operators().values()
+
+
+def test_what_pages_say_is_what_shapes_say() -> None:
+    """The counts of `coverage`, made without shapes, against what is derived from samples."""
+    said = coverage("all", catalogue())
+    derived = count("all", [(operator, case.description) for operator in SAMPLES for case in cases(operator)])
+    assert set(derived.opaque) <= set(said.opaque)
+    assert set(derived.reducing) <= set(said.reducing)
+    assert not derived.undescribed
+    assert len(derived.reducing) > 40
+    for operator in said.elementwise:
+        assert all(is_elementwise(case.description) for case in cases(operator)), operator
+
+
+def test_opaque_operators_have_no_reference() -> None:
+    case = next(cases("aten.cumsum"))
+    assert is_opaque(case.description)
+    with pytest.raises(DescriptionError, match=r"aten\.cumsum is opaque"):
+        evaluate(case.description, [tensor.numpy() for tensor in case.tensors])
+
+
+def test_coverage_names_what_is_missing() -> None:
+    found = coverage("two", ["aten.mm", "aten.unheard_of"])
+    assert (found.described, found.total, found.undescribed) == (1, 2, ("aten.unheard_of",))
+    assert "not described: aten.unheard_of" in str(found)
+    assert count("one", [("aten.sort", None)]).undescribed == ("aten.sort",)

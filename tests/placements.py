@@ -1,0 +1,68 @@
+"""Placements for tests, and what it means to turn one into another, written with sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+from girih.layout import PARTIAL, REPLICATE, Mesh, Placement
+
+Element = tuple[int, ...]
+Term = tuple[int, ...]  # coordinates on the axes that are reduced
+
+MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2), (2, 2, 2)]
+
+
+@st.composite
+def changes(draw: st.DrawFn, possible: bool = True) -> tuple[Mesh, tuple[int, ...], Placement, Placement]:
+    """A mesh, a shape, and two placements; targets may also be odd boxes, as with halos."""
+    mesh = Mesh(draw(st.sampled_from(MESHES)))
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=0, max_size=3)))
+    source = tuple(draw(st.sampled_from([REPLICATE, PARTIAL, *range(len(shape))])) for _ in range(mesh.axes))
+    target = tuple(
+        draw(st.sampled_from([REPLICATE, *range(len(shape))] + ([PARTIAL] if code == PARTIAL or not possible else [])))
+        for code in source
+    )
+    after = Placement.of(target, shape, mesh)
+    if draw(st.booleans()) and shape:
+        before, behind = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+        dimension = draw(st.integers(0, len(shape) - 1))
+        regions = after.regions.copy()
+        regions[:, dimension, 0] = np.maximum(regions[:, dimension, 0] - before, 0)
+        regions[:, dimension, 1] = np.minimum(regions[:, dimension, 1] + behind, shape[dimension])
+        after = Placement(regions, after.partial)
+    return mesh, shape, Placement.of(source, shape, mesh), after
+
+
+def elements(region: np.ndarray) -> set[Element]:
+    return set(product(*(range(int(start), int(stop)) for start, stop in region)))
+
+
+def reduced_axes(source: Placement, target: Placement) -> list[int]:
+    return [axis for axis, (a, b) in enumerate(zip(source.partial, target.partial, strict=True)) if a and not b]
+
+
+def wanted(mesh: Mesh, source: Placement, target: Placement) -> Iterator[tuple[int, Element, Term, int]]:
+    """(device, element, term, level): all that devices lack, and the outermost axis over which they can get it from
+    the nearest device that has it."""
+    coordinates = mesh.coordinates
+    reduced = reduced_axes(source, target)
+    kept = [axis for axis in range(mesh.axes) if source.partial[axis] and target.partial[axis]]
+    held = [elements(region) for region in source.regions]
+    for device in range(mesh.devices):
+        for element in elements(target.regions[device]):
+            for term in product(*(range(mesh.sizes[axis]) for axis in reduced)):
+                able = [
+                    other
+                    for other in range(mesh.devices)
+                    if element in held[other]
+                    and all(coordinates[other][axis] == part for axis, part in zip(reduced, term, strict=True))
+                    and all(coordinates[other][axis] == coordinates[device][axis] for axis in kept)
+                ]
+                if device in able:
+                    continue
+                level = max(int(np.argmax(coordinates[other] != coordinates[device])) for other in able)
+                yield device, element, term, level
