@@ -16,20 +16,18 @@ _HOMES = {
     "TrainingStep": "girih.capture.training",
     "Inference": "girih.capture.training",
     "CaptureError": "girih.capture.errors",
-    "Plan": "girih.plan",
-    "PlanError": "girih.plan",
-    "plan": "girih.plan",
-    "load": "girih.plan",
-    "machine": "girih.machine",
+    "Plan": "girih.plans",
+    "PlanError": "girih.plans",
+    "plan": "girih.plans",
+    "load": "girih.plans",
 }
 
-__all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "load", "machine", "plan"]
+__all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "load", "plan"]
 
 if TYPE_CHECKING:
     from girih.capture.errors import CaptureError
     from girih.capture.training import Inference, TrainingStep
-    from girih.machine import machine
-    from girih.plan import Plan, PlanError, load, plan
+    from girih.plans import Plan, PlanError, load, plan
 
 
 def __getattr__(name: str) -> Any:

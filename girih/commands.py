@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from girih.capture.errors import CaptureError
 from girih.machine import MachineError, machine, presets
-from girih.plan import Plan, PlanError, load
+from girih.plans import Plan, PlanError, load
 from girih.programs import ProgramError, batch_of, program
 from girih.report.tables import operators_table, render, summary, tensors_table
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
@@ -113,7 +112,7 @@ def machines(options: argparse.Namespace) -> int:
 
 
 def plan(options: argparse.Namespace) -> int:
-    from girih.plan import plan as make
+    from girih.plans import plan as make
 
     with _clear_errors(), _Progress() as progress:
         progress("model", 0.0)
@@ -222,31 +221,30 @@ def compare(options: argparse.Namespace) -> int:
 
 def ops(options: argparse.Namespace) -> int:
     from girih.capture import capture
-    from girih.ops.coverage import coverage_table
+    from girih.ops import description_of
+    from girih.ops.coverage import count, standard
 
-    names: set[str] = set()
+    rows = list(standard())
     with _clear_errors():
         for model in options.models:
             made = program(model, None, "momentum")
-            names |= {node.operator for node in capture(made.step, made.batch).graph.nodes}
-    counts = coverage_table(names)
+            graph = capture(made.step, made.batch).graph
+            rows.append(count(model, [(node.operator, description_of(graph, node)) for node in graph.nodes]))
     if options.json:
-        print(json.dumps(counts))
+        print(json.dumps([{**vars(row), "described": row.described, "total": row.total} for row in rows]))
         return 0
-    table = Table("operators", "described", "element-wise", "opaque", "with reductions", "not described", box=None)
-    for row in counts:
-        missing = row["undescribed"]
+    table = Table("operators", "described", "element-wise", "with reductions", "opaque", "others", box=None)
+    for row in rows:
         table.add_row(
-            row["set"],
-            f"{row['described']} of {row['total']} ({row['described'] / max(row['total'], 1):.1%})",
-            str(row["elementwise"]),
-            str(row["opaque"]),
-            str(row["reductions"]),
-            ", ".join(missing) or "none",
+            row.title,
+            f"{row.described} of {row.total} ({row.described / max(row.total, 1):.1%})",
+            str(len(row.elementwise)),
+            str(len(row.reducing)),
+            str(len(row.opaque)),
+            str(len(row.plain)),
         )
     _print(table)
+    for row in rows:
+        if row.undescribed:
+            print(f"not described of {row.title}: {', '.join(row.undescribed)}")
     return 0
-
-
-def main_error(message: str) -> None:
-    print(message, file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import Any
 from girih.graph import format_graph, parse_graph
 from girih.machine import Device, Level, Machine
 from girih.partition import Certificate, Strategy
-from girih.plan import Costs, Plan, PlanError, check
+from girih.plans import Costs, Plan, PlanError, check
 
 VERSION = 1
 

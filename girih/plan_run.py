@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from girih.plan import PlanError, check, flatten_batch
+from girih.plans import PlanError, check, flatten_batch
 
 if TYPE_CHECKING:
-    from girih.plan import Plan
+    from girih.plans import Plan
 
 
 def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from girih.plan import flatten_batch
+from girih.plans import flatten_batch
 
 
 class ProgramError(ValueError):

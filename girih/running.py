@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from girih.plan import Plan, PlanError, flatten_batch
+from girih.plans import Plan, PlanError, flatten_batch
 
 
 def random_batch(plan: Plan, seed: int) -> dict[str, Any]:

@@ -8,9 +8,11 @@ buffer, and contributions to a reduction, are staged while the exchange lasts.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import Any
 
 from girih.lower.exchange import Message
 from girih.lower.program import ComputeStep, FreeStep, Program, TransferStep
@@ -73,6 +75,39 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
     if position >= 0 and not shape:
         return contiguous_strides(target)
     return tuple(result) if position < 0 else None
+
+
+def strides_of_view(
+    operator: str, attributes: Mapping[str, Any], shape: Shape, strides: Shape, target: Shape
+) -> Shape | None:
+    """Strides of what a view operator makes of a tensor, or None where it must copy."""
+    if operator == "aten.permute":
+        return tuple(strides[dim] for dim in attributes["dims"])
+    if operator in ("aten.transpose.int", "aten.t"):
+        order = list(strides)
+        first, second = attributes.get("dim0", 0), attributes.get("dim1", -1)
+        if order:
+            order[first], order[second] = order[second], order[first]
+        return tuple(order)
+    if operator == "aten.expand":
+        lead = len(target) - len(shape)
+        return tuple(
+            0 if number < lead or (shape[number - lead] == 1 and extent != 1) else strides[number - lead]
+            for number, extent in enumerate(target)
+        )
+    if operator == "aten.slice.Tensor":
+        dim = attributes.get("dim", 0) % len(strides)
+        return (*strides[:dim], strides[dim] * attributes.get("step", 1), *strides[dim + 1 :])
+    if operator == "aten.select.int":
+        dim = attributes["dim"] % len(strides)
+        return (*strides[:dim], *strides[dim + 1 :])
+    if operator == "aten.diagonal":
+        across = [attributes.get("dim1", 0) % len(strides), attributes.get("dim2", 1) % len(strides)]
+        kept = [stride for dim, stride in enumerate(strides) if dim not in across]
+        return (*kept, sum(strides[dim] for dim in across))
+    if operator in ("aten.alias", "aten.detach"):
+        return strides
+    return view_strides(shape, strides, target)  # reshape, view, squeeze, unsqueeze
 
 
 def is_contiguous(shape: Shape, strides: Shape) -> bool:
@@ -156,21 +191,7 @@ class _Tracker:
         source, target = self.buffers[step.reads[0].buffer], step.writes[0]
         shape, goal = self.read_shape(step, 0), self.shape_of(target)
         attributes = self.program.graph.nodes[step.node].attributes
-        strides: Shape | None
-        if operator == "aten.permute":
-            dims = attributes["dims"]
-            assert isinstance(dims, tuple)
-            strides = tuple(source.strides[int(dim)] for dim in dims)  # type: ignore[arg-type]
-        elif operator == "aten.reshape":
-            strides = view_strides(shape, source.strides, goal)
-        elif operator == "aten.expand":
-            lead = len(goal) - len(shape)
-            strides = tuple(
-                0 if number < lead or (shape[number - lead] == 1 and extent != 1) else source.strides[number - lead]
-                for number, extent in enumerate(goal)
-            )
-        else:
-            strides = source.strides
+        strides = strides_of_view(operator, attributes, shape, source.strides, goal)
         if strides is None:
             return False
         self.alias(target, step.reads[0].buffer, goal, strides)

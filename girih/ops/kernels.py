@@ -231,20 +231,28 @@ def convolution_input_gradient(
     transposed: bool = False,
     output_padding: Sizes | None = None,
 ) -> Tensor:
-    """The gradient of aten.convolution by its input, whose shape is `input_size`."""
-    # An expanded scalar gives the kernel the input's shape without its memory: the values are not read.
-    like = grad.new_zeros(()).expand(tuple(input_size))
+    """The gradient of aten.convolution by its input, whose shape is `input_size`.
+
+    It is the convolution in the other direction: the same kernel as ATen's backward, bit by bit, without the
+    contiguous tensor of the input's shape that the backward wants but does not read.
+    """
+    rank = grad.dim() - 2
+    convolution = torch.ops.aten.convolution.default
+    common = (grad, weight, None, list(stride), list(padding), list(dilation))
+    if transposed:
+        return convolution(*common, False, [0] * rank, groups)
+    extra = [
+        size - ((out - 1) * step - 2 * pad + spread * (kernel - 1) + 1)
+        for size, out, step, pad, spread, kernel in zip(
+            input_size[2:], grad.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
+        )
+    ]
+    if all(0 <= more < max(step, spread) for more, step, spread in zip(extra, stride, dilation, strict=True)):
+        return convolution(*common, True, extra, groups)
+    like = grad.new_empty(tuple(input_size))
+    mask = [True, False, False]
     return _convolution_backward(
-        grad,
-        like,
-        weight,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        [True, False, False],
+        grad, like, weight, stride, padding, dilation, transposed, output_padding, groups, mask
     )
 
 
@@ -260,7 +268,7 @@ def convolution_weight_gradient(
     output_padding: Sizes | None = None,
 ) -> Tensor:
     """The gradient of aten.convolution by its weight, whose shape is `weight_size`."""
-    like = grad.new_zeros(()).expand(tuple(weight_size))
+    like = _unread(tuple(weight_size), grad, input)
     return _convolution_backward(
         grad,
         input,
@@ -273,6 +281,15 @@ def convolution_weight_gradient(
         groups,
         [False, True, False],
     )
+
+
+def _unread(size: tuple[int, ...], *others: Tensor) -> Tensor:
+    """A contiguous tensor whose values do not matter: over another's memory where that is large enough."""
+    count = math.prod(size)
+    for other in others:
+        if other.is_contiguous() and other.numel() >= count:
+            return other.detach().reshape(-1)[:count].reshape(size)
+    return others[0].new_empty(size)
 
 
 _POOLS = {

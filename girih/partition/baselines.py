@@ -16,7 +16,7 @@ from girih.layout import REPLICATE, Layout, Mesh
 from girih.ops import Description, description_of
 from girih.partition.elimination import cost_of
 from girih.partition.exact import exact
-from girih.partition.options import SECONDS, TOFU, Rules, value_layouts
+from girih.partition.options import SECONDS, TOFU, Rules, division_codes, value_layouts
 from girih.partition.problem import Candidates, Objective, PartitionProblem, build
 from girih.partition.strategy import Certificate, SearchResult
 
@@ -78,8 +78,29 @@ def data(graph: Graph, objective: Objective, *, sharded: bool = False, seconds: 
         value = graph.values[item.name]
         longest = int(np.argmax(value.shape)) if value.shape else None
         layouts[item.name] = (along(value, longest if sharded else None, mesh),)
+    divisions = _along_the_batch(graph, mesh)
     space = f"data parallel, {'sharded' if sharded else 'replicated'} state; other layouts searched"
-    return exact(graph, objective, rules=FREE, candidates=Candidates(layouts, {}), seconds=seconds, space=space)
+    candidates = Candidates(layouts, divisions)
+    return exact(graph, objective, rules=FREE, candidates=candidates, seconds=seconds, space=space)
+
+
+def _along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:
+    """For the nodes that can be divided along the batch by all axes, these divisions alone.
+
+    Without this, weights' gradients would be computed whole on every device where activations are the smaller.
+    """
+    carriers = batch_dimensions(graph)
+    found = {}
+    for number, node in enumerate(graph.nodes):
+        description = description_of(graph, node)
+        if description is None:
+            continue
+        carrying = _carrying(description, [carriers.get(name) for name in node.inputs])
+        codes = division_codes(description, mesh, FREE)
+        along_it = codes[np.isin(codes, sorted(carrying)).all(axis=1)]
+        if len(along_it):
+            found[number] = along_it
+    return found
 
 
 def row(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:

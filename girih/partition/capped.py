@@ -1,8 +1,8 @@
 """A hard cap on memory: Lagrangian prices on the moments at which memory peaks.
 
-The memory of a device at moment t (a node) is at least the sum of its parts of the values that live across t, which is
-linear in the layouts; the transfer buffers of node t come on top. Putting a price λ(t) >= 0 on every byte at t moves
-the cap into the objective: the priced problem is solved exactly, and
+The memory of a device while node t runs is at least a sum that is linear in single layouts and in pairs of a node's
+division and a value's layout (`Held`). Putting a price λ(t) >= 0 on every byte of it moves the cap into the
+objective: the priced problem is solved exactly, and
 
     min over all strategies (cost + Σ λ(t)·(memory(t) - cap))
 
@@ -13,17 +13,18 @@ this file only proposes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from girih.graph import Graph
 from girih.layout import regions_of
+from girih.ops import description_of
 from girih.partition.elimination import cost_of
 from girih.partition.exact import solve
 from girih.partition.options import SECONDS, TOFU, layouts_of
-from girih.partition.problem import EVERYTHING, Objective, build
+from girih.partition.problem import EVERYTHING, Objective, PartitionProblem, PiecePrice, build
 from girih.partition.strategy import Certificate, FloatTable, SearchResult, Strategy
 
 
@@ -45,17 +46,76 @@ class CannotFitError(ValueError):
         self.bound = bound
 
 
-def live_at(graph: Graph, moment: int) -> list[str]:
-    """The values that exist while node `moment` runs: made before, read then or later, or leaving the graph."""
-    leaving = {output.name for output in graph.outputs}
-    found = []
-    for name in graph.values:
-        made = graph.producer.get(name, -1)
-        users = graph.consumers[name]
-        last = len(graph.nodes) if name in leaving else (users[-1] if users else made)
-        if made <= moment <= last:
-            found.append(name)
-    return found
+@dataclass(frozen=True)
+class Held:
+    """What a device surely holds at one moment: never more than lowering and `memory_use` find.
+
+    values: their parts under their layouts. pieces: by (node, operand) or (node, ~result) the part that the node
+    reads or makes; True where it has a buffer of its own only if it is moved.
+    """
+
+    values: tuple[str, ...]
+    pieces: dict[tuple[int, int], bool]
+
+
+def last_uses(graph: Graph) -> dict[str, int]:
+    """The node that reads each value last; the number of nodes for what stays until the end."""
+    end = len(graph.nodes)
+    staying = {output.name for output in graph.outputs}
+    staying |= {item.name for item in graph.state_inputs if item.name not in graph.updates}
+    staying |= {item.name for item in graph.inputs if not graph.consumers[item.name]}
+    made = graph.producer
+    return {
+        name: end if name in staying else (users[-1] if users else made[name])
+        for name, users in graph.consumers.items()
+    }
+
+
+def view_bases(graph: Graph) -> dict[str, str | None]:
+    """The value in whose storage each value may lie: itself, unless a view operator makes it.
+
+    None: behind an expand, whose storage is smaller than what it shows.
+    """
+    bases: dict[str, str | None] = {item.name: item.name for item in graph.inputs}
+    for node in graph.nodes:
+        description = description_of(graph, node)
+        is_view = description is not None and description.operator.view and len(node.inputs) == 1
+        for name in node.outputs:
+            expands = is_view and graph.values[name].elements > graph.values[node.inputs[0]].elements
+            bases[name] = (None if expands else bases[node.inputs[0]]) if is_view else name
+    return bases
+
+
+def held_at(graph: Graph, moment: int) -> Held:
+    """What a device holds before the first node (-1), or while a node computes or stores its result.
+
+    Views share a storage, so of each base at most one value is counted. An operand that is read for the last time may
+    be freed before its copy is used: its piece is counted, wherever it lies. Computing and storing are two moments;
+    the one is taken that holds more if nothing is divided.
+    """
+    if moment < 0:
+        return Held(tuple(item.name for item in graph.inputs), {})
+    last, bases, node = last_uses(graph), view_bases(graph), graph.nodes[moment]
+    counted: dict[str, str] = {}
+    for name, value in graph.values.items():
+        base = bases[name]
+        if base is None or not graph.producer.get(name, -1) < moment < last[name]:
+            continue
+        before = counted.get(base)
+        if before is None or (before != base and (name == base or value.bytes > graph.values[before].bytes)):
+            counted[base] = name
+    own = [result for result, name in enumerate(node.outputs) if bases[name] == name]
+    dying = {bases[name]: graph.values[name].bytes for name in node.inputs if bases[name] not in counted}
+    pieces = {(moment, ~result): False for result in own}
+    if sum(dying.values()) < sum(graph.values[node.outputs[result]].bytes for result in own):
+        # Storing: the pieces that were made, where they must move, and the result.
+        made = tuple(node.outputs[result] for result in own)
+        return Held((*counted.values(), *made), dict.fromkeys(pieces, True))
+    seen: set[str | None] = {None, *counted}
+    for operand, name in enumerate(node.inputs):
+        pieces[moment, operand] = bases[name] in seen
+        seen.add(bases[name])
+    return Held(tuple(counted.values()), pieces)
 
 
 def capped(
@@ -122,24 +182,32 @@ def _floor(graph: Graph, devices: int, rules: object) -> int:
     return sum(graph.values[item.name].bytes for item in graph.state_inputs) // devices
 
 
-def _priced(
-    graph: Graph, objective: Objective, prices: dict[int, float], cap: int, seconds: float
-) -> tuple[SearchResult, float]:
-    """The optimum under prices, with its real cost; and the dual value."""
+def priced_problem(graph: Graph, objective: Objective, prices: Mapping[int, float]) -> PartitionProblem:
+    """The problem with a price on every byte of device 0 at some moments."""
     mesh = objective.machine.mesh
     rules = SECONDS if objective.name == "seconds" else TOFU
     stored = {item.name for item in (*graph.inputs, *graph.outputs)}
     costs: dict[str, FloatTable] = {}
+    pieces: dict[tuple[int, int], PiecePrice] = {}
     for moment, price in prices.items():
-        for name in live_at(graph, moment):
+        present = held_at(graph, moment)
+        pieces.update({place: PiecePrice(price, moved) for place, moved in present.pieces.items()})
+        for name in present.values:
             value = graph.values[name]
             regions = [
                 regions_of(item, value.shape, mesh)[0] for item in layouts_of(value, mesh, rules, name in stored)
             ]
             held = np.asarray([float((part[:, 1] - part[:, 0]).prod()) for part in regions])
             costs[name] = costs.get(name, np.zeros(len(held))) + price * held * value.item_bytes
-    plain = build(graph, objective, rules, EVERYTHING)
-    problem = build(graph, objective, rules, EVERYTHING, value_costs=costs, node_prices=prices)
+    return build(graph, objective, rules, EVERYTHING, value_costs=costs, piece_prices=pieces)
+
+
+def _priced(
+    graph: Graph, objective: Objective, prices: dict[int, float], cap: int, seconds: float
+) -> tuple[SearchResult, float]:
+    """The optimum under prices, with its real cost; and the dual value."""
+    problem = priced_problem(graph, objective, prices)
+    plain = priced_problem(graph, objective, {})
     solution = solve(problem.problem, objective, seconds)
     strategy = problem.strategy(solution.labels)
     cost = cost_of(plain.problem, solution.labels)

@@ -25,6 +25,7 @@ from girih.ops.derive import (
     clip,
     divisible,
     exact_box,
+    executable,
     input_regions,
     operations_per_point,
     output_regions,
@@ -44,7 +45,7 @@ class Rules:
 
     repeat: bool = False
     partial: bool = False
-    small: int = 4096
+    small: int = 0
     reductions: bool = True
     one_dimension: bool = False
 
@@ -156,11 +157,7 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
     fits = (_parts(codes, description.rank, mesh) <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
     codes = codes[fits & _one_pass(codes)]
     starts, stops = bounds(codes, description.sizes, mesh)
-    exact = exact_box(description.place, starts, stops)
-    if description.operator.view:
-        for reads in description.reads:
-            for read in reads:
-                exact &= exact_box(read, starts, stops)
+    exact = executable(description, starts, stops)
     codes = codes[exact.all(axis=1) & _box_at_every_level(description, codes, mesh)]
     small = prod(description.sizes) <= rules.small
     return _narrow(codes, codes == REPEAT, small, rules.repeat)

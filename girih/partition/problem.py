@@ -60,6 +60,14 @@ EVERYTHING = Candidates({}, {})
 
 
 @dataclass(frozen=True)
+class PiecePrice:
+    """A price of memory on the pieces that a node reads or makes; `moved`: only where they come or go by a transfer."""
+
+    per_byte: float
+    moved: bool
+
+
+@dataclass(frozen=True)
 class PartitionProblem:
     """The constraint problem, and what its labels mean.
 
@@ -120,12 +128,12 @@ def build(
     rules: Rules,
     candidates: Candidates = EVERYTHING,
     value_costs: Mapping[str, FloatTable] | None = None,
-    node_prices: Mapping[int, float] | None = None,
+    piece_prices: Mapping[tuple[int, int], PiecePrice] | None = None,
 ) -> PartitionProblem:
     """The problem of dividing `graph` on the objective's machine.
 
     value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
-    node_prices: for some nodes a price on every byte that device 0 must fetch or make in a buffer of its own.
+    piece_prices: by (node, operand) or (node, ~result), a price on the bytes of device 0's piece.
     """
     mesh = objective.machine.mesh
     variable = value_variables(graph)
@@ -154,25 +162,26 @@ def build(
         for operand, name in enumerate(node.inputs):
             key = (id(choice), "in", operand, layouts[variable[name]])
             table = tables.add(key, lambda: _need(graph, name, choice.needs[operand], transfers, layouts, variable))  # noqa: B023
-            if node_prices and number in node_prices:
-                table = _priced(
-                    tables, table, choice.needs[operand], graph.values[name].item_bytes, node_prices[number]
-                )
+            if piece_prices and (price := piece_prices.get((number, operand))):
+                table = _priced(tables, table, choice.needs[operand], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
             key = (id(choice), "out", result, layouts[variable[name]])
             table = tables.add(key, lambda: _make(graph, name, choice, result, transfers, layouts, variable))  # noqa: B023
+            if piece_prices and (price := piece_prices.get((number, ~result))):
+                table = _priced(tables, table, choice.makes[result], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
     problem = Problem(domains, tuple(unary), tuple(pairs), tuple(tables.arrays))
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
 
 
-def _priced(tables: _Tables, table: int, needs: Placements, item_bytes: int, price: float) -> int:
-    """The table with a price on the buffer of every fetch that is not free."""
-    held = (needs.regions[:, 0, :, 1] - needs.regions[:, 0, :, 0]).prod(axis=-1) * (item_bytes * price)
+def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, price: PiecePrice) -> int:
+    """The table with a price on each division's piece on device 0."""
+    held = (pieces.regions[:, 0, :, 1] - pieces.regions[:, 0, :, 0]).prod(axis=-1) * (item_bytes * price.per_byte)
     base = tables.arrays[table]
-    return tables.add((table, price, id(needs)), lambda: base + np.where(base > 0, held[:, None], 0.0))
+    added = np.where(base > 0, held[:, None], 0.0) if price.moved else np.broadcast_to(held[:, None], base.shape)
+    return tables.add((table, price, id(pieces)), lambda: base + added)
 
 
 def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:

@@ -14,7 +14,7 @@ from girih.ops import description_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 
 if TYPE_CHECKING:
-    from girih.plan import Plan
+    from girih.plans import Plan
 
 
 def render(item: RenderableType, width: int = 110) -> str:

@@ -113,7 +113,7 @@ def cut_state(program: Program, rank: int, state: Mapping[str, Tensor]) -> dict[
     """One device's parts, by input name, of whole tensors given by path.
 
     Raises:
-        ValueError: a tensor of another shape than the graph's.
+        ValueError: a tensor of another shape than the graph's, or without data.
     """
     parts = {}
     for item in program.graph.state_inputs:
@@ -125,6 +125,8 @@ def cut_state(program: Program, rank: int, state: Mapping[str, Tensor]) -> dict[
                 f"state {key_of(item)!r} must be {value.dtype}{list(value.shape)}, got "
                 f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
             )
+        if given.is_meta:
+            raise ValueError(f"state {key_of(item)!r} is on the meta device and has no data: leave it to a recipe")
         part = cut(given.detach(), box_of(program, item.name, rank))
         parts[item.name] = part.to(getattr(torch, value.dtype))
     return parts

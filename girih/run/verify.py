@@ -102,7 +102,10 @@ class Verifier:
         expected = interpret(graph, {**state, **inputs})
         self.state = advance(graph, self.state, expected)
         results = [output for output in graph.outputs if output.replaces is None]
-        found = [difference(item.name, torch.as_tensor(outputs[item.name]), expected[item.name]) for item in results]
+        found = []
+        for item in results:
+            got = torch.as_tensor(outputs[item.name], dtype=expected[item.name].dtype)
+            found.append(difference(item.name, got, expected[item.name]))
         after = run.state()
         found += [difference(path, after[path], tensor) for path, tensor in self.state.items()]
         losses = [float(expected[item.name]) for item in results if item.role == "loss"]

@@ -2,7 +2,8 @@
 
 import samples_moves
 import samples_pointwise
+import samples_reductions
 import samples_tensors
 from sampling import SAMPLES
 
-__all__ = ["SAMPLES", "samples_moves", "samples_pointwise", "samples_tensors"]
+__all__ = ["SAMPLES", "samples_moves", "samples_pointwise", "samples_reductions", "samples_tensors"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from programs import scalars_of, training
+from run_programs import scalars_of, training
 
 from girih.ops.evaluate import interpret
 from girih.run.initial import key_of

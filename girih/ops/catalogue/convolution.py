@@ -34,8 +34,8 @@ def attributes_of(rank, stride, padding, dilation):
     return spread(stride, rank), spread(padding, rank), spread(dilation, rank)
 
 
-def correlate(x, w, stride, padding, dilation, groups, bias=None):
-    """out[n, o, y] = Σ w[o, c, u] · x[n, c, window(y, u)]"""
+def correlate(x, w, stride, padding, dilation, groups, bias=None, size=None):
+    """out[n, o, y] = Σ w[o, c, u] · x[n, c, window(y, u)]; `size` of the result, if not all windows are used."""
     rank = x.rank - 2
     inputs, kernel = w.shape[1], w.shape[2:]
     stride, padding, dilation = attributes_of(rank, stride, padding, dilation)
@@ -49,7 +49,7 @@ def correlate(x, w, stride, padding, dilation, groups, bias=None):
             ),
         )
     outputs = w.shape[0] // groups
-    size = windows(x.shape[2:], kernel, stride, padding, dilation)
+    size = size or windows(x.shape[2:], kernel, stride, padding, dilation)
 
     def body(n, g, o, *y):
         total = Sum(
@@ -158,9 +158,9 @@ def forward_piece(attributes, piece):
     if max(spread(attributes["stride"], rank)) > 1:
         return {**attributes, **local_groups(attributes, piece)}
     padding = transposed_padding(attributes, piece, rank, kernel)
-    extra = spread(attributes["output_padding"], rank)
-    extra = tuple(0 if is_cut(piece, dimension) else extra[dimension] for dimension in range(rank))
-    return {**attributes, **local_groups(attributes, piece), "padding": padding, "output_padding": extra}
+    stride, dilation = spread(attributes["stride"], rank), spread(attributes["dilation"], rank)
+    extra = fitting(piece, rank, piece.output_shape, piece.input_shape(0), kernel, stride, padding, dilation)
+    return {**attributes, **local_groups(attributes, piece), "padding": padding, **extra}
 
 
 def input_gradient_piece(attributes, piece):
@@ -173,7 +173,7 @@ def input_gradient_piece(attributes, piece):
         return {
             **local,
             "padding": padding,
-            **fitting(piece, rank, 0, piece.output_shape, kernel, stride, padding, dilation),
+            **fitting(piece, rank, piece.input_shape(0), piece.output_shape, kernel, stride, padding, dilation),
         }
     if max(stride) > 1:
         return local
@@ -193,19 +193,19 @@ def weight_gradient_piece(attributes, piece):
         return local
     stride, dilation = spread(attributes["stride"], rank), spread(attributes["dilation"], rank)
     kernel = piece.output_shape[2:]
-    return {**local, **fitting(piece, rank, 0, piece.input_shape(1), kernel, stride, padding, dilation)}
+    return {
+        **local,
+        **fitting(piece, rank, piece.input_shape(0), piece.input_shape(1), kernel, stride, padding, dilation),
+    }
 
 
 def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
-    """The output padding with which a transposed convolution leads from `small` to the size of input `large`."""
-    return {
-        "output_padding": tuple(
-            large_size - ((small[2 + d] - 1) * stride[d] - 2 * padding[d] + dilation[d] * (kernel[d] - 1) + 1)
-            if not is_cut(piece, d)
-            else 0
-            for d, large_size in enumerate(piece.input_shape(large)[2:])
-        )
-    }
+    """The output padding with which a transposed convolution leads from shape `small` to `large`."""
+    least = tuple(
+        (small[2 + d] - 1) * stride[d] - 2 * padding[d] + dilation[d] * (kernel[d] - 1) + 1 for d in range(rank)
+    )
+    extra = tuple(0 if is_cut(piece, d) else large[2 + d] - least[d] for d in range(rank))
+    return {"output_padding": extra}
 
 
 # ------------------------------------------------------------------------------------------- operators
@@ -230,7 +230,7 @@ def convolution_input_gradient(
     grad, weight, input_size, stride, padding, dilation, groups, transposed=False, output_padding=None
 ):
     if transposed:
-        return correlate(grad, weight, stride, padding, dilation, groups)
+        return correlate(grad, weight, stride, padding, dilation, groups, size=tuple(input_size)[2:])
     return correlate_transposed(grad, weight, stride, padding, dilation, groups, tuple(input_size)[2:])
 
 

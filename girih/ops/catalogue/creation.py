@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from girih.ops.catalogue.shape import local_shape
+from girih.ops.catalogue.reshape import local_shape
 from girih.ops.language import Select, equal, fn
 from girih.ops.operator import operator
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from girih.capture import TrainingStep, capture, state_of
-from girih.graph import Graph
+from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import PARTIAL, Layout, Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.ops import Description, description_of
@@ -41,7 +41,9 @@ def training(sizes=(12, 10, 9, 6), dtype=torch.float64, seed=0):
     step = TrainingStep(model, loss=lambda y, t: ((y - t) ** 2).mean(), optimizer=optimizer)
     batch = (torch.randn(rows, width, dtype=dtype), torch.randn(rows, classes, dtype=dtype))
     captured = capture(step, batch)
-    return captured, {path: tensor.clone() for path, tensor in state_of(step).items()}, captured.flatten(batch)
+    used = {item.path for item in captured.graph.state_inputs}
+    state = {path: tensor.clone() for path, tensor in state_of(step).items() if path in used}
+    return captured, state, captured.flatten(batch)
 
 
 def scalars_of(graph: Graph) -> dict[str, float]:
@@ -104,3 +106,11 @@ def transfers(mesh: Mesh, objective: str = "bytes") -> Transfers:
 
 def program_of(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING) -> Program:
     return lower(graph, random_strategy(graph, mesh, seed, rules), transfers(mesh))
+
+
+def cholesky_program(workers):
+    """Four matrices, factored by batch: a worker whose part is not positive definite fails, the others do not."""
+    values = {"x": Value("x", (4, 3, 3), "float64"), "y": Value("y", (4, 3, 3), "float64")}
+    node = Node("y", "aten.linalg_cholesky", (("self", Ref("x")),), ("y",), source="model.py:7")
+    graph = Graph(values, (node,), (Input("x", "batch", "0"),), (Output("y", "result"),))
+    return lower(graph, Strategy(Mesh((workers,)), ((0,),), {"x": (0,), "y": (-1,)}), transfers(Mesh((workers,))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from programs import program_of, random_strategy, transfers
+from run_programs import cholesky_program, program_of, random_strategy, transfers
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import PARTIAL, Mesh
@@ -129,11 +129,3 @@ def test_times_add_up(example):
         for item in run.statistics():
             assert item.times.steps == 1
             assert 0 < item.times.kernels + item.times.transfers < item.times.total
-
-
-def cholesky_program(workers):
-    """Four matrices, factored by batch: a worker whose part is not positive definite fails, the others do not."""
-    values = {"x": Value("x", (4, 3, 3), "float64"), "y": Value("y", (4, 3, 3), "float64")}
-    node = Node("y", "aten.linalg_cholesky", (("self", Ref("x")),), ("y",), source="model.py:7")
-    graph = Graph(values, (node,), (Input("x", "batch", "0"),), (Output("y", "result"),))
-    return lower(graph, Strategy(Mesh((workers,)), ((0,),), {"x": (0,), "y": (-1,)}), transfers(Mesh((workers,))))

@@ -207,10 +207,7 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or _silent
-    where = _machine(machine)
-    limit = None if memory is None else parse_bytes(memory)
-    if limit is not None:
-        where = with_memory(where, limit)
+    where, limit = _machine(machine, memory)
     if search not in SEARCHES:
         raise PlanError(f"no search {search!r}: expected one of {', '.join(SEARCHES)}")
     if objective not in ("bytes", "seconds"):
@@ -276,9 +273,13 @@ def _silent(what: str, share: float) -> None:
     pass
 
 
-def _machine(name: str | Machine) -> Machine:
+def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:
+    """The machine with the memory limit, and the limit in bytes."""
     try:
-        return machine(name)
+        if memory is None:
+            return machine(name), None
+        limit = parse_bytes(memory)
+        return with_memory(machine(name), limit), limit
     except MachineError as error:
         raise PlanError(str(error)) from error
 

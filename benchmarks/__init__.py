@@ -1,0 +1,14 @@
+"""Every figure that girih claims, one command each: `python -m benchmarks.NAME [--check] [--quick] [--json]`.
+
+weight_sizes       bytes of weights, gradients and history beside Tofu's Table 2
+partition_search   seconds to search for 8 workers beside Tofu's Table 1
+partition_quality  communication of each kind of plan, beside Tofu's Figure 10
+planning_time      from a PyTorch step to a plan, beside an ILP planner
+many_devices       64 and 1,024 devices
+same_training      losses and state of the workers beside one device's
+worker_memory      peak memory of each worker beside its fair share
+worker_overhead    what a worker takes for itself
+operator_coverage  operators that are described
+
+`python -m benchmarks` runs all and prints their last lines. `--check`: exit code 1 where the floor is missed.
+"""

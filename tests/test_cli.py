@@ -1,0 +1,190 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from girih.cli import main
+
+OWN = """
+import torch, girih
+
+def training():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
+    return step, (torch.randn(8, 8), torch.randn(8, 4))
+
+def wrong():
+    return 3
+
+def data_dependent():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+        def forward(self, x):
+            if x.sum() > 0:
+                return (x * self.w).sum()
+            return x.sum()
+    model = Model()
+    step = girih.TrainingStep(model, step=lambda m, b: m(b), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    return step, torch.randn(3)
+"""
+
+
+def girih(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("plans") / "plan.json"
+    assert main(["plan", "mlp-tiny", "--machine", "local:2", "-o", str(where)]) == 0
+    return where
+
+
+@pytest.mark.parametrize("command", ["models", "machines", "plan", "show", "run", "compare", "ops"])
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = girih(capsys, command, "--help")
+    assert code == 0
+    assert "example: girih" in " ".join(out.split())
+    assert "--json" in out
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = girih(capsys, "models", "--json")
+    assert code == 0
+    assert {"mlp", "gpt", "llama", "bert", "dlrm", "rnn"} <= {item["name"] for item in json.loads(out)}
+    code, out, _ = girih(capsys, "machines")
+    assert code == 0
+    assert "p2.8xlarge" in out
+    code, out, _ = girih(capsys, "models", "mlp-tiny")
+    assert "parameters" in out
+
+
+def test_plan_shows_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where = tmp_path / "deep" / "plan.json"
+    code, out, _ = girih(capsys, "plan", "gpt-tiny", "--machine", "local:4", "-o", str(where))
+    assert code == 0
+    assert "gap 0 % (proved)" in out
+    assert "one device" in out
+    assert str(where) in out
+    assert where.exists()
+    code, out, _ = girih(capsys, "plan", "mlp-tiny", "--machine", "2x2", "--objective", "seconds", "--json")
+    numbers = json.loads(out)
+    assert numbers["gap"] == 0
+    assert len(numbers["peak"]) == 4
+    assert {item["name"] for item in numbers["baselines"]} == {"single", "data"}
+
+
+def test_show(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:
+    for option, expected in (
+        ("--tensors", "float32"),
+        ("--operators", "aten.mm"),
+        ("--graph", "return %"),
+        ("--device=1", "compute"),
+    ):
+        code, out, _ = girih(capsys, "show", str(plan_file), option)
+        assert code == 0
+        assert expected in out
+    code, _, err = girih(capsys, "show", str(plan_file), "--device", "7")
+    assert code == 2
+    assert "devices 0 to 1" in err
+
+
+def test_run_verifies(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_path: Path) -> None:
+    options = ["--backend", "threads", "--steps", "2", "--verify"]
+    code, out, _ = girih(capsys, "run", str(plan_file), *options, "--save", str(tmp_path / "checkpoint"))
+    assert code == 0
+    assert out.count("same") == 2
+    assert "(as planned)" in out
+    code, out, _ = girih(capsys, "run", str(plan_file), *options, "--resume", str(tmp_path / "checkpoint"), "--json")
+    assert code == 0
+    steps = json.loads(out)["steps"]
+    assert [row["step"] for row in steps] == [3, 4]
+    assert all(row["ok"] for row in steps)
+
+
+def test_own_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    where = str(tmp_path / "plan.json")
+    assert girih(capsys, "plan", f"{tmp_path / 'own.py'}:training", "-o", where)[0] == 0
+    code, out, _ = girih(capsys, "run", where, "--backend", "threads", "--steps", "1", "--verify")
+    assert code == 0
+    assert "same" in out
+    code, _, err = girih(capsys, "plan", f"{tmp_path / 'own.py'}:data_dependent")
+    assert code == 2
+    assert "own.py:22" in err
+
+
+def test_compare(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "rows.json"
+    assert girih(capsys, "plan", "mlp-tiny", "--search", "row", "--no-compare", "-o", str(other))[0] == 0
+    code, out, _ = girih(capsys, "compare", str(plan_file), str(other), "--json")
+    assert code == 0
+    exact, rows = json.loads(out)
+    assert exact["cost"] <= rows["cost"]
+    assert girih(capsys, "compare", str(plan_file), str(other))[0] == 0
+
+
+def test_ops_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = girih(capsys, "ops", "mlp-tiny", "--json")
+    assert code == 0
+    rows = json.loads(out)
+    assert all(row["described"] <= row["total"] for row in rows)
+    assert all(row["described"] >= 0.95 * row["total"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "gtp-tiny"], "gpt-tiny"),
+        (["plan", "nowhere.py:f"], "there is no file nowhere.py"),
+        (["plan", "mlp-tiny", "--machine", "moon"], "no machine 'moon'"),
+        (["plan", "mlp-tiny", "--memory", "10B"], "does not fit"),
+        (["plan", "mlp-tiny", "--memory", "lots"], "no amount of memory"),
+        (["show", "missing.json"], "there is no file missing.json"),
+        (["run", "missing.json"], "there is no file missing.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = girih(capsys, *arguments)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_torchrun_runs_a_plan(plan_file: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "0",
+        "-m",
+        "girih",
+    ]
+    done = subprocess.run(
+        [*command, "run", str(plan_file), "--steps", "1", "--verify"],
+        capture_output=True, text=True, timeout=240, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same") == 1
