@@ -241,7 +241,7 @@ def show(report: Report) -> None:
         table.add_row(*(cell(row.get(key)) for _, key in report.columns))
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=170)
+        console = Console(highlight=False, width=200)
     console.print(table)
     for note in report.notes:
         console.print(note, markup=False)

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.common import Benchmark, Report, Row, repeats_option, training_step
 
 MODEL, BATCH = "mlp-2048-2048-2048-2048", 512
-QUICK_MODEL, QUICK_BATCH = "mlp-1024-1024-1024", 512
+QUICK_MODEL, QUICK_BATCH = "mlp-2048-2048-2048", 256
 
 
 def totals(running: Any) -> list[tuple[float, float, float]]:

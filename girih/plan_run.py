@@ -116,20 +116,13 @@ class Comparison:
     ok: bool
 
 
-def torch_tensor(value: Any, like: Any) -> Any:
-    """A number as a tensor of `like`'s dtype; a tensor as it is."""
-    import torch
-
-    return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=like.dtype)
-
-
 class TrainingRun:
     """Running workers; a context manager."""
 
     def __init__(self, plan: Plan, run: Any) -> None:
         self.plan = plan
         self.run = run
-        self._undivided: dict[str, Any] | None = None
+        self._verifier: Any = None
 
     @property
     def steps(self) -> int:
@@ -172,39 +165,25 @@ class TrainingRun:
     def verified_step(self, *batch: Any, lr: float | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.
 
-        Every updated tensor is compared, from the state that the workers had at the first verified step on. Costs the
-        memory and time of the whole program in this process.
+        Every updated tensor is compared; both start from the workers' state before the step. Costs the memory and
+        time of the whole program in this process.
         """
-        from girih.ops.evaluate import interpret
-        from girih.run.initial import key_of
-        from girih.run.verify import advance, difference
+        from girih.run.verify import Verifier
 
-        graph = self.plan.graph
-        if self._undivided is None:
-            self._undivided = self.run.state()
-        state = self._undivided
+        if self._verifier is None:
+            self._verifier = Verifier(self.run)
         named, scalars = self._inputs(batch, lr)
-        inputs = self.run.whole_inputs(named, scalars)
-        expected = interpret(graph, {**{item.name: state[key_of(item)] for item in graph.state_inputs}, **inputs})
         made = self.run.step(named, scalars)
-        self._undivided = advance(graph, state, expected)
-        after = self.run.state()
-        found = [difference(path, after[path], tensor) for path, tensor in self._undivided.items()]
-        undivided = float("nan")
-        for output in graph.outputs:
-            if output.replaces is None:
-                loss = output.role == "loss"
-                undivided = float(expected[output.name]) if loss else undivided
-                got = torch_tensor(made[output.name], expected[output.name])
-                found.append(difference("loss" if loss else output.name, got, expected[output.name]))
-        worst = max(found, key=lambda item: (not item.ok, item.relative / (item.tolerance or 1.0)))
+        verification = self._verifier.check(named, scalars, made)
+        worst = verification.worst
+        undivided = float("nan") if verification.loss is None else verification.loss
         return Comparison(
             float(made.get("loss", float("nan"))),
             undivided,
-            worst.name,
-            worst.absolute,
-            worst.relative,
-            all(item.ok for item in found),
+            worst.name if worst is not None else "",
+            worst.absolute if worst is not None else 0.0,
+            worst.relative if worst is not None else 0.0,
+            verification.ok,
         )
 
     def state_dict(self) -> dict[str, Any]:

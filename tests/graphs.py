@@ -8,6 +8,7 @@ import numpy as np
 
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value, parse_graph
 from girih.machine import Device, Level, Machine
+from girih.partition.problem import PartitionProblem
 
 DEVICE = Device("test", 1e9, 10**9, 1e8, 1e-6)
 
@@ -42,7 +43,9 @@ class Maker:
         return Graph(self.values, tuple(self.nodes), tuple(self.inputs), tuple(outputs))
 
 
-def random_graph(random: np.random.Generator, nodes: int, sizes: tuple[int, ...] = (1, 2, 3, 4, 6), most: int = 144) -> Graph:
+def random_graph(
+    random: np.random.Generator, nodes: int, sizes: tuple[int, ...] = (1, 2, 3, 4, 6), most: int = 144
+) -> Graph:
     """Matrix products, element-wise, reductions, reshapes, halos and an operator that nobody has described.
 
     sizes: of the inputs' dimensions; most: elements of the largest value.
@@ -173,3 +176,17 @@ def perceptron(layers: int = 3, batch: int = 64, width: int = 256) -> Graph:
     updates = ", ".join(f"%n{n} update replaces %w{n}" for n in range(layers))
     lines.append(f"  return %{last} result, {updates}")
     return parse_graph("\n".join(lines))
+
+
+def random_labels(problem: PartitionProblem, random: np.random.Generator) -> np.ndarray:
+    """Random labels; nodes then take random divisions among those that are allowed with their values' layouts."""
+    item = problem.problem
+    labels = np.asarray([random.integers(size) for size in item.domains], np.int64)
+    for node in range(len(problem.layouts), len(item.domains)):
+        allowed = np.ones(item.domains[node], bool)
+        for a, b, table in item.pairs:
+            if a == node:
+                allowed &= np.isfinite(item.tables[table][:, labels[b]])
+        if allowed.any():
+            labels[node] = random.choice(np.flatnonzero(allowed))
+    return labels

@@ -206,4 +206,5 @@ def level_volumes(mesh: Mesh, source: Placement, target: Placement) -> NDArray[n
     low = np.maximum(held[..., 0], target.regions[None, ..., 0])
     high = np.minimum(held[..., 1], target.regions[None, ..., 1])
     volumes = np.maximum(0, high - low).prod(axis=-1) * copies[:, None]
-    return np.maximum(volumes[:-1] - volumes[1:], 0).T
+    received: NDArray[np.int64] = np.maximum(volumes[:-1] - volumes[1:], 0).T
+    return received

@@ -138,6 +138,17 @@ def log_softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
 # Tables
 
 
+def first_index(input: Tensor, extreme: Tensor, dim: int, first: int = 0) -> Tensor:
+    """The least position along `dim`, counted from `first`, at which `input` equals `extreme`; int64's largest if none.
+
+    With the extreme of the whole dimension this is an argmax (argmin) whose pieces combine by Min.
+    """
+    shape = [1] * input.dim()
+    shape[dim] = -1
+    position = torch.arange(first, first + input.shape[dim], device=input.device).reshape(shape)
+    return torch.where(input == extreme, position, torch.iinfo(torch.int64).max).amin(dim)
+
+
 def pick(input: Tensor, index: Tensor, dim: int, first: int = 0) -> Tensor:
     """input at position `index` of `dim`, which vanishes; 0 where index - first is outside."""
     place = index.long() - first

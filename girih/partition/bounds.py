@@ -174,6 +174,7 @@ class Bound:
         self.position = np.empty_like(self.order)
         self.position[self.order] = np.arange(len(self.order))
         self.reduced = self.rest.copy()
+        self.work = 1 + sum(len(scope) * int(self.sizes[scope].prod()) for scope in scopes)
         self._forward = True
 
     def _ordered(self, owner: np.ndarray) -> np.ndarray:

@@ -159,7 +159,7 @@ def capped(
             if tried > rounds // 2 or best.certificate.cost <= bound * 1.01:
                 break
             continue
-        scale = scale or max(result.certificate.cost, 1e-12) / max(measured.peak, 1)
+        scale = scale or max(result.certificate.cost / max(measured.peak, 1), _byte(objective))
         prices[measured.at] = prices.get(measured.at, 0.0) * 2 + scale * 0.05
     assert lowest is not None
     if best is None:
@@ -177,16 +177,24 @@ def capped(
     return SearchResult(best.strategy, certificate)
 
 
+def _byte(objective: Objective) -> float:
+    """What it costs to fetch a byte, for plans that cost nothing as long as they may use all memory."""
+    return 1.0 if objective.name == "bytes" else max(objective.machine.links.seconds_per_byte, default=1e-9)
+
+
 def _floor(graph: Graph, devices: int, rules: object) -> int:
     """No device can need less than its share of what lives from step to step."""
     return sum(graph.values[item.name].bytes for item in graph.state_inputs) // devices
 
 
 def priced_problem(graph: Graph, objective: Objective, prices: Mapping[int, float]) -> PartitionProblem:
-    """The problem with a price on every byte of device 0 at some moments."""
+    """The problem with a price on every byte of the last device at some moments.
+
+    Of parts that differ by one element the last device has the largest.
+    """
     mesh = objective.machine.mesh
     rules = SECONDS if objective.name == "seconds" else TOFU
-    stored = {item.name for item in (*graph.inputs, *graph.outputs)}
+    stored = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     costs: dict[str, FloatTable] = {}
     pieces: dict[tuple[int, int], PiecePrice] = {}
     for moment, price in prices.items():
@@ -195,7 +203,7 @@ def priced_problem(graph: Graph, objective: Objective, prices: Mapping[int, floa
         for name in present.values:
             value = graph.values[name]
             regions = [
-                regions_of(item, value.shape, mesh)[0] for item in layouts_of(value, mesh, rules, name in stored)
+                regions_of(item, value.shape, mesh)[-1] for item in layouts_of(value, mesh, rules, name in stored)
             ]
             held = np.asarray([float((part[:, 1] - part[:, 0]).prod()) for part in regions])
             costs[name] = costs.get(name, np.zeros(len(held))) + price * held * value.item_bytes

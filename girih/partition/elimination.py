@@ -138,7 +138,6 @@ class _Search:
         self.cost, self.bound, self.how = math.inf, 0.0, "elimination"
         self.best: np.ndarray | None = None
         self.sweeps = self.branches = self.tries = 0
-        self.random = np.random.default_rng(0)
 
     @property
     def cut(self) -> float:
@@ -166,12 +165,17 @@ class _Search:
         return self.best is not None and self.bound >= self.cut
 
     def run(self) -> Solution:
+        """Limits grow; between them the dual bound is tightened, unless all that is left can be eliminated soon."""
         factors = load(self.problem, self.store)
         stopped = "optimal"
-        entries = 2**16
+        entries = 2**14
         while True:
             entries = min(entries, self.table_limit)
             factors.eliminate(entries, entries * 128, self.until)
+            if factors.left and not self.late():
+                largest, work = factors.forecast(min(2**20, self.table_limit))
+                if largest <= min(2**20, self.table_limit) and work <= 2**25:
+                    factors.eliminate(largest, work, self.until)
             if not factors.left:
                 self.solved(factors, "elimination")
                 break
@@ -181,10 +185,15 @@ class _Search:
             if self.late():
                 stopped = "time"
                 break
+            target = min(self.cut, self.bound * (1 + 1e-6) + 1e-6)
+            if self.dive(factors, target, 8) == "refuted":
+                self.raise_bound(self.cost if target >= self.cut else target, "branch and bound")
+            if self.closed():
+                break
             if entries >= self.table_limit:
                 stopped = self.branch(factors)
                 break
-            entries *= 8
+            entries *= 16
         return self.answer(stopped)
 
     def solved(self, factors: Factors, how: str) -> None:
@@ -198,6 +207,7 @@ class _Search:
         """Sweeps, solutions and labels ruled out; False where nothing better than the best labels remains."""
         bound = Bound(factors)
         earlier = [bound.value]
+        most = min(most, max(4, int(2e9 / bound.work)))
         for sweep in range(most):
             if self.late() and self.best is not None:
                 break
@@ -221,33 +231,19 @@ class _Search:
         return True
 
     def try_promising(self, factors: Factors, bound: Bound) -> None:
-        """Elimination on the labels of least reduced cost."""
+        """Elimination on the labels of least reduced cost; where it grows too large, the busiest variables are held
+        at the best labels known."""
         for most in (1, 2, 4, 8):
             self.tries += 1
             trial = factors.copy()
             trial.restrict(bound.promising(most))
-            whole = self.conditioned(trial, 2**16)
+            whole = trial.eliminate(2**16, 2**22, hold=lambda v: trial.current(v, self.best))  # noqa: B023
             if trial.constant < self.cut:
                 self.offer(trial.labels())
             if not whole or self.late() or self.closed():
                 return
 
-    def conditioned(self, trial: Factors, entries: int) -> bool:
-        """Eliminates everything; where a result would be too large, the busiest variables are held at the best
-        labels known (else at their first). False where some were held."""
-        whole = True
-        while trial.left:
-            trial.eliminate(entries, entries * 64)
-            if not trial.left:
-                break
-            whole = False
-            left = trial.variables()
-            left.sort(key=lambda v: (-len(trial.around[v]), v))
-            for v in left[: 1 + len(left) // 50]:
-                trial.fix(v, trial.current(v, self.best))
-        return whole
-
-    def dive(self, factors: Factors, target: float, nodes: int, entries: int = 2**10) -> str:
+    def dive(self, factors: Factors, target: float, nodes: int, entries: int = 2**12) -> str:
         """Depth first among the solutions cheaper than the target: "found", "refuted" or "gave up".
 
         A target just above the bound leaves few labels, and each label that is fixed rules out most others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 import numpy as np
@@ -28,6 +28,7 @@ class Factors:
         self.constant = 0.0
         self.tables: dict[Scope, int] = {}
         self.around: list[set[Scope]] = [set() for _ in self.sizes]
+        self.near: list[set[int]] = [set() for _ in self.sizes]
         self.depth = [0] * len(self.sizes)
         self.trail: list[tuple] = []
         self.left = len(self.sizes)
@@ -36,7 +37,8 @@ class Factors:
     def copy(self) -> Factors:
         other = Factors((), self.store)
         other.sizes, other.constant, other.left = list(self.sizes), self.constant, self.left
-        other.tables, other.around = dict(self.tables), [set(x) if x else set() for x in self.around]
+        other.tables, other.around = dict(self.tables), [set(x) for x in self.around]
+        other.near = [set(x) for x in self.near]
         other.depth, other.trail, other.kept = list(self.depth), list(self.trail), dict(self.kept)
         return other
 
@@ -50,6 +52,9 @@ class Factors:
             self.tables[scope] = table
             for v in scope:
                 self.around[v].add(scope)
+                if len(scope) > 1:
+                    self.near[v].update(scope)
+                    self.near[v].discard(v)
         else:
             self.tables[scope], constant = self.store.add(old, table)
             self.constant += constant
@@ -58,11 +63,6 @@ class Factors:
         for v in scope:
             self.around[v].discard(scope)
         return self.tables.pop(scope)
-
-    def neighbours(self, v: int) -> Scope:
-        joint = set().union(*self.around[v])
-        joint.discard(v)
-        return tuple(sorted(joint))
 
     def fix(self, v: int, label: int) -> None:
         """Conditions on a label: each table around is cut, none are joined."""
@@ -75,11 +75,18 @@ class Factors:
             else:  # a lone number: 0, or inf where the label is forbidden
                 self.constant += constant + float(self.store.arrays[table])
         self.trail.append((v, label))
+        self._gone(v)
+
+    def _gone(self, v: int) -> None:
+        for x in self.near[v]:
+            self.near[x].discard(v)
+        self.near[v] = set()
         self.sizes[v] = 0
         self.left -= 1
 
-    def drop(self, v: int, neighbours: Scope) -> None:
+    def drop(self, v: int) -> None:
         """Minimises v out: the tables around become one over the neighbours."""
+        neighbours = tuple(sorted(self.near[v]))
         place = {x: i for i, x in enumerate(neighbours)}
         place[v] = len(neighbours)
         scopes = list(self.around[v])
@@ -94,8 +101,7 @@ class Factors:
                 self.constant += constant + float(self.store.arrays[table])
         for x in neighbours:
             self.depth[x] = max(self.depth[x], self.depth[v] + 1)
-        self.sizes[v] = 0
-        self.left -= 1
+        self._gone(v)
 
     def restrict(self, kept: Mapping[int, np.ndarray]) -> None:
         """Keeps only these labels (sorted, some and not all) of these variables."""
@@ -118,34 +124,78 @@ class Factors:
         found = np.flatnonzero(self.kept[v] == labels[v])
         return int(found[0]) if len(found) else 0
 
-    def eliminate(self, entries: int, work: float = math.inf, until: float = math.inf) -> None:
-        """Drops variables while a result has at most `entries` and costs at most `work` additions."""
-        sizes = self.sizes
+    def eliminate(
+        self,
+        entries: int,
+        work: float = math.inf,
+        until: float = math.inf,
+        hold: Callable[[int], int] | None = None,
+    ) -> bool:
+        """Drops variables while a result has at most `entries` and costs at most `work` additions.
 
-        def price(v: int) -> tuple[int, Scope]:
-            joint = self.neighbours(v)
-            return (math.prod([sizes[x] for x in joint]) if sizes[v] > 1 else 0), joint
+        With `hold` nothing is left: where all that remains is too large, variables with the most neighbours are
+        fixed at the labels that it gives, one after the other. False where some were."""
+        sizes, near, depth = self.sizes, self.near, self.depth
 
-        heap = [(price(v)[0], self.depth[v], v) for v, size in enumerate(sizes) if size]
+        def price(v: int) -> int:
+            return math.prod([sizes[x] for x in near[v]]) if sizes[v] > 1 else 0
+
+        heap = [(price(v), depth[v], v) for v, size in enumerate(sizes) if size]
         heapq.heapify(heap)
+        busiest: list[int] | None = None
         while heap:
-            known, depth, v = heapq.heappop(heap)
+            known, deep, v = heapq.heappop(heap)
             if not sizes[v]:
                 continue
-            size, joint = price(v)
-            if size > known or self.depth[v] > depth:
-                heapq.heappush(heap, (size, self.depth[v], v))
+            size = price(v)
+            if size > known or depth[v] > deep:
+                heapq.heappush(heap, (size, depth[v], v))
                 continue
+            around = near[v]
             if sizes[v] == 1:
                 self.fix(v, 0)
             elif size > entries or size * sizes[v] > work:
-                continue
+                if hold is None:
+                    continue
+                heapq.heappush(heap, (size, depth[v], v))
+                if busiest is None:
+                    busiest = sorted(self.variables(), key=lambda v: (len(near[v]), -v))
+                while not sizes[busiest[-1]]:
+                    busiest.pop()
+                v = busiest.pop()
+                around = near[v]
+                self.fix(v, hold(v))
             else:
                 if size > 1 << 16 and monotonic() > until:
-                    return
-                self.drop(v, joint)
-            for x in joint:
-                heapq.heappush(heap, (price(x)[0], self.depth[x], x))
+                    break
+                self.drop(v)
+            for x in around:
+                heapq.heappush(heap, (price(x), depth[x], x))
+        return busiest is None
+
+    def forecast(self, enough: int) -> tuple[int, int]:
+        """What `eliminate` without limits would meet: entries of the largest result, and additions of the costliest
+        one. Stops above `enough` entries."""
+        sizes, near = self.sizes, [set(x) for x in self.near]
+        price = {v: math.prod([sizes[x] for x in near[v]]) for v in self.variables()}
+        heap = [(size, v) for v, size in price.items()]
+        heapq.heapify(heap)
+        largest = work = 0
+        while heap:
+            size, v = heapq.heappop(heap)
+            if price.get(v) != size:
+                continue
+            del price[v]
+            largest, work = max(largest, size), max(work, size * sizes[v])
+            if largest > enough:
+                break
+            for x in near[v]:
+                near[x] |= near[v]
+                near[x] -= {x, v}
+            for x in near[v]:
+                price[x] = math.prod([sizes[y] for y in near[x]])
+                heapq.heappush(heap, (price[x], x))
+        return largest, work
 
     def labels(self) -> np.ndarray:
         """Undoes the trail, last first; every variable must be gone."""

@@ -183,7 +183,8 @@ def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Partial sums pass through one set of inputs only: through two, a bilinear operator would mix their terms."""
     lowest = np.where(codes <= PASS, codes, 0).min(axis=1, initial=0)
     highest = np.where(codes <= PASS, codes, -(2**31)).max(axis=1, initial=-(2**31))
-    return (lowest == 0) | (lowest == highest)
+    good: NDArray[np.bool_] = (lowest == 0) | (lowest == highest)
+    return good
 
 
 def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh) -> NodeOptions:

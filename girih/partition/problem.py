@@ -133,14 +133,14 @@ def build(
     """The problem of dividing `graph` on the objective's machine.
 
     value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
-    piece_prices: by (node, operand) or (node, ~result), a price on the bytes of device 0's piece.
+    piece_prices: by (node, operand) or (node, ~result), a price on the bytes of the last device's piece.
     """
     mesh = objective.machine.mesh
     variable = value_variables(graph)
     count = max(variable.values(), default=-1) + 1
     layouts: list[tuple[Layout, ...]] = [()] * count
     # What enters or leaves the step is never a partial sum.
-    stored = {item.name for item in (*graph.inputs, *graph.outputs)}
+    stored = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     for name, number in variable.items():
         if layouts[number] and name not in candidates.layouts:
             continue
@@ -177,8 +177,8 @@ def build(
 
 
 def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, price: PiecePrice) -> int:
-    """The table with a price on each division's piece on device 0."""
-    held = (pieces.regions[:, 0, :, 1] - pieces.regions[:, 0, :, 0]).prod(axis=-1) * (item_bytes * price.per_byte)
+    """The table with a price on each division's piece on the last device, whose parts are largest."""
+    held = (pieces.regions[:, -1, :, 1] - pieces.regions[:, -1, :, 0]).prod(axis=-1) * (item_bytes * price.per_byte)
     base = tables.arrays[table]
     added = np.where(base > 0, held[:, None], 0.0) if price.moved else np.broadcast_to(held[:, None], base.shape)
     return tables.add((table, price, id(pieces)), lambda: base + added)
@@ -238,7 +238,7 @@ def _make(
     value = graph.values[name]
     different, number = choice.makes[result].distinct()
     lies = Placements.of(layouts[variable[name]], value.shape, transfers.mesh)
-    costs = transfers.table(different, lies, value.shape, value.item_bytes)
+    costs: np.ndarray = transfers.table(different, lies, value.shape, value.item_bytes)
     if choice.reducer not in (None, "sum"):  # only sums may stay partial
         costs = np.where(lies.partial.any(axis=1)[None, :], np.inf, costs)
     return np.ascontiguousarray(costs[number])

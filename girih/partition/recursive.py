@@ -60,7 +60,7 @@ def _first_axes(machine: Machine, count: int) -> Machine:
 
 def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candidates:
     """The choices whose first axes are as decided."""
-    stored = {item.name for item in (*graph.inputs, *graph.outputs)}
+    stored = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     free = Rules(repeat=True, partial=rules.partial, small=rules.small, reductions=rules.reductions)
     layouts = {}
     for name, value in graph.values.items():

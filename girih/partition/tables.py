@@ -11,7 +11,6 @@ less the rows that cannot improve any entry.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 
@@ -90,12 +89,32 @@ def _project(
             where[d] = 0
 
 
+@numba.njit(cache=True)
+def _digest(words: np.ndarray) -> int:
+    """A number of 63 bits from the contents; equal tables have equal numbers, different ones nearly never."""
+    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    prime, shift, whole = np.uint64(0x9E3779B97F4A7C15), np.uint64(29), len(words) // 4 * 4
+    for i in range(0, whole, 4):
+        a = (a ^ words[i]) * prime
+        a ^= a >> shift
+        b = (b ^ words[i + 1]) * prime
+        b ^= b >> shift
+        c = (c ^ words[i + 2]) * prime
+        c ^= c >> shift
+        d = (d ^ words[i + 3]) * prime
+        d ^= d >> shift
+    for i in range(whole, len(words)):
+        a = (a ^ words[i]) * prime
+        a ^= a >> shift
+    return ((((a * prime ^ b) * prime ^ c) * prime ^ d) * prime) >> np.uint64(1)
+
+
 class Tables:
     """The store. `arrays[t]` is table t, read-only by custom; operations return (number, constant taken out)."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
-        self._known: dict[tuple[tuple[int, ...], bytes], int] = {}
+        self._known: dict[tuple[tuple[int, ...], int], list[int]] = {}
         self._done: dict[object, tuple[int, float]] = {}
         self.operations = 0
         self.entries = 0
@@ -108,14 +127,14 @@ class Tables:
         elif low != 0.0:
             low = 0.0
         array = np.asarray(array, order="C")  # (ascontiguousarray would give a lone number an axis)
-        content = array.tobytes() if array.nbytes <= 64 else hashlib.blake2b(array, digest_size=16).digest()
-        key = (array.shape, content)
-        number = self._known.get(key)
-        if number is None:
-            number = self._known[key] = len(self.arrays)
-            self.arrays.append(array)
-            self.entries += array.size
-        return number, low
+        same = self._known.setdefault((array.shape, _digest(array.reshape(-1).view(np.uint64))), [])
+        for number in same:
+            if np.array_equal(self.arrays[number], array):
+                return number, low
+        same.append(len(self.arrays))
+        self.arrays.append(array)
+        self.entries += array.size
+        return same[-1], low
 
     def transpose(self, table: int) -> tuple[int, float]:
         key = ("transpose", table)
@@ -158,17 +177,19 @@ class Tables:
         dims = len(sizes)
         if dims == 0:
             return np.asarray(sum(self.arrays[t] for t, _ in key).min())  # type: ignore[union-attr]
-        # The fewer tables move with the innermost axis, the more of the sum is done once for a whole row.
-        count = [sum(d in places for _, places in key) for d in range(dims)]
-        order = sorted(range(dims), key=lambda d: (-count[d], -sizes[d] if count[d] == 1 else 0, d))
-        rank = {d: i for i, d in enumerate(order)}
-        rank[dims] = dims - 0.5  # the minimised variable: just before the innermost axis
-        innermost = order[-1]
-        rank[innermost] = dims
-        tables = sorted(key, key=lambda one: innermost in one[1])
-        still = sum(innermost not in places for _, places in tables)
+        # Axes that occur in the same tables make one row; the row that fewest tables move with is the innermost
+        # (the rest of the sum is done once for all of it), and a short row has its price too.
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for d in range(dims):
+            rows.setdefault(tuple([k for k, (_, places) in enumerate(key) if d in places]), []).append(d)
+        inner = min(rows, key=lambda members: len(members) + 8 / math.prod([sizes[d] for d in rows[members]]))
+        outer = sorted(set(range(dims)) - set(rows[inner]), key=lambda d: (-sum(d in p for _, p in key), d))
+        order = [*outer, *rows[inner]]
+        rank = {d: i for i, d in enumerate([*outer, dims, *rows[inner]])}
+        tables = [key[k] for k in range(len(key)) if k not in inner] + [key[k] for k in inner]
+        still = len(key) - len(inner)
         parts, at, start = [], [], 0
-        strides = np.zeros((len(tables), dims), np.int64)
+        strides = np.zeros((len(tables), len(outer)), np.int64)
         steps = np.zeros(len(tables), np.int64)
         for k, (table, places) in enumerate(tables):
             axes = sorted(range(len(places)), key=lambda i: rank[places[i]])
@@ -176,13 +197,14 @@ class Tables:
             for axis, step in zip(axes, array.strides, strict=True):
                 if places[axis] == dims:
                     steps[k] = step // 8
-                elif places[axis] != innermost:
-                    strides[k, int(rank[places[axis]])] = step // 8
+                elif rank[places[axis]] < len(outer):
+                    strides[k, rank[places[axis]]] = step // 8
             parts.append(array.ravel())
             at.append(start)
             start += array.size
         shape = [sizes[d] for d in order]
         out = np.empty(shape)
         flat = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        _project(flat, np.array(at), strides, steps, np.array(shape), labels, still, out.reshape(-1))
+        turns = np.array([*shape[: len(outer)], math.prod(shape[len(outer) :])])
+        _project(flat, np.array(at), strides, steps, turns, labels, still, out.reshape(-1))
         return out.transpose([order.index(d) for d in range(dims)])

@@ -14,6 +14,7 @@ from girih.lower import Program
 
 Tensor = Any  # torch is untyped for the type checker
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
+Cuts = tuple[tuple[int, int, int], ...]  # (dimension, start, length) where a box is narrower than its buffer
 
 
 def as_box(region: np.ndarray) -> Box:
@@ -32,6 +33,27 @@ def box_of(program: Program, name: str, rank: int) -> Box:
 def cut(tensor: Tensor, box: Box) -> Tensor:
     """The box of a whole tensor, as a view."""
     return tensor[tuple(slice(start, stop) for start, stop in box)]
+
+
+def relative(box: Box, held: Box) -> Cuts:
+    """How to cut `box` out of a buffer that holds `held`.
+
+    Raises:
+        ValueError: the buffer does not hold it.
+    """
+    cuts = []
+    for dimension, ((start, stop), (first, last)) in enumerate(zip(box, held, strict=True)):
+        if start < first or stop > last:
+            raise ValueError(f"{box} is not inside of {held}")
+        if (start, stop) != (first, last):
+            cuts.append((dimension, start - first, stop - start))
+    return tuple(cuts)
+
+
+def narrow(tensor: Tensor, cuts: Cuts) -> Tensor:
+    for dimension, start, length in cuts:
+        tensor = tensor.narrow(dimension, start, length)
+    return tensor
 
 
 @lru_cache(maxsize=65536)

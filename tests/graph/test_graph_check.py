@@ -57,7 +57,7 @@ def test_values_without_a_maker_and_made_without_a_value() -> None:
     with pytest.raises(GraphError, match="disagree about \\['ghost'\\]"):
         check(replace(GRAPH, values={**GRAPH.values, "ghost": Value("ghost", (), "float32")}))
     extra = Node("ghost", "aten.relu", (("self", Ref("x")),), ("ghost",))
-    with pytest.raises(GraphError, match="'?ghost'?"):
+    with pytest.raises(GraphError, match="'ghost'"):
         check(replace(GRAPH, nodes=(*GRAPH.nodes, extra)))
 
 
@@ -71,9 +71,9 @@ def test_replacing() -> None:
         check(replace(GRAPH, outputs=(Output("n0", "update", "w0"), Output("n1", "update", "w0"))))
     with pytest.raises(GraphError, match=r"'h0' float32\[4, 8\] cannot replace 'w0' float32\[8, 8\]"):
         check(replace(GRAPH, outputs=(Output("h0", "update", "w0"),)))
-    with pytest.raises(GraphError, match="'ghost'.*no input"):
+    with pytest.raises(GraphError, match=r"'ghost'.*no input"):
         check(replace(GRAPH, outputs=(Output("n0", "update", "ghost"),)))
-    with pytest.raises(GraphError, match="'gw0'.*no input"):
+    with pytest.raises(GraphError, match=r"'gw0'.*no input"):
         check(replace(GRAPH, outputs=(Output("n0", "update", "gw0"),)))
 
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from girih.graph import Argument, Graph, GraphError, Input, Node, Output, Ref, Value, check, format_graph, parse_graph
 from girih.graph.text import format_argument, parse_argument
 
-awkward = st.sampled_from(["inf", "a inf, b", "%x", 'say "%x" [1, 2]', "a  # b", "a = b", "\\", '\\"', "\n", "é😀", "nan", ""])
+awkward = st.sampled_from(
+    ["inf", "a inf, b", "%x", 'say "%x" [1, 2]', "a  # b", "a = b", "\\", '\\"', "\n", "é😀", "nan", ""]
+)
 scalars = st.one_of(
     st.booleans(),
     st.integers(),
@@ -97,7 +99,7 @@ def test_sources_and_scopes_round_trip() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "input %x float32[2]  batch  \"0\"",
+        'input %x float32[2]  batch  "0"',
         "input %x: float32[2]  batch  unquoted",
         "input %x: float32[2]",
         "%y: float32[a] = aten.relu(self=%x)  # forward",

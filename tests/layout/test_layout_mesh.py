@@ -40,7 +40,7 @@ def test_parts_cover_each_element_as_often_as_there_are_copies(case: tuple) -> N
         for element in product(*(range(start, stop) for start, stop in region))
     )
     copies = prod(size for size, code in zip(mesh.sizes, layout, strict=True) if code < 0)
-    assert held == {element: copies for element in product(*map(range, shape))}
+    assert held == dict.fromkeys(product(*map(range, shape)), copies)
 
 
 @given(laid())
@@ -97,7 +97,7 @@ def test_uneven_parts_by_hand() -> None:
 @given(shapes, meshes)
 def test_full_layouts_are_those_without_empty_parts(shape: tuple[int, ...], mesh: Mesh) -> None:
     def full(layout: tuple[int, ...]) -> bool:
-        parts = Counter({d: 1 for d in range(len(shape))})
+        parts = Counter(dict.fromkeys(range(len(shape)), 1))
         for size, code in zip(mesh.sizes, layout, strict=True):
             parts[code] *= size if code >= 0 else 1
         return all(parts[d] <= shape[d] for d in range(len(shape)))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from placements import changes, reduced_axes
 
-from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, Placements, level_volumes, route
-from girih.layout import Links, Transfers
+from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
 from girih.lower import exchange
 
 

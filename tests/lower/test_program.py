@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from graphs import Maker, machine_of, perceptron, random_graph
+from graphs import Maker, machine_of, perceptron, random_graph, random_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,20 +22,6 @@ from girih.partition.problem import Objective, PartitionProblem, build
 RULES = [Rules(), Rules(small=0), Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
 MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2)]
 THOROUGH = settings(max_examples=120, suppress_health_check=list(HealthCheck))
-
-
-def random_labels(problem: PartitionProblem, random: np.random.Generator) -> np.ndarray:
-    """Random labels; nodes then take random divisions among those that are allowed with their values' layouts."""
-    item = problem.problem
-    labels = np.asarray([random.integers(size) for size in item.domains], np.int64)
-    for node in range(len(problem.layouts), len(item.domains)):
-        allowed = np.ones(item.domains[node], bool)
-        for a, b, table in item.pairs:
-            if a == node:
-                allowed &= np.isfinite(item.tables[table][:, labels[b]])
-        if allowed.any():
-            labels[node] = random.choice(np.flatnonzero(allowed))
-    return labels
 
 
 @st.composite

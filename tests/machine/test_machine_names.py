@@ -89,4 +89,8 @@ def test_another_limit_changes_nothing_else() -> None:
     less = with_memory(item, 1000)
     assert isinstance(less, Machine)
     assert less.device.memory_bytes == 1000
-    assert (less.mesh, less.links, less.device.flops_per_second) == (item.mesh, item.links, item.device.flops_per_second)
+    assert (less.mesh, less.links, less.device.flops_per_second) == (
+        item.mesh,
+        item.links,
+        item.device.flops_per_second,
+    )

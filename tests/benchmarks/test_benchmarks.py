@@ -1,0 +1,77 @@
+"""Every benchmark in its quick version: it measures, prints its verdict last, and keeps its floor or says so."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+from benchmarks.common import Benchmark, Report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A floor that nothing can keep: seconds and ratios below 0, and shares above 1.
+IMPOSSIBLE = {"operator_coverage": "1.01"}
+
+
+def benchmark(name: str) -> Benchmark:
+    found = importlib.import_module(f"benchmarks.{name}").BENCHMARK
+    assert isinstance(found, Benchmark)
+    assert found.name == name
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quick_benchmarks_keep_their_floors(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = benchmark(name).main(["--quick", "--check"])
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert lines[0].startswith(f"{name} (quick): ")
+    assert lines[-1].startswith(f"PASS {name}: ")
+    assert code == 0
+
+
+@pytest.mark.parametrize("name", ["weight_sizes", "partition_search", "operator_coverage"])
+def test_a_missed_floor_fails_only_when_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--quick", "--floor", IMPOSSIBLE.get(name, "-1")]
+    assert benchmark(name).main([*arguments, "--check"]) == 1
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(f"FAIL {name}: ")
+
+
+def test_without_check_a_missed_floor_is_only_said(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = Report("title", (("case", "case"),), ({"case": "a"},), "all well", ("a took 3 s",))
+    made = Benchmark("example", "about", lambda options: measured, 1.0, "seconds")
+    assert made.main([]) == 0
+    assert capsys.readouterr().out.rstrip().splitlines()[-1] == "FAIL example: a took 3 s"
+    assert made.main(["--check"]) == 1
+
+
+def test_a_benchmark_that_breaks_down_has_a_verdict_too(capsys: pytest.CaptureFixture[str]) -> None:
+    def measure(options: object) -> Report:
+        raise RuntimeError("no such device")
+
+    assert Benchmark("example", "about", measure, 1.0, "seconds").main([]) == 1
+    assert capsys.readouterr().out.rstrip().splitlines()[-1] == "FAIL example: RuntimeError: no such device"
+
+
+def test_json_has_rows_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark("weight_sizes").main(["--quick", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["model"] for row in found["rows"]] == ["rnn-6-4k", "wresnet-50-4"]
+    assert found["verdict"].startswith("PASS weight_sizes: ")
+    assert {"processor", "cores", "load", "python", "torch"} <= set(found)
+
+
+def test_the_command_line_runs_those_that_are_named() -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--check", "weight_sizes"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("PASS weight_sizes: ")
+    assert len(done.stdout.splitlines()) == 1
+    unknown = subprocess.run([*command[:3], "nothing"], cwd=ROOT, capture_output=True, text=True)
+    assert unknown.returncode == 2
+    assert "no benchmark nothing" in unknown.stderr
