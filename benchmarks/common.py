@@ -98,7 +98,9 @@ class Benchmark:
         parser.add_argument("--check", action="store_true", help="exit code 1 where the floor is missed")
         parser.add_argument("--quick", action="store_true", help="small models, seconds")
         parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
-        parser.add_argument("--floor", type=float, default=self.floor, help=f"{self.floor_help} (default {self.floor:g})")
+        parser.add_argument(
+            "--floor", type=float, default=self.floor, help=f"{self.floor_help} (default {self.floor:g})"
+        )
         self.options(parser)
         return parser
 
@@ -123,9 +125,9 @@ def since(began: Timing) -> Timing:
     return Timing(now.cpu - began.cpu, now.wall - began.wall)
 
 
-def timed(work: Callable[[], Result]) -> tuple[Result, Timing]:
+def timed(work: Callable[..., Result], *arguments: Any, **options: Any) -> tuple[Result, Timing]:
     began = clock()
-    made = work()
+    made = work(*arguments, **options)
     return made, since(began)
 
 
@@ -161,7 +163,9 @@ def warm_up(devices: str = "p2.8xlarge") -> None:
 # ------------------------------------------------------------------------------------------------- models
 
 
-def training_step(name: str, batch: int | None = None, optimizer: str = "momentum", **overrides: Any) -> tuple[Any, Any]:
+def training_step(
+    name: str, batch: int | None = None, optimizer: str = "momentum", **overrides: Any
+) -> tuple[Any, Any]:
     """(TrainingStep, batch) of a model of the catalogue on the meta device: nothing is allocated."""
     import torch
 
@@ -232,6 +236,12 @@ def head(name: str, options: argparse.Namespace) -> str:
     )
 
 
+def note(row: Row) -> None:
+    """Say a row as soon as it is known, on the error stream: a run that is cut short has not been for nothing."""
+    known = ", ".join(f"{key} {cell(value)}" for key, value in row.items() if value not in (None, ""))
+    print(f"  {known}", file=sys.stderr, flush=True)
+
+
 def show(report: Report) -> None:
     table = Table(title=report.title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for heading, key in report.columns:
@@ -243,8 +253,8 @@ def show(report: Report) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
     console.print(table)
-    for note in report.notes:
-        console.print(note, markup=False)
+    for line in report.notes:
+        console.print(line, markup=False)
 
 
 def cell(value: Any) -> str:

@@ -21,6 +21,7 @@ from benchmarks.common import (
     Row,
     captured,
     forget,
+    note,
     objective,
     searched,
     seconds_option,
@@ -49,7 +50,7 @@ def measure(options: argparse.Namespace) -> Report:
             forget()
             graph = captured(name, count, **overrides)
             aim = objective(options.objective, devices)
-            found, timing = timed(lambda graph=graph, aim=aim: searched("exact", graph, aim, options.seconds))
+            found, timing = timed(searched, "exact", graph, aim, options.seconds)
             certificate = found.certificate
             rows.append(
                 {
@@ -67,6 +68,7 @@ def measure(options: argparse.Namespace) -> Report:
                     "ratio": times(timing.cpu, paper) if paper else None,
                 }
             )
+            note(rows[-1])
     misses = [f"{row['case']} took {row['cpu']} CPU s, gap {row['gap']}" for row in rows if row["cpu"] > options.floor]
     columns = (
         ("case", "case"),

@@ -61,7 +61,9 @@ def measure(options: argparse.Namespace) -> Report:
     if occurring.undescribed:
         misses.append(f"{len(occurring.undescribed)} that occur are not described: {', '.join(occurring.undescribed)}")
     if rows[1]["share"] < options.floor:
-        misses.append(f"{core.described} of {core.total} core operators ({rows[1]['share']:.1%}), floor {options.floor:.0%}")
+        misses.append(
+            f"{core.described} of {core.total} core operators ({rows[1]['share']:.1%}), floor {options.floor:.0%}"
+        )
     columns = (
         ("operators", "set"),
         ("described", "described"),

@@ -22,7 +22,7 @@ import argparse
 import sys
 from typing import Any
 
-from benchmarks.common import Benchmark, Report, Row, captured, objective, searched, seconds_option, timed
+from benchmarks.common import Benchmark, Report, Row, captured, note, objective, searched, seconds_option, timed
 
 MACHINE = "p2.8xlarge"
 SAME_SPACE = ("recursive", "no-reduction", "equal", "greedy", "row")
@@ -65,7 +65,7 @@ def cost(graph: Any, name: str, seconds: float) -> Row:
 
     aim = objective("bytes", MACHINE)
     try:
-        found, timing = timed(lambda: searched(name, graph, aim, seconds))
+        found, timing = timed(searched, name, graph, aim, seconds)
     except ValueError as error:
         return {"search": name, "failed": str(error).splitlines()[0]}
     made = Plan(graph, aim.machine, found.strategy, found.certificate, name, "bytes", None, {})
@@ -103,6 +103,7 @@ def measure(options: argparse.Namespace) -> Report:
                     "paper": PAPER.get((name, search)),
                 }
             )
+            note(rows[-1])
             if moved is None:
                 continue
             if search in SAME_SPACE and best > moved * options.floor:
@@ -112,7 +113,6 @@ def measure(options: argparse.Namespace) -> Report:
                     f"{name}: {search} moves {moved / best:.2f} of exact's bytes by holding copies, "
                     f"with {row['peak'] / found['exact']['peak']:.2f} times its memory on a worker"
                 )
-        print(f"  {name}: exact {best / 1e9:.4g} GB", file=sys.stderr, flush=True)
     columns = (
         ("model", "model"),
         ("search", "search"),

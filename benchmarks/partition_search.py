@@ -23,6 +23,7 @@ from benchmarks.common import (
     captured,
     forget,
     median,
+    note,
     objective,
     repeats_option,
     searched,
@@ -44,12 +45,12 @@ def measure(options: argparse.Namespace) -> Report:
     warm_up()
     rows: list[Row] = []
     for name, batch, recursion, without, without_seconds in QUICK if options.quick else MODELS:
-        graph, capturing = timed(lambda name=name, batch=batch: captured(name, batch))
+        graph, capturing = timed(captured, name, batch)
         aim = objective("bytes", "p2.8xlarge")
         runs = []
         for _ in range(1 if options.quick else options.repeats):
             forget()
-            runs.append(timed(lambda graph=graph, aim=aim: searched("exact", graph, aim, options.seconds)))
+            runs.append(timed(searched, "exact", graph, aim, options.seconds))
         time = median(timing for _, timing in runs)
         certificate = runs[-1][0].certificate
         rows.append(
@@ -70,9 +71,10 @@ def measure(options: argparse.Namespace) -> Report:
                 "faster than without": None if options.quick else times(time.cpu, without_seconds),
             }
         )
-    misses = [
-        f"{row['model']} took {row['cpu']} CPU s" for row in rows if row["cpu"] > options.floor
-    ] + [f"{row['model']} is not proved: gap {row['gap']:.2%}, stopped: {row['stopped']}" for row in rows if row["gap"]]
+        note(rows[-1])
+    misses = [f"{row['model']} took {row['cpu']} CPU s" for row in rows if row["cpu"] > options.floor] + [
+        f"{row['model']} is not proved: gap {row['gap']:.2%}, stopped: {row['stopped']}" for row in rows if row["gap"]
+    ]
     columns = (
         ("model", "model"),
         ("nodes", "nodes"),

@@ -23,6 +23,7 @@ from benchmarks.common import (
     Row,
     captured,
     forget,
+    note,
     objective,
     searched,
     seconds_option,
@@ -31,13 +32,15 @@ from benchmarks.common import (
     warm_up,
 )
 
-CASES = (
+Case = tuple[str, int, dict[str, int], str, str, float, float]
+
+CASES: tuple[Case, ...] = (
     # model, batch, options, machine, the ILP planner, its seconds, share of the floor
     ("gpt-12-1024", 64, {"sequence": 512, "vocabulary": 50304}, "2x4", "43 s", 43.0, 1.0),
     ("gpt-12-1024", 64, {"sequence": 512, "vocabulary": 50304}, "2x2x2", "none in 400 s", 400.0, 1.5),
     ("gpt-48-1024", 64, {"sequence": 512, "vocabulary": 50304}, "8x8", "76 s", 76.0, 1.5),
 )
-QUICK = (("gpt-2-128", 8, {"sequence": 64, "vocabulary": 512}, "2x2", "–", 0.0, 1.0),)
+QUICK: tuple[Case, ...] = (("gpt-2-128", 8, {"sequence": 64, "vocabulary": 512}, "2x2", "–", 0.0, 1.0),)
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -49,9 +52,9 @@ def measure(options: argparse.Namespace) -> Report:
     for name, batch, overrides, devices, planner, planner_seconds, share in QUICK if options.quick else CASES:
         forget()
         aim = objective("seconds", devices)
-        graph, capturing = timed(lambda name=name, batch=batch, more=overrides: captured(name, batch, **more))
-        found, searching = timed(lambda graph=graph, aim=aim: searched("exact", graph, aim, options.seconds))
-        program, lowering = timed(lambda graph=graph, aim=aim, s=found.strategy: lower(graph, s, aim.transfers))
+        graph, capturing = timed(captured, name, batch, **overrides)
+        found, searching = timed(searched, "exact", graph, aim, options.seconds)
+        program, lowering = timed(lower, graph, found.strategy, aim.transfers)
         cpu = capturing.cpu + searching.cpu + lowering.cpu
         certificate = found.certificate
         what = f"{name} on {devices}"
@@ -73,6 +76,7 @@ def measure(options: argparse.Namespace) -> Report:
                 "faster": times(cpu, planner_seconds) if planner_seconds else None,
             }
         )
+        note(rows[-1])
         if cpu > options.floor * share:
             misses.append(f"{what} took {cpu:.1f} CPU s, floor {options.floor * share:g}")
         if certificate.gap:

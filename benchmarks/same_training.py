@@ -20,7 +20,7 @@ import copy
 import sys
 from typing import Any
 
-from benchmarks.common import Benchmark, Report, Row, clock, seconds_option, since
+from benchmarks.common import Benchmark, Report, Row, clock, note, seconds_option, since
 
 FLOAT32 = 2e6  # times the floor of float64
 QUICK = ("mlp-tiny", "gpt-tiny")
@@ -123,7 +123,12 @@ def compare(name: str, dtype: Any, workers: int, steps: int, options: argparse.N
         module, step=made.step, optimizer=torch.optim.SGD(module.parameters(), lr=lr, momentum=0.9)
     )
     plan = girih.plan(
-        training, batches[0], machine=f"local:{workers}", compare=(), seconds=options.seconds, objective=options.objective
+        training,
+        batches[0],
+        machine=f"local:{workers}",
+        compare=(),
+        seconds=options.seconds,
+        objective=options.objective,
     )
     with plan.start(backend=options.backend or ("threads" if options.quick else "processes")) as running:
         first = {path: tensor.clone() for path, tensor in running.run.state().items()}
@@ -168,6 +173,7 @@ def measure(options: argparse.Namespace) -> Report:
         for dtype in (torch.float64, torch.float32):
             row = compare(name, dtype, workers, steps, options)
             rows.append(row)
+            note(rows[-1])
             floor = options.floor * (1 if dtype == torch.float64 else FLOAT32)
             kinds = ("loss difference", "state difference", "eager loss", "eager state")
             if over := {kind: row[kind] for kind in kinds if row[kind] is not None and not row[kind] <= floor}:

@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.common import Benchmark, Report, Row, seconds_option, training_step
+from benchmarks.common import Benchmark, Report, Row, note, seconds_option, training_step
 
 TOLERANCE = 1.01  # measured over predicted
 
@@ -57,7 +57,7 @@ def measured_peak(plan: Any, case: Case, backend: str) -> int:
     scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
     with plan.start(backend=backend) as running:
         peaks = running.run.peak_bytes(flatten_batch(random_batch(case.model, case.batch)), scalars)
-    return max(peaks)
+    return int(max(peaks))
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -71,30 +71,31 @@ def measure(options: argparse.Namespace) -> Report:
         one = planned(case, "local:1", options)
         one_measured = measured_peak(one, case, "threads") if case.measured else None
         rows.append(_row(case, 1, "", one, one.peak, one_measured, one_measured))
+        note(rows[-1])
         for workers in case.workers:
-            machine = case.machine.format(workers)
+            machine, what = case.machine.format(workers), f"{case.model} on {workers}"
             plan = planned(case, machine, options)
             seen = measured_peak(plan, case, "processes") if case.measured else None
             row = _row(case, workers, "none", plan, one.peak, seen, one_measured)
             rows.append(row)
+            note(rows[-1])
             if row["ratio"] > options.floor:
                 limit = int(one.peak / workers * options.floor)
                 try:
                     plan = planned(case, machine, options, limit)
                 except PlanError as error:
-                    misses.append(f"{case.model} on {workers}: {row['ratio']:.3f} × 1/k, and under a limit: {error}"[:300])
+                    misses.append(f"{what}: {row['ratio']:.3f} × 1/k, and under a limit: {error}"[:300])
                     continue
                 seen = measured_peak(plan, case, "processes") if case.measured else None
                 moved = rows[-1]["received GB"]
                 row = _row(case, workers, f"{limit / 1e6:.1f} MB", plan, one.peak, seen, one_measured)
                 row["more bytes"] = round(row["received GB"] / moved, 3) if moved else None
                 rows.append(row)
+                note(rows[-1])
             if row["ratio"] > options.floor or (row["measured ratio"] or 0.0) > options.floor:
-                misses.append(
-                    f"{case.model} on {workers}: {row['ratio']:.3f} × 1/k predicted, {row['measured ratio']} measured"
-                )
+                misses.append(f"{what}: {row['ratio']:.3f} × 1/k predicted, {row['measured ratio']} measured")
             if row["measured / predicted"] and row["measured / predicted"] > TOLERANCE:
-                misses.append(f"{case.model} on {workers}: measured {row['measured / predicted']} × what was predicted")
+                misses.append(f"{what}: measured {row['measured / predicted']} × what was predicted")
     columns = (
         ("model", "model"),
         ("workers", "workers"),

@@ -148,8 +148,8 @@ def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Se
             layouts[name] = ((*layout, *(REPLICATE,) * inner),)
     for item in graph.state_inputs:
         value = graph.values[item.name]
-        dimension = 0 if _COLUMN.search(item.path) else 1 if _ROW.search(item.path) else None
-        usable = dimension if dimension is not None and len(value.shape) == 2 else None
+        wanted = 0 if _COLUMN.search(item.path) else 1 if _ROW.search(item.path) else None
+        usable = wanted if len(value.shape) == 2 else None
         layouts[item.name] = ((*(REPLICATE,) * outer, *along(value, usable, Mesh(mesh.sizes[outer:]))),)
     return exact(
         graph, objective, rules=SECONDS, candidates=Candidates(layouts, {}), seconds=seconds, space="Megatron's weights"

@@ -208,6 +208,7 @@ class _Search:
         bound = Bound(factors)
         earlier = [bound.value]
         most = min(most, max(4, int(2e9 / bound.work)))
+        least = min(40, int(4e8 / bound.work))
         for sweep in range(most):
             if self.late() and self.best is not None:
                 break
@@ -223,7 +224,7 @@ class _Search:
                 return False
             earlier.append(value)
             gap = self.cost - value
-            if sweep > 6 and earlier[-1] - earlier[-5] < 0.02 * min(gap, value):
+            if sweep >= max(6, least) and earlier[-1] - earlier[-5] < 0.02 * min(gap, value):
                 break
         if how == "dual":
             self.try_promising(factors, bound)
@@ -237,7 +238,7 @@ class _Search:
             self.tries += 1
             trial = factors.copy()
             trial.restrict(bound.promising(most))
-            whole = trial.eliminate(2**16, 2**22, hold=lambda v: trial.current(v, self.best))  # noqa: B023
+            whole = trial.eliminate(2**16, 2**22, self.until, lambda v: trial.current(v, self.best))  # noqa: B023
             if trial.constant < self.cut:
                 self.offer(trial.labels())
             if not whole or self.late() or self.closed():
@@ -247,14 +248,17 @@ class _Search:
         """Depth first among the solutions cheaper than the target: "found", "refuted" or "gave up".
 
         A target just above the bound leaves few labels, and each label that is fixed rules out most others."""
-        stack = [factors.copy()]
+        stack: list[tuple[Factors, int, int]] = [(factors, -1, 0)]
         while stack:
             if nodes <= 0 or self.late():
                 return "gave up"
             nodes -= 1
             self.branches += 1
-            node = stack.pop()
-            node.eliminate(entries, entries * 64)
+            above, v, label = stack.pop()
+            node = above.copy()
+            if v >= 0:
+                node.fix(v, label)
+            node.eliminate(entries, entries * 64, self.until)
             if not node.left:
                 if node.constant < target and self.offer(node.labels()):
                     return "found"
@@ -268,10 +272,7 @@ class _Search:
             costs = below.costs(v)
             node.restrict(below.alive())
             costs = costs[np.isfinite(costs)]
-            for label in np.argsort(-costs, kind="stable").tolist():
-                child = node.copy()
-                child.fix(v, label)
-                stack.append(child)
+            stack += [(node, v, label) for label in np.argsort(-costs, kind="stable").tolist()]
         return "refuted"
 
     def branch(self, factors: Factors) -> str:

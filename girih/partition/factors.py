@@ -37,8 +37,10 @@ class Factors:
     def copy(self) -> Factors:
         other = Factors((), self.store)
         other.sizes, other.constant, other.left = list(self.sizes), self.constant, self.left
-        other.tables, other.around = dict(self.tables), [set(x) for x in self.around]
-        other.near = [set(x) for x in self.near]
+        other.tables = dict(self.tables)
+        gone: set = set()  # one for all variables that are gone: nothing is ever added to theirs
+        other.around = [set(x) if size else gone for x, size in zip(self.around, self.sizes, strict=True)]
+        other.near = [set(x) if size else gone for x, size in zip(self.near, self.sizes, strict=True)]
         other.depth, other.trail, other.kept = list(self.depth), list(self.trail), dict(self.kept)
         return other
 
@@ -166,8 +168,10 @@ class Factors:
                 around = near[v]
                 self.fix(v, hold(v))
             else:
-                if size > 1 << 16 and monotonic() > until:
-                    break
+                if monotonic() > until:
+                    if hold is None:
+                        break
+                    entries = min(entries, 256)  # what is left is held, so that it ends
                 self.drop(v)
             for x in around:
                 heapq.heappush(heap, (price(x), depth[x], x))

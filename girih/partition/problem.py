@@ -240,5 +240,5 @@ def _make(
     lies = Placements.of(layouts[variable[name]], value.shape, transfers.mesh)
     costs: np.ndarray = transfers.table(different, lies, value.shape, value.item_bytes)
     if choice.reducer not in (None, "sum"):  # only sums may stay partial
-        costs = np.where(lies.partial.any(axis=1)[None, :], np.inf, costs)
+        costs = np.where(lies.partial.any(axis=1, keepdims=True).T, np.inf, costs)
     return np.ascontiguousarray(costs[number])

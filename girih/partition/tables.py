@@ -106,7 +106,7 @@ def _digest(words: np.ndarray) -> int:
     for i in range(whole, len(words)):
         a = (a ^ words[i]) * prime
         a ^= a >> shift
-    return ((((a * prime ^ b) * prime ^ c) * prime ^ d) * prime) >> np.uint64(1)
+    return int(((((a * prime ^ b) * prime ^ c) * prime ^ d) * prime) >> np.uint64(1))
 
 
 class Tables:

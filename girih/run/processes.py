@@ -219,8 +219,8 @@ def _progress_file(directory: Path, workers: int) -> MutableSequence[int]:
 def main() -> None:
     """A worker process, from its command line: pipe, pipe of life, rank, directory."""
     pipe = Connection(int(sys.argv[1]))
-    threading.Thread(target=_die_with_driver, args=(int(sys.argv[2]),), daemon=True).start()
     rank, directory = int(sys.argv[3]), Path(sys.argv[4])
+    threading.Thread(target=_die_with_driver, args=(int(sys.argv[2]), directory), daemon=True).start()
     try:
         program, options = pickle.loads((directory / "program.pickle").read_bytes())
         service = _service(program, rank, options, directory)
@@ -238,9 +238,9 @@ def main() -> None:
             reply = service.handle(name, fields)
         except BaseException as error:
             _say(pipe, failure_of(rank, error))
-            break
+            os._exit(1)
         del fields
-    os._exit(0)
+    _leave(directory)
 
 
 def _service(program: Program, rank: int, options: Options, directory: Path) -> Service:
@@ -274,6 +274,12 @@ def _say(pipe: Connection, reply: Any) -> bool:
     return True
 
 
-def _die_with_driver(life: int) -> None:
+def _die_with_driver(life: int, directory: Path) -> None:
     os.read(life, 1)  # returns when the driver has closed it, or is gone
-    os._exit(1)
+    _leave(directory)
+
+
+def _leave(directory: Path) -> None:
+    """End, because the driver has closed its pipes or is gone; in case it is gone, its files go too."""
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(0)

@@ -96,8 +96,13 @@ class Verifier:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.state = run.state()
+        self.steps, self.state = run.steps, run.state()
         self.coarsest = coarsest_type(run.program.graph)
+
+    def refresh(self) -> None:
+        """Look at the run's state again, where it has done steps that were not checked."""
+        if self.steps != self.run.steps:
+            self.steps, self.state = self.run.steps, self.run.state()
 
     def check(
         self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any] | None, outputs: Mapping[str, Any]
@@ -105,7 +110,14 @@ class Verifier:
         """Do the step that the run has just done, and compare.
 
         outputs: what `run.step(batch, scalars)` returned.
+
+        Raises:
+            ValueError: the run has done other steps since the last check.
         """
+        if self.run.steps != self.steps + 1:
+            raise ValueError(
+                f"the run was seen after step {self.steps} and is at {self.run.steps}: call `refresh` before"
+            )
         graph, run = self.run.program.graph, self.run
         state = {item.name: self.state[key_of(item)] for item in graph.state_inputs}
         inputs = {**state, **run.whole_inputs(batch, scalars or {}, step=run.steps - 1)}
@@ -128,7 +140,7 @@ class Verifier:
                     found[number] = replace(found[number], allowed=noise, by_rounding=True)
         frozen = [item for item in graph.state_inputs if item.name not in graph.updates]
         found += [difference(key_of(item), after[key_of(item)], state[item.name], "exact") for item in frozen]
-        self.state = after
+        self.steps, self.state = run.steps, after
         losses = [float(expected[item.name]) for item in graph.outputs if item.role == "loss"]
         return Verification(run.steps, losses[0] if losses else None, tuple(found))
 

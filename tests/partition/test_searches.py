@@ -209,7 +209,7 @@ def test_tofus_rule_divides_all_work_and_holds_large_tensors_once() -> None:
 
 
 def test_one_matrix_product_by_hand() -> None:
-    """[64, 64] x [64, 64], two devices, all held once: rows of a stay, b is fetched: 64·64·4 bytes in all."""
+    """[128, 64] x [64, 128], two devices, all held once: rows of a stay, each fetches half of b: 32 KiB in all."""
     make = Maker()
     a, b = make.input((128, 64)), make.input((64, 128), "parameter")
     y = make.emit("aten.mm", (128, 128), self=Ref(a), mat2=Ref(b))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
+import pytest
 import torch
 
 from girih.capture import TrainingStep, capture, state_of
@@ -13,9 +15,12 @@ from girih.layout import PARTIAL, Layout, Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.ops import Description, description_of
 from girih.ops.derive import passing_sets
+from girih.ops.evaluate import interpret
 from girih.partition.options import Rules, division_codes, value_layouts
 from girih.partition.problem import value_variables
 from girih.partition.strategy import PASS, REPEAT, Strategy
+from girih.run.initial import key_of
+from girih.run.verify import advance
 
 ANYTHING = Rules(repeat=True, partial=True)
 
@@ -48,6 +53,32 @@ def training(sizes=(12, 10, 9, 6), dtype=torch.float64, seed=0):
 
 def scalars_of(graph: Graph) -> dict[str, float]:
     return {item.name: 0.1 for item in graph.inputs if item.role == "scalar"}
+
+
+class Example:
+    """A captured training step with its first state, batches, and the losses and state after each step."""
+
+    def __init__(self, sizes=(12, 10, 9, 6), dtype=torch.float64, steps=3):
+        captured, self.state, self.batch = training(sizes, dtype)
+        self.graph = captured.graph
+        self.initial = captured.initial
+        self.scalars = scalars_of(self.graph)
+        self.losses, self.states = [], [self.state]
+        rate = {name: torch.tensor(value, dtype=dtype) for name, value in self.scalars.items()}
+        for _ in range(steps):
+            state = {item.name: self.states[-1][key_of(item)] for item in self.graph.state_inputs}
+            made = interpret(self.graph, {**state, **self.batch, **rate})
+            self.losses += [float(made[item.name]) for item in self.graph.outputs if item.role == "loss"]
+            self.states.append(advance(self.graph, self.states[-1], made))
+
+    def compare(self, run, steps, first=0):
+        """Do steps of a run, and compare each loss and the last state with one device's."""
+        for number in range(first, first + steps):
+            assert run.step(self.batch, self.scalars)["loss"] == pytest.approx(self.losses[number], rel=1e-10)
+        expected, got = self.states[first + steps], run.state()
+        assert got.keys() == expected.keys()
+        for path, tensor in expected.items():
+            torch.testing.assert_close(got[path], tensor, rtol=1e-10, atol=1e-12)
 
 
 def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING) -> Strategy:
@@ -114,3 +145,11 @@ def cholesky_program(workers):
     node = Node("y", "aten.linalg_cholesky", (("self", Ref("x")),), ("y",), source="model.py:7")
     graph = Graph(values, (node,), (Input("x", "batch", "0"),), (Output("y", "result"),))
     return lower(graph, Strategy(Mesh((workers,)), ((0,),), {"x": (0,), "y": (-1,)}), transfers(Mesh((workers,))))
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from run_programs import program_of
+from run_programs import Example, program_of
 
 from girih.layout import Mesh
 from girih.run import checkpoint
@@ -83,8 +83,6 @@ def test_other_directories_are_left_alone(example, tmp_path):
 
 
 def test_what_does_not_fit_is_refused(example, saved, tmp_path):
-    from conftest import Example
-
     other = Example((12, 10, 8, 6), steps=0)
     with pytest.raises(CheckpointError, match=r"'first.weight' is float64\[9, 10\], the program has float64\[8, 10\]"):
         start(program_of(other.graph, Mesh((2,)), 1), backend="threads", resume=saved)

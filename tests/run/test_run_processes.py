@@ -8,8 +8,7 @@ import sys
 
 import pytest
 import torch
-from conftest import Example
-from run_programs import program_of
+from run_programs import Example, is_alive, program_of
 
 from girih.layout import Mesh
 from girih.lower import memory_use
@@ -60,8 +59,7 @@ def test_memory_is_as_predicted():
 TORCHRUN = """
 import sys, torch
 sys.path.insert(0, {tests!r})
-from conftest import Example
-from run_programs import program_of
+from run_programs import Example, is_alive, program_of
 from girih.layout import Mesh
 from girih.run.session import start, torchrun_rank
 example = Example()
@@ -87,11 +85,3 @@ def test_torchrun(example, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     with start(program_of(example.graph, Mesh((3,)), 0), backend="threads", resume=tmp_path / "saved") as run:
         example.compare(run, 1, first=2)
-
-
-def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -47,6 +47,16 @@ def test_a_wrong_loss_is_found(example, run):
     assert not verifier.check(example.batch, example.scalars, wrong).ok
 
 
+def test_steps_in_between_are_noticed(example, run):
+    verifier = Verifier(run)
+    run.step(example.batch, example.scalars)
+    outputs = run.step(example.batch, example.scalars)
+    with pytest.raises(ValueError, match="the run was seen after step 0 and is at 2: call `refresh`"):
+        verifier.check(example.batch, example.scalars, outputs)
+    verifier.refresh()
+    assert verifier.check(example.batch, example.scalars, run.step(example.batch, example.scalars)).ok
+
+
 def test_differences():
     one = torch.ones(3, dtype=torch.float64)
     assert difference("x", one, one).ok
