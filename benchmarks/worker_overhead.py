@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, repeats_option, training_step
 
-MODEL, BATCH = "mlp-1280-1280-1280-1280", 1024
-QUICK_MODEL, QUICK_BATCH = "mlp-1536-1536-1536", 512
+MODEL, BATCH = "mlp-640-640-640-640", 1024
+QUICK_MODEL, QUICK_BATCH = "mlp-1024-1024-1024", 1024
 
 
 def totals(running: Any) -> list[tuple[float, float, float]]:

@@ -16,17 +16,15 @@ import numpy as np
 
 from girih.graph import Graph, GraphError
 from girih.graph import check as check_graph
-from girih.layout import Mesh, bounds, level_volumes
+from girih.layout import Mesh
 from girih.lower import MemoryUse, Program, lower, memory_use
-from girih.lower.lower import node_placements
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
-from girih.ops import description_of
-from girih.ops.derive import operations_per_point
 from girih.partition import Certificate, SearchResult, Strategy
 from girih.partition.capped import CannotFitError, Measured, capped
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
+from girih.plan_costs import compute, transfer_seconds
 
 if TYPE_CHECKING:
     from girih.plan_run import TrainingRun
@@ -98,7 +96,7 @@ class Plan:
     @cached_property
     def compute(self) -> tuple[np.ndarray, np.ndarray]:
         """(arithmetic operations, seconds by the roofline) of each device in one step: [devices]."""
-        return _compute(self)
+        return compute(self.graph, self.machine, self.strategy)
 
     @cached_property
     def costs(self) -> Costs:
@@ -329,46 +327,9 @@ def _refusal(tried: Plan, what: str, limit: int) -> str:
     )
 
 
-def _compute(made: Plan) -> tuple[np.ndarray, np.ndarray]:
-    mesh = made.machine.mesh
-    device = made.machine.device
-    operations = np.zeros(mesh.devices)
-    seconds = np.zeros(mesh.devices)
-    for number, node in enumerate(made.graph.nodes):
-        description = description_of(made.graph, node)
-        options = node_placements(made.graph, number, made.strategy)
-        if options.operations == 0:
-            continue
-        if description is None:
-            work, traffic = float(options.points[0]), np.full(mesh.devices, options.bytes[0])
-            amount = np.full(mesh.devices, work)
-        else:
-            codes = np.asarray([made.strategy.divisions[number]], np.int64).reshape(1, mesh.axes)
-            starts, stops = bounds(codes, description.sizes, mesh)
-            points = (stops[0] - starts[0]).prod(axis=-1)
-            amount = points.astype(float) * operations_per_point(description)
-            share = points / max(float(points.max()), 1.0)
-            traffic = options.bytes[0] * share
-        operations += amount
-        arithmetic = amount / device.flops_per_second
-        seconds += np.maximum(arithmetic, traffic / device.memory_bytes_per_second) + device.launch_seconds
-    return operations, seconds
-
-
-def transfer_seconds(made: Plan) -> np.ndarray:
-    """[devices]: seconds of transfers in one step, nothing overlapped."""
-    mesh, links = made.machine.mesh, made.machine.links
-    per_byte, latency = np.asarray(links.seconds_per_byte), np.asarray(links.latency)
-    total = np.zeros(mesh.devices)
-    for step in made.program.transfers:
-        item = made.graph.values[step.value].item_bytes
-        volumes = level_volumes(mesh, step.before, step.after) * item
-        total += (volumes * per_byte + (volumes > 0) * latency).sum(axis=1)
-    return total
-
-
 def costs_of(made: Plan) -> Costs:
-    seconds = float((made.compute[1] + transfer_seconds(made)).max())
+    """The predictions for one step of a plan."""
+    seconds = float((made.compute[1] + transfer_seconds(made.program, made.machine)).max())
     return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak)
 
 

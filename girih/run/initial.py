@@ -14,7 +14,7 @@ import torch
 
 from girih.graph import Graph, Input
 from girih.lower import Program
-from girih.ops.kernels import random_integers, random_normal, random_uniform
+from girih.ops.philox import random_integers, random_normal, random_uniform
 from girih.run.parts import Box, Tensor, box_of, cut, shape_of
 
 

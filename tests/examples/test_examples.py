@@ -1,0 +1,111 @@
+"""Every program in examples/ runs, and says what its docstring promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import girih
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TESTED = {"train_resnet", "train_transformer", "resume", "plan_for_a_cluster", "own_model", "demo"}
+
+
+def load(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module  # dataclasses look their module up
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == TESTED
+
+
+def test_train_resnet(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = load("train_resnet").main(steps=3)
+    printed = capsys.readouterr().out
+    assert losses[-1] < losses[0]
+    assert "gap 0 % (proved)" in printed
+    assert "! does not fit 6.00 MB" in printed
+    assert "trained tensors are back in the model" in printed
+
+
+def test_train_transformer(capsys: pytest.CaptureFixture[str]) -> None:
+    module = load("train_transformer")
+    losses = module.main(steps=5)
+    printed = capsys.readouterr().out
+    assert losses[-1] < losses[0] - 0.1
+    assert "step  5: learning rate" in printed
+    rates = [module.learning_rate(step, 10) for step in range(10)]
+    assert rates[0] < rates[1] == max(rates) > rates[-1] > 0
+
+
+def test_resume(capsys: pytest.CaptureFixture[str]) -> None:
+    straight, resumed = load("resume").main()
+    assert "resumed after 3 steps on 2 workers" in capsys.readouterr().out
+    assert straight == pytest.approx(resumed, rel=1e-5)
+
+
+def test_plan_for_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = load("plan_for_a_cluster").main(layers=1, machine="2x2")
+    assert plan.machine.devices == 4
+    assert plan.gap == 0
+    assert plan.bytes_received.sum() < plan.baselines[0].bytes
+    assert "2x2 (4 × A100, mesh 2×2)" in capsys.readouterr().out
+
+
+def test_own_model(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = load("own_model").main()
+    assert plan.bytes_received.sum() < plan.baselines[-1].bytes
+    assert "against" in capsys.readouterr().out
+
+
+def small_case(demo: ModuleType) -> object:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+    step = girih.TrainingStep(
+        model, loss=torch.nn.functional.mse_loss, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)
+    )
+    return demo.Case(
+        "small perceptron",
+        "float32",
+        "small.json",
+        "120KB",
+        step,
+        lambda number: (torch.ones(8, 64) * number, torch.zeros(8, 64)),
+    )
+
+
+def test_demo_on_a_small_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    demo = load("demo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "CASES", (lambda: small_case(demo),))
+    assert demo.main() == 0
+    printed = capsys.readouterr().out
+    assert "one device: " in printed
+    assert "data parallelism on 4: " in printed
+    assert printed.count("same") == demo.STEPS
+    assert "equal on every device" in printed
+    assert (tmp_path / "build/demo/small.json").is_file()
+
+
+def test_demo_stops_where_there_is_nothing_to_show(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    demo = load("demo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "CASES", (lambda: replace(small_case(demo), memory="1GB"),))
+    assert demo.main() == 2
+    assert "fits 1GB" in capsys.readouterr().out

@@ -1,0 +1,104 @@
+"""README and docs/ speak of the code as it is: their programs run, their commands succeed, their links lead somewhere.
+
+```python blocks of one page run one after another in one namespace; those marked `python fragment` are only compiled.
+Every line of an ```sh block that begins with `girih` is run, in one temporary directory for each page; a comment
+`# exit code 2` says that it must be refused.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from girih.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXIT_CODE = re.compile(r"#\s*exit code (\d)")
+
+
+def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
+    """(line number, info string, contents) of each fenced block."""
+    info, start, lines = None, 0, []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            if info is None:
+                info, start, lines = line[3:].strip(), number, []
+            else:
+                yield start, info, "\n".join(lines)
+                info = None
+        elif info is not None:
+            lines.append(line)
+    assert info is None, f"{page.name}:{start}: this block is never closed"
+
+
+def name_of(page: Path) -> str:
+    return page.stem
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_say_what_they_are(page: Path) -> None:
+    known = {"python", "python fragment", "sh", "text"}
+    for line, info, _ in blocks(page):
+        assert info in known, f"{page.name}:{line}: {info!r} is none of {known}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_programs_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {"__name__": "documentation"}
+    for line, info, text in blocks(page):
+        if info.startswith("python"):
+            program = compile("\n" * line + text, str(page), "exec")
+            if info == "python":
+                exec(program, space)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_succeed(
+    page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for start, info, text in blocks(page):
+        for offset, line in enumerate(text.splitlines(), 1):
+            if info == "sh" and line.startswith("girih "):
+                expected = EXIT_CODE.search(line)
+                code = main(shlex.split(line, comments=True)[1:])
+                printed = capsys.readouterr()
+                assert code == (int(expected[1]) if expected else 0), (
+                    f"{page.name}:{start + offset}: {line}\n{printed.out}{printed.err}"
+                )
+
+
+def anchors(page: Path) -> set[str]:
+    """What a heading is linked by, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), f"{page.name}: there is no {target}"
+        if anchor:
+            assert anchor in anchors(found), f"{page.name}: {found.name} has no heading for #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_and_tests_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:girih|tests|examples)/[\w/]+\.py)", text):
+        assert (ROOT / path).is_file(), f"{page.name} names {path}"
+    for path, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{page.name} names {path}::{test}"
+    for module in re.findall(r"benchmarks\.([a-z_]+)", text):
+        assert (ROOT / "benchmarks" / f"{module}.py").is_file(), f"{page.name} names benchmarks.{module}"
