@@ -31,11 +31,10 @@ from rich.text import Text
 import girih
 from girih.models import llama, wide_resnet
 from girih.report.tables import summary
-from girih.report.units import format_bytes
 
 MACHINE = "local:4"
 STEPS = 3
-BATCH = 8
+BATCH = 4
 PLANS = Path("build/demo")
 WITHOUT_A_SEARCH = {"single": "one device", "data": "data parallelism on 4"}
 

@@ -173,6 +173,7 @@ class TrainingRun:
         if self._verifier is None:
             self._verifier = Verifier(self.run)
         named, scalars = self._inputs(batch, lr)
+        self._verifier.refresh()
         made = self.run.step(named, scalars)
         verification = self._verifier.check(named, scalars, made)
         worst = verification.worst

@@ -11,6 +11,7 @@ from girih.graph.graph import (
     Value,
     check,
 )
+from girih.graph.repeats import Repeat, repeats
 from girih.graph.text import format_graph, parse_graph
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "Node",
     "Output",
     "Ref",
+    "Repeat",
     "Value",
     "check",
     "format_graph",
     "parse_graph",
+    "repeats",
 ]

@@ -207,8 +207,8 @@ class _Search:
         """Sweeps, solutions and labels ruled out; False where nothing better than the best labels remains."""
         bound = Bound(factors)
         earlier = [bound.value]
-        most = min(most, max(4, int(2e9 / bound.work)))
-        least = min(40, int(4e8 / bound.work))
+        most = min(most, max(4, int(1e10 / bound.work)))
+        least = min(40, int(2e9 / bound.work))
         for sweep in range(most):
             if self.late() and self.best is not None:
                 break

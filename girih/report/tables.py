@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from girih.graph import repeats
 from girih.layout.mesh import format_layout
 from girih.ops import description_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
@@ -38,6 +39,10 @@ def summary(plan: Plan) -> RenderableType:
         f"cost {_cost(plan, plan.certificate.cost)}, bound {_cost(plan, plan.certificate.bound)}, "
         f"gap {format_gap(plan.gap)} ({plan.certificate.how}; {plan.certificate.stopped})"
     )
+    parts = sorted(repeats(plan.graph), key=lambda part: -part.period * part.count)[:4]
+    if parts:
+        copies = ", ".join(f"{part.count} × {part.period} nodes" for part in sorted(parts, key=lambda part: part.start))
+        head.append(f"\nrepeated layers or timesteps: {copies}")
     undescribed = undivided(plan)
     if undescribed:
         head.append(f"\nundivided on every device, for want of a description: {', '.join(sorted(undescribed))}")
