@@ -1,9 +1,9 @@
 """Devices, links and presets.
 
 A machine is a hierarchy: levels from the outermost (slowest links) to the innermost, each with how many parts it has
-and what a device's traffic over it costs; all devices are alike. Each level becomes one mesh axis, or several where
-it is given as a plain number of devices: 8 GPUs on one bus are 2×2×2, so that a tensor can be cut along three
-dimensions.
+and what a device's traffic over it costs; all devices are alike. Each level becomes one mesh axis, or several: 8 GPUs
+on one bus are 2×4, so that a tensor can be cut along two dimensions. More axes are finer and slower to search
+(`p2.8xlarge:2x2x2`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from math import isqrt, prod
 
 from girih.layout import Links, Mesh
 
@@ -80,6 +81,12 @@ def factors(count: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+def two_axes(count: int) -> tuple[int, ...]:
+    """The two factors nearest to the square root, the smaller first: 8 → (2, 4); (p,) for a prime, () for 1."""
+    first = next(size for size in range(isqrt(count), 0, -1) if count % size == 0)
+    return tuple(size for size in (first, count // first) if size > 1)
+
+
 def _local_device() -> Device:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Device("CPU process", 30e9, memory, 8e9, 8e-6)
@@ -102,19 +109,19 @@ def presets() -> dict[str, Machine]:
             Machine(
                 "p2.8xlarge",
                 K80,
-                (Level("PCIe", factors(8), 21e9, 20e-6),),
+                (Level("PCIe", (2, 4), 21e9, 20e-6),),
                 "Tofu §7.1: 8 K80 of 12 GB, 21 GB/s peer to peer; FLOP/s and memory bandwidth: NVIDIA's data sheet",
             ),
             Machine(
                 "dgx-v100",
                 V100,
-                (Level("NVLink", factors(8), 150e9, 10e-6),),
+                (Level("NVLink", (2, 4), 150e9, 10e-6),),
                 "NVIDIA's data sheets: V100 SXM2 16 GB, NVLink 2 at 300 GB/s both ways",
             ),
             Machine(
                 "dgx-h100",
                 H100,
-                (Level("NVLink", factors(8), _NVLINK, 10e-6),),
+                (Level("NVLink", (2, 4), _NVLINK, 10e-6),),
                 "NVIDIA's data sheets: H100 SXM 80 GB (TF32), NVLink 4 at 900 GB/s both ways, derated",
             ),
         )
@@ -124,7 +131,8 @@ def presets() -> dict[str, Machine]:
 def machine(name: str | Machine) -> Machine:
     """A machine by name.
 
-    `local:4`: processes of this host; a preset's name; `2x4`: hosts × GPUs with slower links between hosts
+    `local:4`: processes of this host; a preset's name, with other mesh axes after a colon (`p2.8xlarge:2x2x2`: finer,
+    tensors can be cut along three dimensions, slower to search); `2x4`: hosts × GPUs with slower links between hosts
     (`2x4x8` for more levels; each number is one mesh axis).
 
     Raises:
@@ -133,8 +141,9 @@ def machine(name: str | Machine) -> Machine:
     if isinstance(name, Machine):
         return name
     known = presets()
-    if name in known:
-        return known[name]
+    base, colon, axes = name.partition(":")
+    if base in known:
+        return _with_axes(known[base], name, axes) if colon else known[base]
     if match := re.fullmatch(r"local:(\d+)", name):
         count = int(match[1])
         if count < 1:
@@ -142,20 +151,32 @@ def machine(name: str | Machine) -> Machine:
         return Machine(
             name,
             _local_device(),
-            (Level("loopback", factors(count), 1.5e9, 300e-6),),
+            (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
             "gloo over loopback between processes of this host; defaults, not calibrated",
         )
     if re.fullmatch(r"\d+(x\d+)*", name):
         sizes = [int(size) for size in name.split("x")]
         if min(sizes) < 1:
             raise MachineError(f"{name!r}: a machine has at least one device")
-        inner = Level("NVLink", (sizes[-1],) if len(sizes) > 1 else factors(sizes[-1]), _NVLINK, 10e-6)
+        inner = Level("NVLink", (sizes[-1],) if len(sizes) > 1 else two_axes(sizes[-1]), _NVLINK, 10e-6)
         outer = tuple(Level(f"network {depth}", (size,), _NETWORK, 20e-6) for depth, size in enumerate(sizes[:-1]))
         return Machine(name, A100, (*outer, inner), "A100 80 GB data sheet (TF32); NVLink 3, 400 Gbit/s per device")
     raise MachineError(
         f"no machine {name!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, "
         f"or one of {', '.join(known)}"
     )
+
+
+def _with_axes(item: Machine, name: str, axes: str) -> Machine:
+    """The preset with its innermost level as other mesh axes."""
+    inner = item.levels[-1]
+    sizes = tuple(int(size) for size in axes.split("x")) if re.fullmatch(r"\d+(x\d+)*", axes) else ()
+    if prod(sizes) != prod(inner.axes):
+        raise MachineError(
+            f"{name!r}: {axes!r} are no mesh axes of the {prod(inner.axes)} devices on {inner.name}: "
+            f"expected sizes with that product, such as {'x'.join(map(str, factors(prod(inner.axes))))}"
+        )
+    return replace(item, name=name, levels=(*item.levels[:-1], replace(inner, axes=sizes)))
 
 
 def with_memory(item: Machine, memory_bytes: int) -> Machine:

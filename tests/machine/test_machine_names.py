@@ -26,14 +26,16 @@ def test_factors_are_prime_and_descend(count: int) -> None:
     [
         ("local:1", ()),
         ("local:2", (2,)),
-        ("local:6", (3, 2)),
-        ("local:8", (2, 2, 2)),
+        ("local:6", (2, 3)),
+        ("local:8", (2, 4)),
         ("4", (2, 2)),
         ("2x4", (2, 4)),
         ("2x4x8", (2, 4, 8)),
         ("1x3", (1, 3)),
-        ("dgx-h100", (2, 2, 2)),
-        ("p2.8xlarge", (2, 2, 2)),
+        ("dgx-h100", (2, 4)),
+        ("p2.8xlarge", (2, 4)),
+        ("p2.8xlarge:2x2x2", (2, 2, 2)),
+        ("local:7", (7,)),
     ],
 )
 def test_meshes(name: str, sizes: tuple[int, ...]) -> None:
@@ -43,6 +45,12 @@ def test_meshes(name: str, sizes: tuple[int, ...]) -> None:
     assert len(item.links.seconds_per_byte) == len(item.links.latency) == len(sizes)
     assert machine(item) is item
     assert name in str(item)
+
+
+@pytest.mark.parametrize("name", ["p2.8xlarge:2x2", "p2.8xlarge:", "p2.8xlarge:two"])
+def test_axes_of_a_preset_must_make_its_devices(name: str) -> None:
+    with pytest.raises(MachineError, match="no mesh axes of the 8 devices"):
+        machine(name)
 
 
 def test_outer_links_are_slower() -> None:
