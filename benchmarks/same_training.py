@@ -10,7 +10,11 @@ tensor, but at least a thousandth of the largest of its kind (parameters, moment
 is 0 in exact arithmetic, as the bias of attention's keys has it, its momentum is rounding alone and has no scale of its
 own. Losses are compared at every step, relative to themselves.
 Against: 0 in exact arithmetic; sums are only associated otherwise. Floors: 1e-10 in float64 (`--floor`), 2e-4 in
-float32 (2e6 times that). Tofu does not report a comparison of results.
+float32 (2e6 times that). Some models amplify any rounding (normalisation over a batch of 8 images that have shrunk to
+one pixel; a rectifier whose argument is 0 but for rounding). Where the workers' difference is above the floor, one
+device is therefore run once more, from an initial state in which every element is changed by at most two units of
+rounding; "sensitivity" is what that alone does. It explains a miss and excuses none: the floors are kept as they are.
+Tofu does not report a comparison of results.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import copy
 import sys
 from typing import Any
 
-from benchmarks.common import Benchmark, Report, Row, clock, note, seconds_option, since
+from benchmarks.common import Benchmark, Report, Row, cell, clock, note, seconds_option, since
 
 FLOAT32 = 2e6  # times the floor of float64
 QUICK = ("mlp-tiny", "gpt-tiny")
@@ -103,12 +107,26 @@ def train_undivided(running: Any, state: State, batches: list[Any], lr: float) -
     return losses, state
 
 
+def disturb(state: State) -> State:
+    """The state with every floating element times 1 + 4u, u random between -0.5 and 0.5 units of rounding."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    disturbed = {}
+    for path, tensor in state.items():
+        if tensor.is_floating_point():
+            noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5
+            tensor = (tensor.double() * (1 + 4 * torch.finfo(tensor.dtype).eps * noise)).to(tensor.dtype)
+        disturbed[path] = tensor
+    return disturbed
+
+
 def worst_loss(got: list[float], expected: list[float]) -> float:
     return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(got, expected, strict=True))
 
 
-def compare(name: str, dtype: Any, workers: int, steps: int, options: argparse.Namespace) -> Row:
-    """One family in one dtype."""
+def compare(name: str, dtype: Any, workers: int, steps: int, floor: float, options: argparse.Namespace) -> Row:
+    """One family in one dtype. The sensitivity is measured where the workers differ by more than the floor."""
     import torch
 
     import girih
@@ -137,7 +155,11 @@ def compare(name: str, dtype: Any, workers: int, steps: int, options: argparse.N
         took = since(began)
         state = running.run.state()
         one_losses, one_state = train_undivided(running, first, batches, lr)
-    difference, where = worst_difference(state, one_state)
+        difference, where = worst_difference(state, one_state)
+        sensitivity = None
+        if not difference <= floor:
+            losses_there, state_there = train_undivided(running, disturb(first), batches, lr)
+            sensitivity = max(worst_difference(state_there, one_state)[0], worst_loss(losses_there, one_losses))
     row: Row = {
         "model": name,
         "dtype": str(dtype).removeprefix("torch."),
@@ -147,6 +169,7 @@ def compare(name: str, dtype: Any, workers: int, steps: int, options: argparse.N
         "loss difference": worst_loss(losses, one_losses),
         "state difference": difference,
         "worst": where,
+        "sensitivity": sensitivity,
         "eager loss": None,
         "eager state": None,
         "eager worst": "draws random numbers",
@@ -171,15 +194,17 @@ def measure(options: argparse.Namespace) -> Report:
     misses = []
     for name in options.models or (QUICK if options.quick else tiny_names()):
         for dtype in (torch.float64, torch.float32):
-            row = compare(name, dtype, workers, steps, options)
+            floor = options.floor * (1 if dtype == torch.float64 else FLOAT32)
+            row = compare(name, dtype, workers, steps, floor, options)
             rows.append(row)
             note(rows[-1])
-            floor = options.floor * (1 if dtype == torch.float64 else FLOAT32)
             kinds = ("loss difference", "state difference", "eager loss", "eager state")
-            if over := {kind: row[kind] for kind in kinds if row[kind] is not None and not row[kind] <= floor}:
+            over = {kind: row[kind] for kind in kinds if row[kind] is not None and not row[kind] <= floor}
+            if over:
                 kind = max(over, key=lambda kind: over[kind])
                 where = row["eager worst" if kind.startswith("eager") else "worst"] if "state" in kind else "loss"
-                misses.append(f"{name} in {row['dtype']}: {kind} {over[kind]:.2g} ({where}), floor {floor:g}")
+                own = f", one device's own sensitivity {cell(row['sensitivity'])}"
+                misses.append(f"{name} in {row['dtype']}: {kind} {over[kind]:.2g} ({where}), floor {floor:g}{own}")
     columns = (
         ("model", "model"),
         ("dtype", "dtype"),
@@ -189,6 +214,7 @@ def measure(options: argparse.Namespace) -> Report:
         ("losses, one device", "loss difference"),
         ("state", "state difference"),
         ("of", "worst"),
+        ("sensitivity", "sensitivity"),
         ("losses, PyTorch", "eager loss"),
         ("state", "eager state"),
         ("of", "eager worst"),

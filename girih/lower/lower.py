@@ -10,13 +10,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from girih.graph import Graph
 from girih.layout import Placement, Transfers, route
 from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, Step, TransferStep
 from girih.ops import description_of
-from girih.partition.options import NodeOptions, placed, whole_options
+from girih.partition.options import NodeOptions, placed_at, whole_options
 from girih.partition.strategy import Strategy
 
 
@@ -28,9 +26,8 @@ def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOption
     outputs = tuple(graph.values[name] for name in node.outputs)
     if description is None:
         return whole_options(inputs, outputs, strategy.mesh)
-    codes = np.asarray([strategy.divisions[number]], np.int64).reshape(1, strategy.mesh.axes)
     items = tuple(value.item_bytes for value in (*inputs, *outputs))
-    return placed(description, codes, items, strategy.mesh)
+    return placed_at(description, (strategy.divisions[number],), items, strategy.mesh)
 
 
 class _Lowering:

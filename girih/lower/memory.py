@@ -2,7 +2,9 @@
 
 A buffer occupies its device's part in bytes from the step that makes it to the step that frees it. Results of view
 operators share their input's storage where PyTorch can express them so; messages that are not contiguous in their
-buffer, and contributions to a reduction, are staged while the exchange lasts.
+buffer, and contributions to a reduction, are staged while the exchange lasts. While a kernel runs it holds its padded
+operands and what its operator's `temporary` rule tells; when all is done, the worker copies new state that is not
+contiguous or part of something larger. The rules are those of PyTorch's CPU kernels; some are bounds.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from girih.graph import Node
+from girih.layout import bounds
 from girih.lower.exchange import Message
 from girih.lower.program import ComputeStep, FreeStep, Program, TransferStep
-from girih.ops import description_of
+from girih.ops import Description, description_of
+from girih.ops.pieces import PieceCall, make_piece
+from girih.ops.temporaries import Operand, Work
 
 Shape = tuple[int, ...]
 
@@ -133,6 +141,7 @@ class _Tracker:
         self.at = -1
         self.largest: tuple[tuple[str, int], ...] = ()
         self.next = 0
+        self.pieces: dict[tuple[Description, tuple[int, ...]], tuple[PieceCall, frozenset[str]]] = {}
 
     def shape_of(self, buffer: str) -> Shape:
         regions = self.program.places[buffer].regions[self.device]
@@ -183,9 +192,62 @@ class _Tracker:
             base = self.buffers[step.reads[0].buffer]
             if self.read_shape(step, 0) == base.shape == self.shape_of(step.writes[0]) and _dense(base):
                 strides = base.strides
+        extra = 0 if description is None else self.temporaries(step, node, description)
         for buffer in step.writes:
             self.allocate(buffer, strides=strides if len(step.writes) == 1 else None)
-        self.mark(step.node)
+        self.mark(step.node, extra)
+
+    def temporaries(self, step: ComputeStep, node: Node, description: Description) -> int:
+        """Bytes that are held beside operands and result while the kernel runs: padded operands, the kernel's own."""
+        operator = description.operator
+        shape = self.shape_of(step.writes[0])
+        if (operator.padding is None and operator.temporary is None) or 0 in shape:
+            return 0
+        piece, cut = self.piece(step, node, description)
+        values, total, inputs = self.program.graph.values, 0, {}
+        for part, name, region, pads in zip(step.reads, piece.names, piece.regions, piece.pads, strict=True):
+            size = tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True))
+            item = values[self.program.value_of[part.buffer]].item_bytes
+            padded = any(before or after for before, after in pads)
+            in_order = padded or is_contiguous(size, self.buffers[part.buffer].strides) or 0 in size
+            total += prod(size) * item if padded else 0
+            if name is not None:
+                inputs[name] = Operand(size, item, in_order)
+        if operator.temporary is None:
+            return total
+        output = Operand(shape, values[node.outputs[0]].item_bytes)
+        return total + operator.temporary(Work(piece.attributes, inputs, output, cut))
+
+    def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:
+        """The call on this device, and the names of the index variables that are divided; equal nodes share it."""
+        division = self.program.strategy.divisions[step.node]
+        if (description, division) not in self.pieces:
+            mesh, sizes = self.program.mesh, description.sizes
+            starts, stops = bounds(np.asarray([division], np.int64).reshape(1, mesh.axes), sizes, mesh)
+            start, stop = starts[0, self.device].tolist(), stops[0, self.device].tolist()
+            named = zip(description.names, start, stop, sizes, strict=True)
+            cut = frozenset(name for name, low, high, size in named if high - low != size)
+            piece = make_piece(description, node.attributes, start, stop)
+            self.pieces[description, division] = (piece, cut)
+        return self.pieces[description, division]
+
+    def settle(self) -> None:
+        """The worker's last act: new state in the order of the inputs (`girih.run.worker.settle`)."""
+        graph = self.program.graph
+        kept = {output.name for output in graph.outputs if output.replaces is None}
+        updates = [graph.updates[item.name] for item in graph.state_inputs if item.name in graph.updates]
+        readers = Counter(name for name in updates if name not in kept)
+        for name in updates:
+            held = self.buffers[name]
+            size = prod(held.shape) * graph.values[name].item_bytes
+            if not is_contiguous(held.shape, held.strides) or self.sizes[held.storage] != size:
+                self.now += size
+                self.mark(len(graph.nodes) - 1)
+            else:
+                self.owners[held.storage] += 1  # it lives on as state
+            readers[name] -= 1
+            if readers[name] == 0:
+                self.free(name)
 
     def view(self, step: ComputeStep, operator: str) -> bool:
         source, target = self.buffers[step.reads[0].buffer], step.writes[0]
@@ -245,4 +307,5 @@ def memory_use(program: Program, device: int = 0) -> MemoryUse:
         elif isinstance(step, FreeStep):
             for buffer in step.buffers:
                 tracker.free(buffer)
+    tracker.settle()
     return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)

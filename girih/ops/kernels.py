@@ -3,18 +3,21 @@
 ATen fuses what does not divide (a batch norm that makes its own mean), or returns several tensors at once.
 These operators are the pieces that divide: each makes one tensor, each reduction carries the global `count`
 or size, so that the results of pieces add up to the whole's. Parameters are named as in the Graph.
-They never write into their arguments.
+They never write into their arguments. What they hold beside operands and result is small: they work in place on
+their own result, and sum products slice by slice; what remains is told by the operators' `temporary` rules.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
+from girih.ops.temporaries import kept_and_reduced, slices
+from girih.ops.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
@@ -29,7 +32,7 @@ def mean(input: Tensor, dims: Sizes, keepdim: bool, count: int) -> Tensor:
 
 def centered_square_mean(input: Tensor, mean: Tensor, dims: Sizes, count: int) -> Tensor:
     """Σ (input - mean)² / count, dimensions kept."""
-    return (input - mean).square_().sum(tuple(dims), keepdim=True).div_(count)
+    return _summed(lambda part, centre: (part - centre).square_(), dims, input, mean).div_(count)
 
 
 def normalise(
@@ -48,10 +51,12 @@ def normalised_dot(
     grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, dims: Sizes = ()
 ) -> Tensor:
     """Σ grad · weight · (input - mean) · scale, dimensions kept."""
-    out = _times(_times(input - mean, scale), grad)
-    if weight is not None:
-        out = _times(out, weight)
-    return out.sum(tuple(dims), keepdim=True)
+
+    def element(grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, *weight: Tensor) -> Tensor:
+        out = _times(_times(input - mean, scale), grad)
+        return _times(out, weight[0]) if weight else out
+
+    return _summed(element, dims, *(item for item in (grad, input, mean, scale, weight) if item is not None))
 
 
 def normalise_input_gradient(
@@ -65,7 +70,8 @@ def normalise_input_gradient(
     count: int = 1,
 ) -> Tensor:
     """scale · (grad · weight - (sum + (input - mean) · scale · dot) / count)."""
-    out = _times(input - mean, scale * dot)
+    out = torch.sub(input, mean, out=_like(grad, input, mean))
+    out = _times(out, scale * dot)
     out = _in_place(out, torch.Tensor.add_, torch.add, sum).div_(-count)
     if weight is None:
         out = _in_place(out, torch.Tensor.add_, torch.add, grad)
@@ -78,7 +84,31 @@ def normalise_input_gradient(
 
 def product_sum(a: Tensor, b: Tensor, dims: Sizes) -> Tensor:
     """Σ a · b, dimensions kept."""
-    return (a * b).sum(tuple(dims), keepdim=True)
+    return _summed(torch.mul, dims, a, b)
+
+
+def _summed(element: Callable[..., Tensor], dims: Sizes, *tensors: Tensor) -> Tensor:
+    """Σ element(tensors...) over `dims`, dimensions kept; made in slices, of kept dimensions where these are enough."""
+    shape = torch.broadcast_shapes(*(item.shape for item in tensors))
+    rank, dtype = len(shape), reduce(torch.promote_types, (item.dtype for item in tensors))
+    kept, reduced = kept_and_reduced(rank, dims)
+    cut, extent = slices(shape, dtype.itemsize, kept, reduced)
+    if not shape or extent >= shape[cut] or not dtype.is_floating_point:
+        return element(*tensors).sum(tuple(dims), keepdim=True)
+
+    def part(item: Tensor, start: int) -> Tensor:
+        own = cut - rank + item.dim()
+        return item if own < 0 or item.shape[own] == 1 else item.narrow(own, start, min(extent, shape[cut] - start))
+
+    exact = torch.promote_types(dtype, torch.float32) if cut in reduced else dtype
+    out = tensors[0].new_zeros([1 if d in reduced else size for d, size in enumerate(shape)], dtype=exact)
+    for start in range(0, shape[cut], extent):
+        made = element(*(part(item, start) for item in tensors))
+        if cut in reduced:
+            out += made.sum(tuple(dims), keepdim=True, dtype=exact)
+        else:
+            torch.sum(made, tuple(dims), keepdim=True, out=part(out, start))
+    return out.to(dtype)
 
 
 def _fits(out: Tensor, *others: Tensor) -> bool:
@@ -88,6 +118,11 @@ def _fits(out: Tensor, *others: Tensor) -> bool:
         and torch.promote_types(out.dtype, other.dtype) == out.dtype
         for other in others
     )
+
+
+def _like(first: Tensor, other: Tensor, *more: Tensor) -> Tensor | None:
+    """Memory for a result in the order of `first`'s dimensions, as PyTorch's element-wise kernels have it."""
+    return torch.empty_like(first) if first.shape == other.shape and _fits(first, other, *more) else None
 
 
 def _in_place(out: Tensor, write: Callable, make: Callable, other: Tensor) -> Tensor:
@@ -113,7 +148,10 @@ def softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
 
 def log_softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
     """grad - exp(output) · sum, where sum = Σ grad."""
-    return torch.sub(grad, _times(output.exp(), sum))
+    out = _like(grad, output, sum)
+    if out is None:
+        return torch.sub(grad, _times(output.exp(), sum))
+    return torch.sub(grad, torch.exp(output, out=out).mul_(sum), out=out)
 
 
 # Tables
@@ -169,7 +207,11 @@ def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0,
     out = grad.new_zeros(rows, grad.shape[-1])
     if bool(inside.all()):
         return out.index_add_(0, spot, flat)
-    return out.index_add_(0, spot[inside], flat[inside])
+    extent = slices(flat.shape, flat.element_size(), (0,))[1]
+    for part in zip(spot.split(extent), inside.split(extent), flat.split(extent), strict=True):
+        chosen = part[1]
+        out.index_add_(0, part[0][chosen], part[2][chosen])
+    return out
 
 
 # Random masks
@@ -178,163 +220,6 @@ def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0,
 def apply_mask(input: Tensor, mask: Tensor, scale: float) -> Tensor:
     """input · mask · scale."""
     return (input * mask).mul_(scale)
-
-
-# Convolution and pooling
-
-
-def _convolution_backward(
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes | None,
-    groups: int,
-    mask: list[bool],
-) -> Tensor:
-    rank = grad.dim() - 2
-    made = torch.ops.aten.convolution_backward(
-        grad,
-        input,
-        weight,
-        None,
-        list(stride),
-        list(padding),
-        list(dilation),
-        transposed,
-        list(output_padding or [0] * rank),
-        groups,
-        mask,
-    )
-    return made[0] if mask[0] else made[1]
-
-
-def convolution_input_gradient(
-    grad: Tensor,
-    weight: Tensor,
-    input_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    groups: int,
-    transposed: bool = False,
-    output_padding: Sizes | None = None,
-) -> Tensor:
-    """The gradient of aten.convolution by its input, whose shape is `input_size`.
-
-    It is the convolution in the other direction: the same kernel as ATen's backward, bit by bit, without the
-    contiguous tensor of the input's shape that the backward wants but does not read.
-    """
-    rank = grad.dim() - 2
-    convolution = torch.ops.aten.convolution.default
-    common = (grad, weight, None, list(stride), list(padding), list(dilation))
-    if transposed:
-        return convolution(*common, False, [0] * rank, groups)
-    extra = [
-        size - ((out - 1) * step - 2 * pad + spread * (kernel - 1) + 1)
-        for size, out, step, pad, spread, kernel in zip(
-            input_size[2:], grad.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
-        )
-    ]
-    if all(0 <= more < max(step, spread) for more, step, spread in zip(extra, stride, dilation, strict=True)):
-        return convolution(*common, True, extra, groups)
-    like = grad.new_empty(tuple(input_size))
-    mask = [True, False, False]
-    return _convolution_backward(
-        grad, like, weight, stride, padding, dilation, transposed, output_padding, groups, mask
-    )
-
-
-def convolution_weight_gradient(
-    grad: Tensor,
-    input: Tensor,
-    weight_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    groups: int,
-    transposed: bool = False,
-    output_padding: Sizes | None = None,
-) -> Tensor:
-    """The gradient of aten.convolution by its weight, whose shape is `weight_size`."""
-    like = _unread(tuple(weight_size), grad, input)
-    return _convolution_backward(
-        grad,
-        input,
-        like,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        [False, True, False],
-    )
-
-
-def _unread(size: tuple[int, ...], *others: Tensor) -> Tensor:
-    """A contiguous tensor whose values do not matter: over another's memory where that is large enough."""
-    count = math.prod(size)
-    for other in others:
-        if other.is_contiguous() and other.numel() >= count:
-            return other.detach().reshape(-1)[:count].reshape(size)
-    return others[0].new_empty(size)
-
-
-_POOLS = {
-    1: torch.nn.functional.max_pool1d,
-    2: torch.nn.functional.max_pool2d,
-    3: torch.nn.functional.max_pool3d,
-}
-
-
-def max_pool(
-    input: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The greatest value of each window; over as many trailing dimensions as `kernel_size` has."""
-    return _POOLS[len(kernel_size)](
-        input, tuple(kernel_size), tuple(stride), tuple(padding), tuple(dilation), ceil_mode
-    )
-
-
-def max_pool_gradient(
-    grad: Tensor,
-    input: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """max_pool's gradient: each window's goes to its first greatest value, which is found again."""
-    rank = len(kernel_size)
-    aten = torch.ops.aten
-    if rank == 1:  # ATen has no backward of its own: a plane of height one
-        wide = max_pool_gradient(
-            grad.unsqueeze(-2),
-            input.unsqueeze(-2),
-            (1, *kernel_size),
-            (1, *stride),
-            (0, *padding),
-            (1, *dilation),
-            ceil_mode,
-        )
-        return wide.squeeze(-2)
-    forward = aten.max_pool2d_with_indices.default if rank == 2 else aten.max_pool3d_with_indices.default
-    backward = (
-        aten.max_pool2d_with_indices_backward.default if rank == 2 else aten.max_pool3d_with_indices_backward.default
-    )
-    window = (list(kernel_size), list(stride), list(padding), list(dilation), ceil_mode)
-    indices = forward(input, *window)[1]
-    return backward(grad, input, *window, indices)
 
 
 # Constants

@@ -31,6 +31,7 @@ from girih.ops.language import (
     root_reduction,
     walk,
 )
+from girih.ops.temporaries import Temporary
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class Operator:
     condition: `(tensors by schema name, attributes) -> bool`, for which the description holds; elsewhere the
         node counts as undescribed.
     result: which result is described, for operators that return several.
+    temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Operator:
     view: bool = False
     condition: Callable[..., bool] | None = None
     result: int | None = None
+    temporary: Temporary | None = None
 
 
 def operator(
@@ -129,11 +132,13 @@ def operator(
     view: bool = False,
     condition: Callable[..., bool] | None = None,
     result: int | None = None,
+    temporary: Temporary | None = None,
 ) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
     """Describe one operator, or several that share their index notation."""
 
     def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
-        return tuple(Operator(name, describe, elementwise, piece, padding, view, condition, result) for name in names)
+        rest = (elementwise, piece, padding, view, condition, result, temporary)
+        return tuple(Operator(name, describe, *rest) for name in names)
 
     return decorate
 

@@ -9,7 +9,6 @@ baseline knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -217,4 +216,9 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     )
 
 
-NodeFilter = Callable[[int, NodeOptions], NodeOptions]
+@lru_cache(maxsize=65536)
+def placed_at(
+    description: Description, codes: tuple[tuple[int, ...], ...], item_bytes: tuple[int, ...], mesh: Mesh
+) -> NodeOptions:
+    """`placed`, remembered: repeated layers are divided alike."""
+    return placed(description, np.asarray(codes, np.int64).reshape(len(codes), mesh.axes), item_bytes, mesh)

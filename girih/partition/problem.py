@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from girih.graph import Graph, Node
 from girih.layout import Layout, Mesh, Placements, Transfers
 from girih.machine import Machine
-from girih.ops import Description, description_of
+from girih.ops import description_of
 from girih.partition.elimination import Problem
-from girih.partition.options import NodeOptions, Rules, layouts_of, node_options, placed, whole_options
+from girih.partition.options import NodeOptions, Rules, layouts_of, node_options, placed_at, whole_options
 from girih.partition.strategy import FloatTable, Strategy
 
 
@@ -193,7 +192,7 @@ def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Ca
     chosen = candidates.divisions.get(number)
     if chosen is None:
         return node_options(description, items, mesh, rules)
-    return _placed(description, tuple(map(tuple, chosen.tolist())), items, mesh)
+    return placed_at(description, tuple(map(tuple, chosen.tolist())), items, mesh)
 
 
 def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:
@@ -201,13 +200,6 @@ def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:
     return whole_options(
         tuple(values[name] for name in node.inputs), tuple(values[name] for name in node.outputs), mesh
     )
-
-
-@lru_cache(maxsize=16384)
-def _placed(
-    description: Description, codes: tuple[tuple[int, ...], ...], items: tuple[int, ...], mesh: Mesh
-) -> NodeOptions:
-    return placed(description, np.asarray(codes, np.int64).reshape(len(codes), mesh.axes), items, mesh)
 
 
 def _need(

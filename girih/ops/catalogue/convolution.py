@@ -7,6 +7,8 @@ With groups, channels have two indices: the group g, and one within the group.
 
 from __future__ import annotations
 
+from math import prod
+
 from girih.ops.catalogue.indices import spread
 from girih.ops.language import DescriptionError, Opaque, Over, Sum
 from girih.ops.operator import operator
@@ -208,10 +210,98 @@ def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
     return {"output_padding": extra}
 
 
+# ------------------------------------------------------------------------------------------- temporaries
+# oneDNN computes in its own orders of memory, and PyTorch copies operands and result from and to them: channels in
+# blocks of 16 (AVX-512; blocks of 8 elsewhere are less: a bound), few input channels as they are, strided gradients of
+# inputs with channels last. While the kernel runs copies of both operands and of the result live; then the copy of the
+# result beside the result. Seen in the profiler with PyTorch 2.13 on AVX-512; ATen/native/mkldnn/Conv.cpp calls it.
+
+BLOCK = 16
+THREADS = 2  # of a worker: what each holds of its own is small beside the rest
+SMALL_WEIGHT = 1 << 15  # bytes up to which threads are seen to divide images, each with a sum of its own
+NARROW = 128 + 8192  # bytes of oneDNN's own notes where it sums or strides, of each kernel
+
+
+def blocked(channels, groups, block=BLOCK):
+    """Channels with each group's rounded up to whole blocks; of depthwise convolutions all together."""
+    own = channels // groups
+    return channels if own == 0 else (-(-channels // block) * block if own == 1 else groups * -(-own // block) * block)
+
+
+def sides(small, large, weight, groups):
+    """Elements of oneDNN's copies of (the convolution's result, input, weight), from their shapes."""
+    outputs, inputs = blocked(small[1], groups), blocked(large[1], groups)
+    pairs = outputs * inputs // groups * prod(weight[2:])
+    return small[0] * outputs * prod(small[2:]), large[0] * inputs * prod(large[2:]), pairs
+
+
+def columns(small, weight, groups):
+    """What is not float32 or shorter has no kernel in oneDNN: ATen lays out all windows of all images for a product."""
+    kernel = prod(weight[2:])
+    return small[0] * weight[1] * groups * kernel * prod(small[2:]) if kernel > 1 else 0
+
+
+def staged(work, small, large, weight, grad_of=None):
+    """Bytes beside the operands and the result.
+
+    small, large, weight: shapes of the convolution's result, input and weight. grad_of: which of the last two is made.
+    """
+    groups, item, out = work.attributes["groups"], work.output.item_bytes, work.output.bytes
+    if item > 4:
+        return columns(small, weight, groups) * item + work.copied
+    strided = max(spread(work.attributes["stride"], len(weight) - 2)) > 1
+    narrow, wide, pairs = (size * item for size in sides(small, large, weight, groups))
+    window = prod(weight[2:]) > 1
+    few = large[1] // groups
+    if grad_of is None:
+        if few < BLOCK and window and groups == 1:  # read as they are
+            wide, pairs = 0, blocked(small[1], 1) * few * prod(weight[2:]) * item
+        # A strided kernel of size 1 gathers what it needs of each image; how many at once depends on the threads.
+        gathered = THREADS * (few * groups * prod(small[2:]) * item + 128) if strided and not window else 0
+        return max(gathered + narrow + wide + pairs - out, narrow) + work.copied
+    if grad_of == "input":
+        if not strided:
+            return max(narrow + wide + pairs - out, wide) + work.copied
+        # Channels last: nothing is rounded but the weight's; the result is then copied twice.
+        image = small[1] * prod(small[2:]) * item
+        narrow, wide = prod(small) * item, prod(large) * item
+        return max(THREADS * (image + 5 * NARROW) + narrow + wide + pairs - out, wide + out) + work.copied
+    if window and groups == 1 and few < BLOCK:
+        few = few if few <= 3 else blocked(few, 1, 8)  # up to three are read as they are
+        wide = 0 if few <= 3 else large[0] * few * prod(large[2:]) * item
+        pairs = blocked(small[1], 1) * few * prod(weight[2:]) * item
+    gathered = THREADS * (large[1] * prod(small[2:]) * item) if strided and not window else 0
+    sums = pairs * (THREADS - 1) + NARROW if pairs < SMALL_WEIGHT else 0  # threads divide images too
+    return max(narrow + wide + pairs + gathered + sums - out, pairs) + work.copied
+
+
+def shape(work, name):
+    return work.inputs[name].shape
+
+
+def forward_copies(work):
+    if work.attributes.get("transposed"):
+        return staged(work, shape(work, "input"), work.output.shape, shape(work, "weight"), "input")
+    return staged(work, work.output.shape, shape(work, "input"), shape(work, "weight"))
+
+
+def input_gradient_copies(work):
+    if work.attributes.get("transposed"):
+        return staged(work, work.output.shape, shape(work, "grad"), shape(work, "weight"))
+    return staged(work, shape(work, "grad"), work.output.shape, shape(work, "weight"), "input")
+
+
+def weight_gradient_copies(work):
+    small, large = shape(work, "grad"), shape(work, "input")
+    if work.attributes.get("transposed"):
+        small, large = large, small
+    return staged(work, small, large, work.output.shape, "weight")
+
+
 # ------------------------------------------------------------------------------------------- operators
 
 
-@operator("aten.convolution", piece=forward_piece, padding=0.0)
+@operator("aten.convolution", piece=forward_piece, padding=0.0, temporary=forward_copies)
 def convolution(input, weight, stride, padding, dilation, transposed, output_padding, groups, bias=None):
     if not transposed:
         return correlate(input, weight, stride, padding, dilation, groups, bias)
@@ -225,7 +315,7 @@ def convolution(input, weight, stride, padding, dilation, transposed, output_pad
     return correlate_transposed(input, weight, stride, padding, dilation, groups, size, bias)
 
 
-@operator("girih.convolution_input_gradient", piece=input_gradient_piece, padding=0.0)
+@operator("girih.convolution_input_gradient", piece=input_gradient_piece, padding=0.0, temporary=input_gradient_copies)
 def convolution_input_gradient(
     grad, weight, input_size, stride, padding, dilation, groups, transposed=False, output_padding=None
 ):
@@ -234,7 +324,9 @@ def convolution_input_gradient(
     return correlate_transposed(grad, weight, stride, padding, dilation, groups, tuple(input_size)[2:])
 
 
-@operator("girih.convolution_weight_gradient", piece=weight_gradient_piece, padding=0.0)
+@operator(
+    "girih.convolution_weight_gradient", piece=weight_gradient_piece, padding=0.0, temporary=weight_gradient_copies
+)
 def convolution_weight_gradient(
     grad, input, weight_size, stride, padding, dilation, groups, transposed=False, output_padding=None
 ):

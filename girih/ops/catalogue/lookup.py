@@ -12,6 +12,7 @@ from girih.ops.catalogue.indices import inserted, opaque_along, replaced, whole,
 from girih.ops.catalogue.reductions import first_piece
 from girih.ops.language import DescriptionError, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
+from girih.ops.temporaries import slice_bytes, slices
 
 remainder = fn("remainder")
 
@@ -25,7 +26,16 @@ def embedding(weight, indices):
     return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v), weight[v, i[-1]]))
 
 
-@operator("girih.embedding", piece=first_piece("v"))
+def spots(work):
+    """girih's kernels look at index - first (int64) and whether it is inside (bool), and outside.
+
+    Indices of another type are made int64 first.
+    """
+    index = work.inputs["index" if "index" in work.inputs else "indices"]
+    return index.elements * (10 if index.item_bytes == 8 else 18)
+
+
+@operator("girih.embedding", piece=first_piece("v"), temporary=spots)
 def embedding_from(weight, indices, first=0):
     return lambda *i: Sum(lambda v: Select(equal(indices[i[:-1]], v + first), weight[v, i[-1]]))
 
@@ -44,7 +54,17 @@ def rows_piece(attributes, piece):
     return {**attributes, "rows": piece.length("v"), "first": attributes["first"] + piece.start("v")}
 
 
-@operator("girih.embedding_gradient", piece=rows_piece)
+def spots_and_rows(work):
+    """Where some are outside, the rows that are inside are picked slice by slice: at most one slice (a bound)."""
+    grad = work.inputs["grad"]
+    flat = (work.inputs["indices"].elements, grad.shape[-1])
+    rows = slices(flat, grad.item_bytes, (0,))
+    some_outside = "v" in work.cut or work.attributes.get("padding", -1) >= 0
+    chosen = slice_bytes(flat, grad.item_bytes, rows) + 8 * min(rows[1], flat[0])
+    return spots(work) + work.copied + (chosen if some_outside else 0)
+
+
+@operator("girih.embedding_gradient", piece=rows_piece, temporary=spots_and_rows)
 def embedding_gradient(grad, indices, rows, first=0, padding=-1):
     return collected(grad, indices, first, padding)
 
@@ -72,7 +92,7 @@ def embedding_bag(weight, indices, offsets, per_sample_weights=None):
 # ------------------------------------------------------------------------------------------- along one dimension
 
 
-@operator("girih.pick", piece=first_piece("c"))
+@operator("girih.pick", piece=first_piece("c"), temporary=spots)
 def pick(input, index, dim, first=0):
     dim %= input.rank
     return lambda *i: Sum(lambda c: Select(equal(index[i], c + first), input[inserted(i, dim, c)]))
@@ -84,7 +104,12 @@ def place_piece(attributes, piece):
     return {**attributes, "size": stop - start, "first": attributes["first"] + start}
 
 
-@operator("girih.place", piece=place_piece)
+def spots_and_values(work):
+    """Beside the spots the values that are inside, and the zeros that are taken in place of the others."""
+    return spots(work) - work.inputs["index"].elements + 2 * work.inputs["value"].bytes
+
+
+@operator("girih.place", piece=place_piece, temporary=spots_and_values)
 def place(value, index, dim, first=0):
     dim %= value.rank + 1
     return lambda *i: Select(equal(index[without(i, dim)], i[dim] + first), value[without(i, dim)])

@@ -12,6 +12,7 @@ from girih.ops.catalogue.indices import replaced, whole
 from girih.ops.catalogue.reductions import reduced_together
 from girih.ops.language import LogSumExp, Opaque, Over, Select, Sum, fn
 from girih.ops.operator import operator
+from girih.ops.temporaries import broadcast_shape, summed
 
 exp, rsqrt = fn("exp"), fn("rsqrt")
 
@@ -171,7 +172,7 @@ def batch_norm_inference(input, running_mean, running_var, momentum, eps, weight
 # ------------------------------------------------------------------------------------------- girih's own
 
 
-@operator("girih.centered_square_mean")
+@operator("girih.centered_square_mean", temporary=summed)
 def centered_square_mean(input, mean, dims, count):
     element = lambda i: (input.broadcast(i) - mean.broadcast(i)) ** 2
     return reduced_together(element, dims, input, mean, finish=lambda total: total / count)
@@ -182,7 +183,7 @@ def normalise(input, mean, scale, weight=None, bias=None):
     return scaled((input - mean) * scale, weight, bias)
 
 
-@operator("girih.normalised_dot")
+@operator("girih.normalised_dot", temporary=summed)
 def normalised_dot(grad, input, mean, scale, dims, weight=None):
     def element(i):
         value = grad.broadcast(i) * ((input.broadcast(i) - mean.broadcast(i)) * scale.broadcast(i))
@@ -191,7 +192,12 @@ def normalised_dot(grad, input, mean, scale, dims, weight=None):
     return reduced_together(element, dims, *(x for x in (grad, input, mean, scale, weight) if x is not None))
 
 
-@operator("girih.normalise_input_gradient", elementwise=True)
+def scale_by_dot(work):
+    """girih's kernel multiplies scale · dot, which are small, before it uses them."""
+    return prod(broadcast_shape(work.inputs["scale"], work.inputs["dot"])) * work.output.item_bytes
+
+
+@operator("girih.normalise_input_gradient", elementwise=True, temporary=scale_by_dot)
 def normalise_input_gradient(grad, input, mean, scale, sum, dot, count, weight=None):
     weighted = grad if weight is None else grad * weight
     return scale * (weighted - (sum + (input - mean) * scale * dot) / count)

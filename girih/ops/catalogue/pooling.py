@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf, prod
+from math import ceil, inf, prod
 
 from girih.ops.catalogue.convolution import padded_by_worker, window
 from girih.ops.catalogue.indices import opaque_along, spread
 from girih.ops.language import Max, Opaque, Over, Sum
 from girih.ops.operator import operator
+from girih.ops.temporaries import pooled_slices
 
 
 def pooled(reducer, x, kernel, stride, padding, dilation, finish=lambda value: value):
@@ -42,7 +43,29 @@ def max_pooled(rank, x, kernel_size, stride, padding, dilation):
     return pooled(Max, x, kernel, spread(stride or kernel, rank), spread(padding, rank), spread(dilation, rank))
 
 
-@operator("girih.max_pool", piece=max_pool_piece(), padding=-inf)
+def pooled_part(shape, attributes):
+    """(share of the whole that one slice is, is it sliced at all)"""
+    cut, extent = pooled_slices(shape, len(attributes["kernel_size"]))
+    return min(1.0, extent / max(1, shape[cut])), extent < shape[cut]
+
+
+def greatest(work):
+    """PyTorch's kernel makes the int64 positions too; where girih's goes slice by slice, a slice of both."""
+    input, out = work.inputs["input"], work.output
+    share, sliced = pooled_part(input.shape, work.attributes)
+    return ceil(share * (8 * out.elements + sliced * out.bytes + work.copied))
+
+
+def greatest_again(work):
+    """The positions are found again, with the values beside; a slice of the result is made and copied."""
+    input, grad, out = work.inputs["input"], work.inputs["grad"], work.output
+    share, sliced = pooled_part(input.shape, work.attributes)
+    positions = share * (8 * grad.elements + work.copied)
+    finding, passing = positions + share * grad.bytes, positions + share * out.bytes
+    return ceil(max(finding, passing) if sliced else max(finding - out.bytes, positions))
+
+
+@operator("girih.max_pool", piece=max_pool_piece(), padding=-inf, temporary=greatest)
 def max_pool(input, kernel_size, stride, padding, dilation, ceil_mode=False):
     return max_pooled(len(kernel_size), input, kernel_size, stride, padding, dilation)
 
@@ -57,7 +80,7 @@ def max_pool3d(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False
     return max_pooled(3, x, kernel_size, stride, padding, dilation)
 
 
-@operator("girih.max_pool_gradient")
+@operator("girih.max_pool_gradient", temporary=greatest_again)
 def max_pool_gradient(grad, input, kernel_size):
     return opaque_along(trailing(len(kernel_size))(input), grad, input, linear=(0,))
 

@@ -15,8 +15,35 @@ def random_piece(attributes, piece):
     return {**attributes, "size": piece.output_shape, "start": start}
 
 
+def number(seed):
+    return lambda *i: fn("random")(seed[(0,) * seed.rank], *i)
+
+
+CHUNK_WORDS = 1 << 17
+"""Words that are drawn at a time: that of girih.ops.philox, which loads torch."""
+
+
+def drawn(work, words, later):
+    """26 bytes a word in the rounds of Philox; `later` while what the chunk before left is still there.
+
+    words: for each element. Where rows are cut they are gathered: 13 bytes a word more (a bound).
+    """
+    count = work.output.elements * (2 if work.output.item_bytes == 8 and not work.attributes.get("high") else words)
+    gathered = 13 if work.cut else 0
+    return min(count, CHUNK_WORDS) * ((26 if count <= CHUNK_WORDS else later) + gathered) + 128
+
+
 @operator(
-    "girih.random_uniform", "girih.random_normal", "girih.random_mask", "girih.random_integers", piece=random_piece
+    "girih.random_uniform",
+    "girih.random_mask",
+    "girih.random_integers",
+    piece=random_piece,
+    temporary=lambda work: drawn(work, 1, 34),
 )
 def random(seed):
-    return lambda *i: fn("random")(seed[(0,) * seed.rank], *i)
+    return number(seed)
+
+
+@operator("girih.random_normal", piece=random_piece, temporary=lambda work: drawn(work, 2, 46))
+def random_normal(seed):
+    return number(seed)

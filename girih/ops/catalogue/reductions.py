@@ -7,6 +7,7 @@ from math import inf, prod
 from girih.ops.catalogue.indices import dimensions, inserted, opaque_along, reduced, reduced_position, whole
 from girih.ops.language import LogSumExp, Max, Min, Opaque, Prod, Select, Sum, equal, fn
 from girih.ops.operator import operator
+from girih.ops.temporaries import summed
 
 absolute, square_root, not_equal = fn("abs"), fn("sqrt"), fn("ne")
 
@@ -72,7 +73,12 @@ def all_(x, dim=None, keepdim=False):
     return reduced(Min, x, dim, keepdim, element=lambda value: not_equal(value, 0))
 
 
-@operator("aten.logsumexp")
+def exponentials(work):
+    """exp(x - max) is made whole, and the maxima (ATen/native/ReduceOps.cpp, logsumexp_out_impl)."""
+    return work.inputs["self"].bytes + work.output.bytes
+
+
+@operator("aten.logsumexp", temporary=exponentials)
 def logsumexp(x, dim, keepdim=False):
     return reduced(LogSumExp, x, dim, keepdim)
 
@@ -118,7 +124,7 @@ def vector_norm(x, ord=2, dim=None, keepdim=False):
     return reduced(Sum, x, dim, keepdim, lambda value: absolute(value) ** ord, lambda total: total ** (1 / ord))
 
 
-@operator("girih.product_sum")
+@operator("girih.product_sum", temporary=summed)
 def product_sum(a, b, dims):
     return reduced_together(lambda position: a.broadcast(position) * b.broadcast(position), dims, a, b)
 
@@ -147,7 +153,13 @@ def first_piece(name):
     return lambda attributes, piece: {**attributes, "first": attributes["first"] + piece.start(name)}
 
 
-@operator("girih.first_index", piece=first_piece("k"))
+def positions_and_hits(work):
+    """girih's kernel: an int64 position, or the largest, for each element, and where it is equal (bool)."""
+    elements = work.inputs["input"].elements
+    return 9 * elements + 8 * work.inputs["input"].shape[work.attributes["dim"]]
+
+
+@operator("girih.first_index", piece=first_piece("k"), temporary=positions_and_hits)
 def first_index(input, extreme, dim, first=0):
     """argmax in two parts: where the row's extreme (keepdim) first occurs; a piece without it gives the largest."""
     dim %= input.rank

@@ -1,0 +1,111 @@
+"""What a kernel holds while it runs, beside its operands and its result: the `temporary` rules of operators, in bytes.
+
+The rules describe PyTorch's CPU kernels and girih's own; each says where its terms come from. They are exact where it
+is not said that they are a bound. Kernels and rules share `slices`, by which what would be large is done part by part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+
+SLICE_BYTES = 1 << 20
+"""What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as the kernel gets it. contiguous: in the order of its dimensions, without gaps."""
+
+    shape: Shape
+    item_bytes: int
+    contiguous: bool = True
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.item_bytes
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call on one device: attributes of the piece, tensors by parameter name, padded as they are passed.
+
+    cut: names of the index variables that are divided.
+    """
+
+    attributes: dict[str, Any]
+    inputs: dict[str, Operand]
+    output: Operand
+    cut: frozenset[str] = frozenset()
+
+    @property
+    def shape(self) -> Shape:
+        """The shape to which the inputs broadcast."""
+        return broadcast_shape(*self.inputs.values())
+
+    @property
+    def copied(self) -> int:
+        """Kernels that call `contiguous` copy what is not."""
+        return sum(item.bytes for item in self.inputs.values() if not item.contiguous)
+
+
+Temporary = Callable[[Work], int]
+
+
+def broadcast_shape(*items: Operand) -> Shape:
+    rank = max((len(item.shape) for item in items), default=0)
+    shapes = [(1,) * (rank - len(item.shape)) + item.shape for item in items]
+    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*shapes, strict=True))
+
+
+def slices(shape: Sequence[int], item_bytes: int, preferred: Iterable[int], others: Iterable[int] = ()) -> Shape:
+    """(dimension, extent): how to cut a tensor into slices of about `SLICE_BYTES`; the whole first one if it is small.
+
+    The outermost of the preferred dimensions is cut whose smallest slices are small enough, else of the others, else
+    the longest of all of them.
+    """
+    whole = prod(shape) * item_bytes
+    choices = [*preferred, *others]
+    if whole <= SLICE_BYTES or not choices:
+        return 0, shape[0] if shape else 1
+    for dimension in choices:
+        smallest = whole // shape[dimension]
+        if smallest <= SLICE_BYTES:
+            return dimension, SLICE_BYTES // smallest
+    return max(choices, key=lambda dimension: shape[dimension]), 1
+
+
+def slice_bytes(shape: Sequence[int], item_bytes: int, cut: Shape) -> int:
+    """Of the largest slice."""
+    if not shape or 0 in shape:
+        return prod(shape) * item_bytes
+    dimension, extent = cut
+    return prod(shape) // shape[dimension] * min(extent, shape[dimension]) * item_bytes
+
+
+def kept_and_reduced(rank: int, dims: Sequence[int]) -> tuple[Shape, Shape]:
+    """The dimensions that a sum over `dims` keeps and those that it does not; () names all."""
+    reduced = {dim % rank for dim in dims} if dims else set(range(rank))
+    return tuple(d for d in range(rank) if d not in reduced), tuple(sorted(reduced)) if rank else ()
+
+
+def summed(work: Work) -> int:
+    """girih.ops.kernels._summed: one slice of what is summed, and its sum where reduced dimensions are cut."""
+    shape, item = work.shape, work.output.item_bytes
+    kept, reduced = kept_and_reduced(len(shape), work.attributes["dims"])
+    cut = slices(shape, item, kept, reduced)
+    again = work.output.bytes if cut[0] in reduced and cut[1] < shape[cut[0]] else 0
+    return slice_bytes(shape, item, cut) + again
+
+
+def pooled_slices(shape: Sequence[int], spatial: int) -> Shape:
+    """How girih's max pooling is cut: by batch or channel, for the int64 positions of the greatest elements."""
+    return slices(shape, 8, range(len(shape) - spatial))
