@@ -24,7 +24,7 @@ def main(layers: int = 32, machine: str = "8x8") -> girih.Plan:
         model = llama(layers=layers, width=4096, heads=32, kv_heads=8, hidden=14336)
         tokens = torch.empty(64, 2048, dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1)
-    step = girih.TrainingStep(model, step=next_token, optimizer=optimizer, clip_grad_norm=1.0)
+    step = girih.TrainingStep(model, step=next_token, optimizer=optimizer)
     plan = girih.plan(step, (tokens, tokens), machine=machine, compare=("data",))
     print(plan)
     return plan

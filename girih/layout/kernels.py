@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, parallel=True)
 def costs(  # type: ignore[no-untyped-def]
     held, source_partial, needed, target_partial, sizes, seconds_per_element, latency
 ):
@@ -14,8 +14,8 @@ def costs(  # type: ignore[no-untyped-def]
     sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
     targets, axes = needed.shape[0], sizes.shape[0]
     seconds = np.empty((sources, targets))
-    copies = np.empty(axes + 1)
-    for s in range(sources):
+    for s in numba.prange(sources):
+        copies = np.empty(axes + 1)
         for t in range(targets):
             possible = True
             copies[axes] = 1.0

@@ -51,12 +51,11 @@ class Placements:
 
     regions: NDArray[np.int64]
     partial: NDArray[np.bool_]
+    named: bool = False  # made of layouts by `of`: equal layouts give this very object
 
     @staticmethod
     def of(layouts: Sequence[Layout], shape: tuple[int, ...], mesh: Mesh) -> Placements:
-        regions = np.stack([regions_of(layout, shape, mesh) for layout in layouts])
-        partial = np.asarray(layouts, np.int64).reshape(len(layouts), mesh.axes) == PARTIAL
-        return Placements(regions, partial)
+        return _placements_of(tuple(layouts), shape, mesh)
 
     @staticmethod
     def single(item: Placement) -> Placements:
@@ -76,6 +75,13 @@ class Placements:
         keys = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
         _, first, inverse = np.unique(keys.ravel(), return_index=True, return_inverse=True)
         return Placements(self.regions[first], self.partial[first]), inverse.reshape(-1)
+
+
+@lru_cache(maxsize=4096)
+def _placements_of(layouts: tuple[Layout, ...], shape: tuple[int, ...], mesh: Mesh) -> Placements:
+    regions = np.stack([regions_of(layout, shape, mesh) for layout in layouts])
+    partial = np.asarray(layouts, np.int64).reshape(len(layouts), mesh.axes) == PARTIAL
+    return Placements(regions, partial, True)
 
 
 def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
@@ -137,14 +143,20 @@ class Transfers:
         from girih.layout import kernels
 
         between = self.between(shape)
-        first = self.direct(sources, between, item_bytes)
-        second = self.direct(between, targets, item_bytes)
+        first = (_layout_hop if sources.named else Transfers.direct)(self, sources, between, item_bytes)
+        second = (_layout_hop if targets.named else Transfers.direct)(self, between, targets, item_bytes)
         kernels.min_plus(first, second, cost)
         return cost
 
     def between(self, shape: tuple[int, ...]) -> Placements:
         """The layouts over which a route may go."""
         return _between(shape, self.mesh)
+
+
+@lru_cache(maxsize=1024)
+def _layout_hop(transfers: Transfers, sources: Placements, targets: Placements, item_bytes: int) -> NDArray[np.float64]:
+    """`direct` between layouts, which many operators share: remembered."""
+    return transfers.direct(sources, targets, item_bytes)
 
 
 @lru_cache(maxsize=512)

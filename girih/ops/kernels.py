@@ -103,11 +103,11 @@ def _summed(element: Callable[..., Tensor], dims: Sizes, *tensors: Tensor) -> Te
     exact = torch.promote_types(dtype, torch.float32) if cut in reduced else dtype
     out = tensors[0].new_zeros([1 if d in reduced else size for d, size in enumerate(shape)], dtype=exact)
     for start in range(0, shape[cut], extent):
-        made = element(*(part(item, start) for item in tensors))
+        parts = [part(item, start) for item in tensors]
         if cut in reduced:
-            out += made.sum(tuple(dims), keepdim=True, dtype=exact)
+            out += element(*parts).sum(tuple(dims), keepdim=True, dtype=exact)
         else:
-            torch.sum(made, tuple(dims), keepdim=True, out=part(out, start))
+            torch.sum(element(*parts), tuple(dims), keepdim=True, out=part(out, start))
     return out.to(dtype)
 
 
