@@ -13,7 +13,7 @@ from rich.table import Table
 
 from girih.capture.errors import CaptureError
 from girih.machine import MachineError, machine, presets
-from girih.plans import Plan, PlanError, load
+from girih.plans import Plan, PlanError, check, load
 from girih.programs import ProgramError, batch_of, program
 from girih.report.tables import operators_table, render, summary, tensors_table
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
@@ -129,6 +129,7 @@ def plan(options: argparse.Namespace) -> int:
             model=made.name,
             observe=progress,
         )
+        check(result)
     if options.output:
         result.save(options.output)
     if options.json:

@@ -169,6 +169,7 @@ def plan(
     note = observe or _silent
     note("capture", 0.0)
     captured = capture(step, batch)
+    check_graph(captured.graph)
     made = plan_graph(
         captured.graph,
         machine=machine,

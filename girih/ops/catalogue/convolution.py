@@ -219,7 +219,8 @@ def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
 BLOCK = 16
 THREADS = 2  # of a worker: what each holds of its own is small beside the rest
 SMALL_WEIGHT = 1 << 15  # bytes up to which threads are seen to divide images, each with a sum of its own
-NARROW = 128 + 8192  # bytes of oneDNN's own notes where it sums or strides, of each kernel
+NOTES = 12416  # bytes that oneDNN keeps of its own: not of all shapes (a bound)
+THREAD_NOTES = 41600  # the same of each thread of a strided gradient (a bound)
 
 
 def blocked(channels, groups, block=BLOCK):
@@ -261,11 +262,11 @@ def staged(work, small, large, weight, grad_of=None):
         return max(gathered + narrow + wide + pairs - out, narrow) + work.copied
     if grad_of == "input":
         if not strided:
-            return max(narrow + wide + pairs - out, wide) + work.copied
+            return max(narrow + wide + pairs + NOTES - out, wide) + work.copied
         # Channels last: nothing is rounded but the weight's; the result is then copied twice.
         image = small[1] * prod(small[2:]) * item
         narrow, wide = prod(small) * item, prod(large) * item
-        return max(THREADS * (2 * image + 5 * NARROW) + narrow + wide + pairs - out, wide + out) + work.copied
+        return max(THREADS * (2 * image + THREAD_NOTES) + NOTES + narrow + wide + pairs - out, wide + out) + work.copied
     # girih's kernel shows ATen some tensor of the weight's shape: an operand's memory where one is large enough.
     seen = any(one.contiguous and one.elements >= work.output.elements for one in work.inputs.values())
     unread = 0 if seen else out
@@ -274,7 +275,7 @@ def staged(work, small, large, weight, grad_of=None):
         wide = 0 if few <= 3 else large[0] * few * prod(large[2:]) * item
         pairs = blocked(small[1], 1) * few * prod(weight[2:]) * item
     gathered = THREADS * (large[1] * prod(small[2:]) * item) if strided and not window else 0
-    sums = pairs * (THREADS - 1) + NARROW if pairs < SMALL_WEIGHT else 0  # threads divide images too
+    sums = pairs * (THREADS - 1) + NOTES if pairs < SMALL_WEIGHT else 0  # threads divide images too
     return max(narrow + wide + pairs + gathered + sums - out, pairs) + unread + work.copied
 
 
