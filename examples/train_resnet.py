@@ -28,7 +28,7 @@ def main(steps: int = 5) -> list[float]:
             losses.append(running.step(images, labels))
             print(f"step {number + 1}: loss {losses[-1]:.4f}")
         trained = running.state_dict()
-    model.load_state_dict(trained, strict=False)
+    model.load_state_dict(trained)
     print(f"{len(trained)} trained tensors are back in the model")
     return losses
 

@@ -25,6 +25,7 @@ from girih.partition.capped import CannotFitError, Measured, capped
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
+from girih.report.units import format_bytes
 
 if TYPE_CHECKING:
     from girih.plan_run import TrainingRun
@@ -307,23 +308,24 @@ def _fit(
     if first.peak <= limit:
         return found
     if search != "exact":
-        raise PlanError(_refusal(trial(found.strategy), f"{search} on {goal.machine}", limit))
+        name = {"single": "one device", "data": "data parallelism"}.get(search, search)
+        raise PlanError(_refusal(trial(found.strategy), name, limit, 0))
     note("fit memory", 0.0)
     try:
         return capped(graph, goal, limit, measure, first=found, seconds=seconds)
     except CannotFitError as error:
-        raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit)) from error
+        raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit, error.bound)) from error
 
 
-def _refusal(tried: Plan, what: str, limit: int) -> str:
-    from girih.report.units import format_bytes
-
+def _refusal(tried: Plan, what: str, limit: int, bound: int) -> str:
+    """bound: bytes that every plan needs, where plans of less memory were searched for; else 0."""
     worst = max(tried.memory_by_device, key=lambda use: use.peak)
     tensors = ", ".join(f"{buffer} {format_bytes(size)}" for buffer, size in worst.largest[:5])
     during = "" if worst.at < 0 else f" during {tried.graph.nodes[worst.at].name}"
+    smallest = f", the smallest limit that was met; no plan needs less than {bound}" if bound else ""
     return (
         f"{what} does not fit {format_bytes(limit)} for each device: it needs {format_bytes(worst.peak)}"
-        f" ({worst.peak} bytes, the smallest limit that was met){during}; largest there: {tensors}. "
+        f" ({worst.peak} bytes{smallest}){during}; largest there: {tensors}. "
         f"Raise the limit, use more devices, or make the batch smaller"
     )
 

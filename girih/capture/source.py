@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = os.path.dirname(__file__) + os.sep
+_GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_MODELS = _GIRIH + "models" + os.sep
 
 
 @cache
 def _is_outside(code: CodeType) -> bool:
     name = code.co_filename
-    return not (name.startswith((_TORCH, _OURS, "<")) or name.endswith(("contextlib.py", "functools.py", "copy.py")))
+    own = name.startswith(_GIRIH) and not name.startswith(_MODELS)
+    return not (own or name.startswith((_TORCH, "<")) or name.endswith(("contextlib.py", "functools.py", "copy.py")))
 
 
 @cache

@@ -83,6 +83,6 @@ def regions_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Regions:
 
 
 def format_layout(layout: Layout, mesh: Mesh) -> str:
-    """`[0/2, 1/4]`-like text: which dimension each axis splits, R for copies, P for partial sums."""
+    """`S0·R`: the dimension that each axis splits, R for copies, P for partial sums."""
     words = {REPLICATE: "R", PARTIAL: "P"}
     return "·".join(words.get(code, f"S{code}") for code in layout) or "whole"

@@ -87,8 +87,8 @@ def two_axes(count: int) -> tuple[int, ...]:
     return tuple(size for size in (first, count // first) if size > 1)
 
 
-def _local_device() -> Device:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def _local_device(processes: int) -> Device:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // processes
     return Device("CPU process", 30e9, memory, 8e9, 8e-6)
 
 
@@ -150,7 +150,7 @@ def machine(name: str | Machine) -> Machine:
             raise MachineError(f"{name!r}: a machine has at least one device")
         return Machine(
             name,
-            _local_device(),
+            _local_device(count),
             (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
             "gloo over loopback between processes of this host; defaults, not calibrated",
         )

@@ -9,6 +9,7 @@ itself a box.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import combinations
 from math import prod
 
@@ -197,6 +198,7 @@ def _common(degrees: list[int]) -> int | None:
     return None if len(real) > 1 else (real.pop() if real else -1)
 
 
+@lru_cache(maxsize=16384)
 def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     """Minimal sets of inputs through which a partial sum passes: the operator is linear in them together.
 
@@ -206,7 +208,10 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     read = [number for number in range(count) if description.reads[number]]
     floating = [number for number in read if description.inputs[number].dtype.startswith(("float", "bfloat"))]
     found: list[frozenset[int]] = []
-    for size in range(1, min(len(floating), 3) + 1):
+    # Operators of many inputs are concatenations and sums of one shape of term: linear in one input, or in all.
+    few = len(floating) <= 6
+    sizes = range(1, min(len(floating), 3) + 1) if few else range(1, 2)
+    for size in sizes:
         for chosen in combinations(floating, size):
             candidate = frozenset(chosen)
             if not any(known <= candidate for known in found) and _degree(description.body, candidate) == 1:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
-from girih.ops.temporaries import kept_and_reduced, slices
+from girih.ops.temporaries import kept_and_reduced, slices, summed_item_bytes
 from girih.ops.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 
 Tensor = Any  # torch is untyped for the type checker
@@ -92,7 +92,7 @@ def _summed(element: Callable[..., Tensor], dims: Sizes, *tensors: Tensor) -> Te
     shape = torch.broadcast_shapes(*(item.shape for item in tensors))
     rank, dtype = len(shape), reduce(torch.promote_types, (item.dtype for item in tensors))
     kept, reduced = kept_and_reduced(rank, dims)
-    cut, extent = slices(shape, dtype.itemsize, kept, reduced)
+    cut, extent = slices(shape, summed_item_bytes(dtype.itemsize), kept, reduced)
     if not shape or extent >= shape[cut] or not dtype.is_floating_point:
         return element(*tensors).sum(tuple(dims), keepdim=True)
 

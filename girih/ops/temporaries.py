@@ -97,9 +97,14 @@ def kept_and_reduced(rank: int, dims: Sequence[int]) -> tuple[Shape, Shape]:
     return tuple(d for d in range(rank) if d not in reduced), tuple(sorted(reduced)) if rank else ()
 
 
+def summed_item_bytes(item_bytes: int) -> int:
+    """For each element of a sum: PyTorch adds float16 and bfloat16 in a float32 copy, where several dimensions go."""
+    return item_bytes if item_bytes >= 4 else item_bytes + 4
+
+
 def summed(work: Work) -> int:
     """girih.ops.kernels._summed: one slice of what is summed, and its sum where reduced dimensions are cut."""
-    shape, item = work.shape, work.output.item_bytes
+    shape, item = work.shape, summed_item_bytes(work.output.item_bytes)
     kept, reduced = kept_and_reduced(len(shape), work.attributes["dims"])
     cut = slices(shape, item, kept, reduced)
     again = work.output.bytes if cut[0] in reduced and cut[1] < shape[cut[0]] else 0

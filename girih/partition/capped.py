@@ -13,6 +13,7 @@ this file only proposes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -118,6 +119,9 @@ def held_at(graph: Graph, moment: int) -> Held:
     return Held(tuple(counted.values()), pieces)
 
 
+STALE = 6  # rounds of rising prices without a lower peak after which a cap is given up
+
+
 def capped(
     graph: Graph,
     objective: Objective,
@@ -134,13 +138,12 @@ def capped(
         CannotFitError: with the least peak that was reached.
     """
     mesh = objective.machine.mesh
-    rules = SECONDS if objective.name == "seconds" else TOFU
     prices: dict[int, float] = {}
     best: SearchResult | None = None
     lowest: tuple[int, SearchResult] | None = None
     bound = 0.0
-    tried = 0
-    scale = 0.0
+    tried, stale, scale, floor = 0, 0, 0.0, 0
+    until = time.monotonic() + seconds
     for tried in range(1, rounds + 1):
         if first is not None and not prices:
             result, value = first, first.certificate.bound
@@ -148,8 +151,12 @@ def capped(
             result, value = _priced(graph, objective, prices, cap, seconds)
         bound = max(bound, value)
         measured = measure(result.strategy)
+        floor = max(floor, _floor(graph, mesh.devices, measured.at))
+        stale += 1
         if lowest is None or measured.peak < lowest[0]:
-            lowest = (measured.peak, result)
+            lowest, stale = (measured.peak, result), 0
+        if best is None and (floor > cap or stale > STALE or time.monotonic() > until):
+            break
         if measured.peak <= cap:
             if best is None or result.certificate.cost < best.certificate.cost:
                 best = result
@@ -163,7 +170,7 @@ def capped(
         prices[measured.at] = prices.get(measured.at, 0.0) * 2 + scale * 0.05
     assert lowest is not None
     if best is None:
-        raise CannotFitError(lowest[0], lowest[1], _floor(graph, mesh.devices, rules))
+        raise CannotFitError(lowest[0], lowest[1], floor)
     bound = min(bound, best.certificate.cost)
     certificate = Certificate(
         best.certificate.cost,
@@ -182,9 +189,9 @@ def _byte(objective: Objective) -> float:
     return 1.0 if objective.name == "bytes" else max(objective.machine.links.seconds_per_byte, default=1e-9)
 
 
-def _floor(graph: Graph, devices: int, rules: object) -> int:
-    """No device can need less than its share of what lives from step to step."""
-    return sum(graph.values[item.name].bytes for item in graph.state_inputs) // devices
+def _floor(graph: Graph, devices: int, moment: int) -> int:
+    """No plan can need less: some device has at least its share of what must exist at that moment."""
+    return sum(graph.values[name].bytes for name in held_at(graph, moment).values) // devices
 
 
 def priced_problem(graph: Graph, objective: Objective, prices: Mapping[int, float]) -> PartitionProblem:

@@ -104,8 +104,12 @@ def alternatives_table(plan: Plan) -> Table:
             format_seconds(item.seconds),
             _ratio(item.seconds, own.seconds),
         )
+    notes = []
     if plan.memory is not None and any(item.peak > plan.memory for item in plan.baselines):
-        table.caption = f"! does not fit {format_bytes(plan.memory)}"
+        notes.append(f"! does not fit {format_bytes(plan.memory)}")
+    if plan.objective == "bytes" and any(0 < item.bytes < own.bytes for item in plan.baselines):
+        notes.append("fewer bytes than this plan by holding copies, which the objective `bytes` does not allow")
+    table.caption = "; ".join(notes) or None
     return table
 
 

@@ -65,7 +65,7 @@ def test_two_workers_need_what_was_predicted(name: str) -> None:
     check(name, None, 2)
 
 
-@pytest.mark.parametrize(("name", "batch"), [("wresnet-26-1-32", 4), ("gpt-1-128", 1)])
+@pytest.mark.parametrize(("name", "batch"), [("resnet-tiny", 48), ("gpt-tiny", 256)])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_larger_steps_too(name: str, batch: int, workers: int) -> None:
     check(name, batch, workers)
@@ -109,7 +109,7 @@ SUMS = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_sums_of_products_hold_a_slice(operator: str, count: int, dims: tuple, shape: tuple, dtype: object) -> None:
     tensors = [torch.randn(shape).to(dtype) for _ in range(count)]
-    assert tensors[0].nbytes > 2 * SLICE_BYTES or dtype == torch.bfloat16
+    assert tensors[0].nbytes >= SLICE_BYTES
     assert held_beside(operator, *tensors, dims=dims) <= SLICE_BYTES * 1.1
     exact = (tensors[0].double() * tensors[1].double()).sum(dims, keepdim=True)
     got = resolve(operator)(*tensors, dims=dims)
