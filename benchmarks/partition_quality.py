@@ -1,6 +1,6 @@
 """How much each kind of plan communicates, and what a worker then needs, beside Tofu's Figure 10.
 
-What: for each of Tofu's models on its machine (p2.8xlarge: 8 K80 of 12 GB, mesh 2×2×2) the bytes that all workers
+What: for each of Tofu's models on its machine (p2.8xlarge: 8 K80 of 12 GB, mesh 2×4) the bytes that all workers
 receive in one training step under the plan of each search, the time that the roofline predicts, the memory of the
 worker that needs most, and whether that exceeds 12 GB.
 How: each model is captured with SGD with momentum; each search is given the same graph, the same costs and the same

@@ -1,7 +1,7 @@
 """Seconds to search for the best partition over 8 workers, beside Tofu's Table 1.
 
 What: the `exact` search on WResNet-152-10 (batch 8) and RNN-10-8K (batch 128, 20 steps) for Tofu's machine, a
-p2.8xlarge with 8 K80 (mesh 2×2×2), under Tofu's objective: the bytes that all workers receive, all work divided, every
+p2.8xlarge with 8 K80 (mesh 2×4), under Tofu's objective: the bytes that all workers receive, all work divided, every
 tensor held once. Tofu's dynamic program considers whole strategies only by recursion, one mesh axis at a time;
 `exact` considers all strategies of the three axes at once and proves the optimum.
 How: the training step (forward, backward, SGD with momentum) is captured; then, `--repeats` times, all memos of shapes
@@ -90,7 +90,7 @@ def measure(options: argparse.Namespace) -> Report:
         ("paper's / ours", "faster than without"),
     )
     return Report(
-        "Search for 8 workers, all strategies of a 2×2×2 mesh; Tofu's Table 1 (for the full models)",
+        "Search for 8 workers, all strategies of a 2×4 mesh; Tofu's Table 1 (for the full models)",
         columns,
         tuple(rows),
         ", ".join(f"{row['model']} {row['cpu']} CPU s" for row in rows) + ", proved optimal",

@@ -22,10 +22,12 @@ its result × labels. Where many variables cross every cut and the dual bound is
 
 from __future__ import annotations
 
+import gc
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -110,7 +112,20 @@ def minimise(
     search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None))
     if upper is not None:
         search.offer(np.asarray(upper, np.int64))
-    return search.run()
+    with _no_collection():
+        return search.run()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's cycle collector: a search makes millions of small objects and no cycles (a sixth of its time)."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def load(problem: Problem, store: Tables) -> Factors:
