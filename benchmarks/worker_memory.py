@@ -10,7 +10,7 @@ of least communication (objective bytes); where such a plan needs more than the 
 that limit of memory (`memory=`), and its added communication is shown; it does not make up for the miss.
 Against: Tofu divides every tensor, so that a worker needs about 1/k (§1, §5); it prints no figures of memory. The floor
 is the ratio to 1/k, predicted and measured. Measured over predicted is shown: temporaries inside of PyTorch's kernels
-(convolutions' reordered copies) are measured, and are not predicted.
+(convolutions' reordered copies) are predicted by the rules beside the operators' descriptions.
 """
 
 from __future__ import annotations
