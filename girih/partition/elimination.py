@@ -118,7 +118,7 @@ def minimise(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without Python's cycle collector: a search makes millions of small objects and no cycles (a sixth of its time)."""
+    """Without Python's cycle collector: a search makes millions of small objects, no cycles (a sixth of its time)."""
     collecting = gc.isenabled()
     gc.disable()
     try:
