@@ -24,7 +24,6 @@ from benchmarks.common import (
     note,
     objective,
     searched,
-    seconds_option,
     timed,
     times,
     warm_up,
@@ -95,7 +94,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    seconds_option(parser)
+    parser.add_argument("--seconds", type=float, default=5.0, help="wall seconds that a search may take (default 5)")
     parser.add_argument("--objective", choices=("seconds", "bytes"), default="seconds")
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, repeats_option, training_step
 
-MODEL, BATCH = "mlp-640-640-640-640", 1024
+MODEL, BATCH = "mlp-1024-1024-1024-1024", 1024
 QUICK_MODEL, QUICK_BATCH = "mlp-1024-1024-1024", 1024
 
 
