@@ -36,7 +36,7 @@ def test_train_resnet(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert losses[-1] < losses[0]
     assert "gap 0 % (proved)" in printed
-    assert "! does not fit 6.00 MB" in printed
+    assert "! does not fit 7.00 MB" in printed
     assert "trained tensors are back in the model" in printed
 
 
