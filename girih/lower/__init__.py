@@ -3,7 +3,7 @@
 from girih.lower.exchange import Exchange, Message, exchange
 from girih.lower.lower import lower
 from girih.lower.memory import MemoryUse, memory_use
-from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, TransferStep
+from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
 
 __all__ = [
     "ComputeStep",
@@ -13,6 +13,8 @@ __all__ = [
     "Message",
     "Program",
     "ReadPart",
+    "StartStep",
+    "Step",
     "TransferStep",
     "exchange",
     "lower",

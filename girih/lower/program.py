@@ -59,13 +59,23 @@ class TransferStep:
 
 
 @dataclass(frozen=True)
+class StartStep:
+    """The exchange of a later transfer begins: its messages are handed over, and the device goes on with its work.
+
+    The transfer step itself, which comes later and is equal to `transfer`, waits for the messages and makes the target.
+    """
+
+    transfer: TransferStep
+
+
+@dataclass(frozen=True)
 class FreeStep:
     """Buffers that no later step reads."""
 
     buffers: tuple[str, ...]
 
 
-Step: TypeAlias = ComputeStep | TransferStep | FreeStep
+Step: TypeAlias = ComputeStep | StartStep | TransferStep | FreeStep
 
 
 @dataclass(frozen=True)

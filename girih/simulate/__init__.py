@@ -1,0 +1,1 @@
+"""Prices a Program: the very steps that run, on devices and links as resources."""
