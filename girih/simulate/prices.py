@@ -1,4 +1,4 @@
-"""What each step of a program takes on each device by itself: the input of the simulator besides the machine's links."""
+"""What each step of a program takes on each device by itself: the simulator's input besides the links."""
 
 from __future__ import annotations
 
