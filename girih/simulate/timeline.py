@@ -46,4 +46,7 @@ class Timeline:
     def busy(self, stream: int = COMPUTE) -> NDArray[np.float64]:
         """Seconds that each device is busy on a stream: [devices]."""
         mine = self.stream == stream
-        return np.bincount(self.device[mine], (self.end - self.begin)[mine], minlength=self.devices)
+        total: NDArray[np.float64] = np.bincount(
+            self.device[mine], (self.end - self.begin)[mine], minlength=self.devices
+        )
+        return total
