@@ -95,3 +95,38 @@ def min_plus(first, second, out):  # type: ignore[no-untyped-def]
                 cost = left + second[m, t]
                 if cost < out[s, t]:
                     out[s, t] = cost
+
+
+@numba.njit(cache=True)
+def hulls(regions, sizes):  # type: ignore[no-untyped-def]
+    """`girih.layout.transfer.held_by_levels`: [placements, axes + 1, devices, dimensions, 2]."""
+    count, devices, dimensions = regions.shape[0], regions.shape[1], regions.shape[2]
+    axes = sizes.shape[0]
+    held = np.empty((count, axes + 1, devices, dimensions, 2), np.int64)
+    low, high = np.empty(dimensions, np.int64), np.empty(dimensions, np.int64)
+    for p in range(count):
+        held[p, axes] = regions[p]
+        group = 1  # devices that agree on the axes before `level` are neighbours
+        for level in range(axes - 1, -1, -1):
+            inner = group
+            group *= sizes[level]
+            for first in range(0, devices, group):
+                low[:] = 0
+                high[:] = 0
+                found = False
+                for other in range(first, first + group, inner):
+                    part = held[p, level + 1, other]
+                    empty = False
+                    for d in range(dimensions):
+                        empty |= part[d, 1] <= part[d, 0]
+                    if empty:
+                        continue
+                    for d in range(dimensions):
+                        low[d] = min(low[d], part[d, 0]) if found else part[d, 0]
+                        high[d] = max(high[d], part[d, 1]) if found else part[d, 1]
+                    found = True
+                for other in range(first, first + group):
+                    for d in range(dimensions):
+                        held[p, level, other, d, 0] = low[d]
+                        held[p, level, other, d, 1] = high[d]
+    return held

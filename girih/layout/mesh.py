@@ -9,7 +9,7 @@ by at most one element where the size does not divide.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import TypeAlias
 
@@ -57,19 +57,32 @@ def _coordinates(sizes: tuple[int, ...]) -> NDArray[np.int64]:
 def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and stops of every device's part, for many assignments of axes to dimensions at once.
 
-    codes: [assignments, axes]; negative codes do not cut.
+    codes: [assignments, axes]; negative codes do not cut. Devices that an assignment leaves out have nothing.
     Returns starts and stops, each [assignments, devices, dimensions].
     """
-    count, dimensions = len(codes), len(sizes)
-    index = np.zeros((count, mesh.devices, dimensions), np.int64)
-    parts = np.ones((count, 1, dimensions), np.int64)
+    starts = np.empty((len(codes), mesh.devices, len(sizes)), np.int64)
+    stops = np.empty_like(starts)
+    weight = 1 << np.arange(mesh.axes, dtype=np.int64)
+    for dimension, extent in enumerate(sizes):
+        # A dimension's parts depend on the set of axes that cut it alone: few, and the same for many assignments.
+        cutting = (codes == dimension) @ weight
+        cuts = _cuts(extent, mesh)
+        starts[..., dimension] = cuts[0][cutting]
+        stops[..., dimension] = cuts[1][cutting]
+    return starts, stops
+
+
+@lru_cache(maxsize=4096)
+def _cuts(extent: int, mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and stops of one dimension's parts under every set of axes: [sets, devices] each; a set is a bit mask."""
+    sets = 1 << mesh.axes
+    index = np.zeros((sets, mesh.devices), np.int64)
+    parts = np.ones((sets, 1), np.int64)
     for axis, axis_size in enumerate(mesh.sizes):
-        cut = codes[:, axis, None] == np.arange(dimensions)
-        factor = np.where(cut, axis_size, 1)[:, None, :]
-        coordinate = mesh.coordinates[None, :, axis, None] * cut[:, None, :]
-        index = index * factor + coordinate
+        cut = ((np.arange(sets) >> axis) & 1)[:, None]
+        factor = np.where(cut, axis_size, 1)
+        index = index * factor + mesh.coordinates[None, :, axis] * cut
         parts = parts * factor
-    extent = np.asarray(sizes, np.int64)
     return index * extent // parts, (index + 1) * extent // parts
 
 

@@ -52,6 +52,7 @@ class Placements:
     regions: NDArray[np.int64]
     partial: NDArray[np.bool_]
     named: bool = False  # made of layouts by `of`: equal layouts give this very object
+    keys: NDArray[np.int64] | None = None  # [count, …]: placements with equal keys are equal
 
     @staticmethod
     def of(layouts: Sequence[Layout], shape: tuple[int, ...], mesh: Mesh) -> Placements:
@@ -68,12 +69,17 @@ class Placements:
         return Placement(self.regions[number], tuple(bool(flag) for flag in self.partial[number]))
 
     def distinct(self) -> tuple[Placements, NDArray[np.int64]]:
-        """The different ones, and for each placement the number of its equal among them."""
-        # The first column keeps a scalar on one device, of which there is nothing to say, from having no column.
-        columns = (np.zeros((len(self), 1), np.int64), self.regions.reshape(len(self), -1), self.partial)
-        flat = np.concatenate(columns, axis=1, dtype=np.int64)
-        keys = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
-        _, first, inverse = np.unique(keys.ravel(), return_index=True, return_inverse=True)
+        """Different ones, and for each placement the number of its equal among them.
+
+        With keys a few may still be equal; without, none are.
+        """
+        # Without keys, compare all regions. The first column keeps what has no other from having no column.
+        rows = self.keys if self.keys is not None else self.regions
+        flat = np.concatenate(
+            (np.zeros((len(self), 1), np.int64), rows.reshape(len(self), -1), self.partial), axis=1, dtype=np.int64
+        )
+        words = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
+        _, first, inverse = np.unique(words.ravel(), return_index=True, return_inverse=True)
         return Placements(self.regions[first], self.partial[first]), inverse.reshape(-1)
 
 
@@ -88,19 +94,12 @@ def held_by_levels(regions: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
     """What device c and those agreeing with it on the axes before `a` hold together.
 
     regions: [placements, devices, dimensions, 2]. Returns [placements, axes + 1, devices, dimensions, 2].
-    The union is a box because inner axes cut what outer axes have cut.
+    The union is a box because inner axes cut what outer axes have cut. Who has nothing adds nothing.
     """
-    count, devices, dimensions = regions.shape[:3]
-    grid = regions.reshape(count, *mesh.sizes, dimensions, 2)
-    levels = np.empty((count, mesh.axes + 1, devices, dimensions, 2), np.int64)
-    levels[:, mesh.axes] = regions
-    for level in range(mesh.axes):
-        inner = tuple(range(1 + level, 1 + mesh.axes))
-        low = grid[..., 0].min(axis=inner, keepdims=True)
-        high = grid[..., 1].max(axis=inner, keepdims=True)
-        hull = np.broadcast_to(np.stack([low, high], axis=-1), grid.shape)
-        levels[:, level] = hull.reshape(count, devices, dimensions, 2)
-    return levels
+    from girih.layout import kernels
+
+    held: NDArray[np.int64] = kernels.hulls(np.ascontiguousarray(regions), np.asarray(mesh.sizes, np.int64))
+    return held
 
 
 @dataclass(frozen=True)

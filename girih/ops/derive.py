@@ -109,9 +109,9 @@ def input_regions(description: Description, tensor: int, starts: Bounds, stops: 
 
 def clip(regions: Regions, shape: tuple[int, ...]) -> Regions:
     """Regions cut to a tensor's bounds; what lies outside becomes empty."""
-    limit = np.asarray(shape, np.int64)[:, None]
-    cut = np.clip(regions, 0, limit) if len(shape) else regions
-    cut[..., 1] = np.maximum(cut[..., 0], cut[..., 1])
+    cut = np.maximum(regions, 0)
+    np.minimum(cut, np.repeat(np.asarray(shape, np.int64), 2).reshape(-1, 2), out=cut)
+    np.maximum(cut[..., 0], cut[..., 1], out=cut[..., 1])
     return cut
 
 

@@ -196,24 +196,32 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     traffic = np.zeros(starts.shape[:2])
     for tensor, kind in enumerate(description.inputs):
         regions = clip(input_regions(description, tensor, starts, stops), kind.shape)
+        read = {variable for indices in description.reads[tensor] for index in indices if index is not None
+                for variable, _ in index.terms}  # fmt: skip
         partial = np.zeros(codes.shape, np.bool_)
         for number, members in enumerate(passing):
             if tensor in members:
                 partial |= codes == PASS - number
-        needs.append(Placements(regions, partial))
+        needs.append(Placements(regions, partial, keys=_keys(codes, read, partial)))
         traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item_bytes[tensor]
     made = output_regions(description, starts, stops)
+    written = {variable for index in description.place for variable, _ in index.terms}
     traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
     points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
     return NodeOptions(
         codes,
         tuple(needs),
-        (Placements(made, makes_partial),),
+        (Placements(made, makes_partial, keys=_keys(codes, written, makes_partial)),),
         points,
         traffic.max(axis=1) if not description.operator.view else np.zeros(len(codes)),
         0 if description.operator.view else operations_per_point(description),
         description.reducer if root else None,
     )
+
+
+def _keys(codes: NDArray[np.int64], variables: set[int], partial: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """[count, axes]: equal where the pieces of a tensor, indexed by some variables, are the same."""
+    return np.where(partial, PASS, np.where(np.isin(codes, sorted(variables)), codes, REPEAT))
 
 
 @lru_cache(maxsize=65536)
