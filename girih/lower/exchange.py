@@ -3,6 +3,9 @@
 Every device receives each missing element once for each contribution that it needs, from the nearest device that has
 it: the one that agrees with it on the most outer mesh axes, ties broken so that replicas share the load. The volumes
 are those of `girih.layout.transfer`, which the search minimises; a test holds them against each other.
+
+`exchange` writes down the messages of all devices: O(devices · regions · terms) in Python, for small meshes and for
+the collective's name. `messages_of` finds those of one device, of a mesh of any size, and `is_local` needs none.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
-from girih.layout import Mesh, Placement
+from girih.layout import Mesh, Placement, level_volumes
+from girih.layout.mesh import Regions
 
 Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the whole value's coordinates
 
@@ -68,8 +74,7 @@ def _exchange(
     source = np.frombuffer(held, np.int64).reshape(shape)
     target = np.frombuffer(needed, np.int64).reshape(shape)
     coordinates = [tuple(int(part) for part in row) for row in mesh.coordinates]
-    reduced = [axis for axis in range(mesh.axes) if held_partial[axis] and not needed_partial[axis]]
-    kept = [axis for axis in range(mesh.axes) if held_partial[axis] and needed_partial[axis]]
+    reduced, kept = _axes(held_partial, needed_partial)
     holders = _holders(source)
     terms = list(product(*(range(mesh.sizes[axis]) for axis in reduced)))
     messages: list[Message] = []
@@ -137,3 +142,127 @@ def _kind(mesh: Mesh, messages: list[Message], terms: int, source: np.ndarray, t
     if bool(overlapping.all()) and len(messages) > mesh.devices and max(received.values()) > 1:
         return "all-to-all"
     return "all-to-all" if len(received) == mesh.devices else "send"
+
+
+def terms_of(mesh: Mesh, source: Placement, target: Placement) -> int:
+    """How many contributions are combined: 1 where nothing is reduced."""
+    return prod(mesh.sizes[axis] for axis in _axes(source.partial, target.partial)[0])
+
+
+def is_local(mesh: Mesh, source: Placement, target: Placement) -> bool:
+    """Does no device receive anything from another?"""
+    inside = (source.regions[..., 0] <= target.regions[..., 0]) & (target.regions[..., 1] <= source.regions[..., 1])
+    if bool(inside.all()) and terms_of(mesh, source, target) == 1:
+        return True
+    return not bool(level_volumes(mesh, source, target).any())
+
+
+def messages_of(mesh: Mesh, source: Placement, target: Placement, rank: int) -> tuple[Message, ...]:
+    """The messages that one device receives, sends or copies at home, in their order in the whole exchange.
+
+    Cost: a few operations on arrays over all devices; O(receivers · holders of its own region) for what it sends.
+    """
+    return _messages_of(
+        mesh,
+        source.regions.tobytes(),
+        source.partial,
+        target.regions.tobytes(),
+        target.partial,
+        source.regions.shape[1],
+        rank,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _messages_of(
+    mesh: Mesh,
+    held: bytes,
+    held_partial: tuple[bool, ...],
+    needed: bytes,
+    needed_partial: tuple[bool, ...],
+    dimensions: int,
+    rank: int,
+) -> tuple[Message, ...]:
+    shape = (mesh.devices, dimensions, 2)
+    source = np.frombuffer(held, np.int64).reshape(shape)
+    target = np.frombuffer(needed, np.int64).reshape(shape)
+    reduced, kept = _axes(held_partial, needed_partial)
+    places = mesh.coordinates
+    weights = [prod(mesh.sizes[axis] for axis in reduced[number + 1 :]) for number in range(len(reduced))]
+    term = places[:, reduced] @ np.asarray(weights, np.int64)  # the contribution that each device holds
+    peers = (places[:, kept] == places[rank, kept]).all(axis=1)  # whose contributions are combined with each other
+    received = _received(mesh, source, target[rank], term, peers, rank)
+    sent = _sent(mesh, source, target, term, peers, rank)
+    before = [message for message in sent if message.target < rank]
+    return (*before, *received, *sent[len(before) :])
+
+
+def _received(
+    mesh: Mesh, source: Regions, wanted: NDArray[np.int64], term: NDArray[np.int64], peers: NDArray[np.bool_], rank: int
+) -> list[Message]:
+    """For each term and region that it needs, from the nearest of the devices that hold it."""
+    low, high, meets = _meeting(source, wanted)
+    able = np.flatnonzero(meets & peers)
+    if not len(able):
+        return []
+    distance = _distances(mesh, mesh.coordinates[rank], mesh.coordinates[able])
+    region = source[able].reshape(len(able), -1)
+    order = np.lexsort((distance, *region.T[::-1], term[able]))
+    groups = np.column_stack([term[able], region])[order]
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (groups[1:] != groups[:-1]).any(axis=1)
+    nearest = able[order[first]]
+    boxes = _boxes(low[nearest], high[nearest])
+    return [
+        Message(device, rank, number, box)
+        for device, number, box in zip(nearest.tolist(), term[nearest].tolist(), boxes, strict=True)
+    ]
+
+
+def _sent(
+    mesh: Mesh, source: Regions, target: Regions, term: NDArray[np.int64], peers: NDArray[np.bool_], rank: int
+) -> list[Message]:
+    """To each device that needs something of its region and has no nearer device with the same to ask."""
+    alike = peers & (term == term[rank]) & (source == source[rank]).all(axis=(1, 2))
+    low, high, meets = _meeting(target, source[rank])
+    asking = np.flatnonzero(meets & peers & ~alike)  # who holds the region itself asks nobody
+    if not len(asking):
+        return []
+    able = np.flatnonzero(alike)
+    places = mesh.coordinates
+    nearest = able[_distances(mesh, places[asking, None], places[None, able]).argmin(axis=1)]
+    asking = asking[nearest == rank]
+    number, boxes = int(term[rank]), _boxes(low[asking], high[asking])
+    return [Message(rank, device, number, box) for device, box in zip(asking.tolist(), boxes, strict=True)]
+
+
+def _meeting(
+    regions: Regions, other: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Starts and stops of the intersections of all regions with another one, and which are not empty."""
+    low = np.maximum(regions[..., 0], other[..., 0])
+    high = np.minimum(regions[..., 1], other[..., 1])
+    meets: NDArray[np.bool_] = np.all(low < high, axis=-1)
+    return low, high, meets
+
+
+def _boxes(low: NDArray[np.int64], high: NDArray[np.int64]) -> list[Box]:
+    return [tuple((start, stop) for start, stop in box) for box in np.stack([low, high], axis=-1).tolist()]
+
+
+def _distances(mesh: Mesh, own: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each of the others that orders them as `_distance` does: coordinates in the last axis."""
+    around = (others - own) % np.asarray(mesh.sizes, np.int64)
+    differs = np.zeros(around.shape[:-1], np.int64)
+    steps = np.zeros(around.shape[:-1], np.int64)
+    for axis, size in enumerate(mesh.sizes):
+        differs = differs * 2 + (around[..., axis] > 0)
+        steps = steps * size + around[..., axis]
+    return differs * mesh.devices + steps
+
+
+def _axes(held_partial: tuple[bool, ...], needed_partial: tuple[bool, ...]) -> tuple[list[int], list[int]]:
+    """The axes over which contributions are combined, and those over which they stay apart."""
+    pairs = list(enumerate(zip(held_partial, needed_partial, strict=True)))
+    reduced = [axis for axis, (held, needed) in pairs if held and not needed]
+    return reduced, [axis for axis, (held, needed) in pairs if held and needed]

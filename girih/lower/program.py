@@ -16,7 +16,7 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import Layout, Mesh, Placement, level_volumes, regions_of
-from girih.lower.exchange import Exchange, exchange
+from girih.lower.exchange import Exchange, Message, exchange, messages_of, terms_of
 from girih.partition.strategy import Strategy
 
 
@@ -100,7 +100,16 @@ class Program:
         return tuple(step for step in self.steps if isinstance(step, TransferStep))
 
     def exchange_of(self, step: TransferStep) -> Exchange:
+        """The messages of all devices, and the name of the collective: slow on large meshes."""
         return exchange(self.mesh, step.before, step.after)
+
+    def messages_of(self, step: TransferStep, device: int) -> tuple[Message, ...]:
+        """The messages that one device receives, sends or copies at home."""
+        return messages_of(self.mesh, step.before, step.after, device)
+
+    def terms_of(self, step: TransferStep) -> int:
+        """How many contributions are combined: 1 where nothing is reduced."""
+        return terms_of(self.mesh, step.before, step.after)
 
     def layout_regions(self, name: str) -> np.ndarray:
         """[devices, dimensions, 2]: where each device's part of a value lies."""

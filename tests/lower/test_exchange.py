@@ -11,6 +11,7 @@ from placements import changes, reduced_axes
 
 from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
 from girih.lower import exchange
+from girih.lower.exchange import is_local, messages_of, terms_of
 
 
 def data_of(mesh: Mesh, shape: tuple[int, ...], source: Placement) -> dict[tuple[int, ...], np.ndarray]:
@@ -103,6 +104,34 @@ def test_messages_carry_what_was_predicted_over_each_level(case: tuple) -> None:
             differs = mesh.coordinates[message.source] != mesh.coordinates[message.target]
             received[message.target, int(np.argmax(differs))] += message.elements
     assert (received == level_volumes(mesh, source, target)).all()
+
+
+@given(changes())
+@settings(max_examples=400)
+def test_one_devices_messages_are_those_of_the_whole_exchange(case: tuple) -> None:
+    mesh, _, source, target = case
+    swap = exchange(mesh, source, target)
+    for device in range(mesh.devices):
+        mine = tuple(message for message in swap.messages if device in (message.source, message.target))
+        assert messages_of(mesh, source, target, device) == mine
+    assert terms_of(mesh, source, target) == swap.terms
+    assert is_local(mesh, source, target) == (swap.kind == "local copy")
+
+
+def test_one_devices_messages_on_a_thousand() -> None:
+    """A reduce-scatter and an all-gather among 1,024 devices: 1,023 messages each way, in the order of receivers."""
+    mesh = Mesh((8, 128))
+    partial, rows, whole = (Placement.of((code, code), (4096, 8), mesh) for code in (PARTIAL, 0, REPLICATE))
+    for before, after in ((partial, rows), (rows, whole)):
+        mine = messages_of(mesh, before, after, 500)
+        assert sorted(message.source for message in mine if message.target == 500) == list(range(1024))
+        assert [message.target for message in mine if message.source == 500] == list(range(1024))
+        assert len(mine) == 2 * 1023 + 1
+        received = sum(message.elements for message in mine if message.target == 500 != message.source)
+        assert received == level_volumes(mesh, before, after)[500].sum()
+    mine = messages_of(mesh, whole, rows, 7)
+    assert [(message.source, message.target) for message in mine] == [(7, 7)]
+    assert is_local(mesh, whole, rows)
 
 
 def kind(sizes: tuple[int, ...], shape: tuple[int, ...], before: tuple, after: tuple) -> str:
