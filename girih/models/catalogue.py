@@ -20,7 +20,8 @@ from torch import nn
 from torch._guards import detect_fake_mode
 
 from girih.models.batches import Batch, BatchDescription, drawn_batch, empty_batch
-from girih.models.families import FAMILIES, ModelFamily, Options
+from girih.models.families import FAMILIES
+from girih.models.family import ModelFamily, Options
 from girih.models.steps import Step
 
 
@@ -123,8 +124,9 @@ def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
         for preset in family.presets:
             if preset.name == name.lower():
                 return family, preset.options, preset.batch
-    word, *rest = name.lower().split("-")
-    found = next((family for family in FAMILIES if family.name == word), None)
+    beginning = [family for family in FAMILIES if f"{name.lower()}-".startswith(f"{family.name}-")]
+    found = max(beginning, key=lambda family: len(family.name), default=None)
+    rest = name.lower().removeprefix(found.name).split("-")[1:] if found is not None else []
     numbers = [_read_number(text) for text in rest]
     if found is None or None in numbers:
         raise ValueError(_unknown(name))

@@ -5,7 +5,8 @@ A step only calls its model, and only once, so that the model may be a `torch.fu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,11 +28,29 @@ def classify(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
     return F.cross_entropy(logits, batch["labels"])
 
 
-def predict_each_step(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+def predict_each_step(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
     """The mean over time of each step's cross-entropy: `targets [batch, steps]`, logits one for each step."""
-    logits = model(batch["vectors"])
-    losses = [F.cross_entropy(part, target) for part, target in zip(logits, batch["targets"].unbind(1), strict=True)]
+    return _mean_over_steps(model(batch["vectors"]), batch["targets"])
+
+
+def _mean_over_steps(logits: Iterable[torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
+    losses = [F.cross_entropy(part, target) for part, target in zip(logits, targets.unbind(1), strict=True)]
     return torch.stack(losses).mean()
+
+
+def classify_text(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy of `tokens [batch, steps]` against `labels [batch]`."""
+    return F.cross_entropy(model(batch["tokens"]), batch["labels"])
+
+
+def predict_each_word(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+    """As `predict_each_step`, of `tokens [batch, steps]`."""
+    return _mean_over_steps(model(batch["tokens"]), batch["targets"])
+
+
+def translate(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+    """As `predict_each_word`, given the sentence `source [batch, steps]` too."""
+    return _mean_over_steps(model(batch["source"], batch["tokens"]), batch["targets"])
 
 
 def predict_next_token(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
@@ -50,3 +69,8 @@ def predict_click(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Ten
     """Mean binary cross-entropy of `clicks [batch]`, each 0.0 or 1.0."""
     logits = model(batch["dense"], batch["indices"])
     return F.binary_cross_entropy_with_logits(logits, batch["clicks"])
+
+
+def predict_response(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean squared error against `responses [batch]`, each between 0 and 1."""
+    return F.mse_loss(model(batch["cell"], batch["drugs"]), batch["responses"])

@@ -38,7 +38,7 @@ def first_inputs(captured: Any, step: TrainingStep, batch: Any) -> dict[str, tor
     return given
 
 
-@pytest.mark.parametrize("name", ["lenet-tiny", "gpt-tiny", "dlrm-tiny", "rnn-tiny"])
+@pytest.mark.parametrize("name", ["lenet-tiny", "gpt-tiny", "dlrm-tiny", "rnn-tiny", "nmt-tiny", "candle-uno-tiny"])
 def test_nodes_divide_as_described(name: str) -> None:
     shown = models.example(name, device="cpu")
     module = shown.module.double()

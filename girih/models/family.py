@@ -1,0 +1,62 @@
+"""What the catalogue knows of one kind of model: how its names are read, how it is built, what it is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from girih.models.batches import BatchDescription
+from girih.models.steps import Step
+
+Options = Mapping[str, Any]
+
+TINY_BATCH = 8
+TOFU = "Wang, Huang, Li, EuroSys 2019 (Tofu), section 7"
+FLEXFLOW = "Jia 2020 (thesis; FlexFlow), section 3.7"
+FLEXFLOW_BATCH = 64  # samples for one GPU: "a per-GPU batch size of 64 for all DNN benchmarks, except for AlexNet"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A whole name and the options it stands for; `batch` overrules the family's."""
+
+    name: str
+    options: Options
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelFamily:
+    """Names of one kind of model.
+
+    `pattern` is for people: capitals are numbers, brackets what may be left out. `configure` takes the name's
+    numbers and returns options of `build`; options left open are those of its signature.
+    """
+
+    name: str
+    pattern: str
+    examples: tuple[str, ...]
+    description: str
+    source: str
+    build: Callable[..., nn.Module] = field(repr=False)
+    configure: Callable[..., Options] = field(repr=False)
+    describe_batch: Callable[[Options, int], BatchDescription] = field(repr=False)
+    step: Step = field(repr=False)
+    default_batch: Callable[[Options], int] = field(repr=False)
+    presets: tuple[Preset, ...] = field(repr=False)
+
+
+def tiny(family: str, **options: Any) -> Preset:
+    """The family's smallest sensible model, for tests: ten steps in a second or a few on one CPU."""
+    return Preset(f"{family}-tiny", options, TINY_BATCH)
+
+
+def constant(batch: int) -> Callable[[Options], int]:
+    return lambda options: batch
+
+
+def no_numbers() -> Options:
+    return {}

@@ -1,0 +1,31 @@
+"""The models of FlexFlow's evaluation, planned over two devices and trained there, beside one device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._pytree import tree_map
+
+import girih
+from girih.models import example, random_batch
+
+
+def exact(batch: object) -> object:
+    return tree_map(lambda x: x.double() if x.is_floating_point() else x, batch)
+
+
+@pytest.mark.parametrize("name", ["rnntc-tiny", "rnnlm-tiny", "nmt-tiny", "dlrm-criteo-tiny", "candle-uno-tiny"])
+def test_two_workers_train_as_one(name: str) -> None:
+    shown = example(name, device="cpu")
+    module = shown.module.double()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    step = girih.TrainingStep(module, step=shown.step, optimizer=optimizer)
+    plan = girih.plan(step, exact(shown.inputs), machine="local:2", compare=())
+    assert plan.gap == 0.0
+    with plan.start(backend="threads") as running:
+        for seed in range(2):
+            found = running.verified_step(exact(random_batch(name, seed=seed)))
+            assert found.ok, found
+        received = [int(item.bytes_received) for item in running.statistics()]
+    assert received == [2 * int(amount) for amount in plan.bytes_received]
+    assert max(received) > 0  # both take part
