@@ -6,16 +6,68 @@ import numba
 import numpy as np
 
 
-@numba.njit(cache=True, parallel=True)
+@numba.njit(cache=True)
+def _kinds(columns):  # type: ignore[no-untyped-def]
+    """For each row of a contiguous [rows, length]: the number of its kind, and one row of each kind."""
+    kinds = np.empty(columns.shape[0], np.int64)
+    firsts = np.empty(columns.shape[0], np.int64)
+    count = 0
+    for row in range(columns.shape[0]):
+        kind = count
+        for known in range(count):
+            if (columns[row] == columns[firsts[known]]).all():
+                kind = known
+                break
+        kinds[row] = kind
+        if kind == count:
+            firsts[count] = row
+            count += 1
+    return kinds, firsts[:count]
+
+
+@numba.njit(cache=True)
+def _overlaps(held, needed, source_firsts, target_firsts, d):  # type: ignore[no-untyped-def]
+    """[source kinds, target kinds, levels, devices]: how long regions overlap in a dimension; and is it the same for
+    all devices."""
+    levels, devices = held.shape[1], held.shape[2]
+    length = np.empty((len(source_firsts), len(target_firsts), levels, devices))
+    uniform = np.ones((len(source_firsts), len(target_firsts), levels), np.bool_)
+    for i in range(len(source_firsts)):
+        for j in range(len(target_firsts)):
+            have, want = held[source_firsts[i]], needed[target_firsts[j]]
+            for level in range(levels):
+                for c in range(devices):
+                    low = max(have[level, c, d, 0], want[c, d, 0])
+                    high = min(have[level, c, d, 1], want[c, d, 1])
+                    length[i, j, level, c] = max(0, high - low)
+                uniform[i, j, level] = (length[i, j, level] == length[i, j, level, 0]).all()
+    return length, uniform
+
+
+@numba.njit(cache=True)
 def costs(  # type: ignore[no-untyped-def]
     held, source_partial, needed, target_partial, sizes, seconds_per_element, latency
 ):
-    """Seconds of the slowest device [sources, targets]."""
+    """Seconds of the slowest device [sources, targets].
+
+    A volume is a product over dimensions, and in one dimension few placements differ: the overlaps of a dimension are
+    computed once for each kind, and multiplied for all devices at once.
+    """
     sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
     targets, axes = needed.shape[0], sizes.shape[0]
+    source_kinds = np.empty((dimensions, sources), np.int64)
+    target_kinds = np.empty((dimensions, targets), np.int64)
+    lengths, uniforms = [], []
+    for d in range(dimensions):
+        source_kinds[d], source_firsts = _kinds(np.ascontiguousarray(held[:, :, :, d]).reshape(sources, -1))
+        target_kinds[d], target_firsts = _kinds(np.ascontiguousarray(needed[:, :, d]).reshape(targets, -1))
+        length, uniform = _overlaps(held, needed, source_firsts, target_firsts, d)
+        lengths.append(length)
+        uniforms.append(uniform)
     seconds = np.empty((sources, targets))
-    for s in numba.prange(sources):
-        copies = np.empty(axes + 1)
+    copies = np.empty(axes + 1)
+    volume, inner, time = np.empty(devices), np.empty(devices), np.empty(devices)
+    for s in range(sources):
         for t in range(targets):
             possible = True
             copies[axes] = 1.0
@@ -28,20 +80,27 @@ def costs(  # type: ignore[no-untyped-def]
             if not possible:
                 seconds[s, t] = np.inf
                 continue
-            slowest = 0.0
-            for c in range(devices):
-                time, inner = 0.0, 0.0
-                for level in range(levels - 1, -1, -1):
-                    volume = copies[level]
-                    for d in range(dimensions):
-                        low = max(held[s, level, c, d, 0], needed[t, c, d, 0])
-                        high = min(held[s, level, c, d, 1], needed[t, c, d, 1])
-                        volume *= max(0, high - low)
-                    if level < axes and volume > inner:
-                        time += (volume - inner) * seconds_per_element[level] + latency[level]
-                    inner = volume
-                slowest = max(slowest, time)
-            seconds[s, t] = slowest
+            time[:] = 0.0
+            for level in range(levels - 1, -1, -1):
+                factor = copies[level]
+                for d in range(dimensions):
+                    i, j = source_kinds[d, s], target_kinds[d, t]
+                    if uniforms[d][i, j, level]:
+                        factor *= lengths[d][i, j, level, 0]
+                volume[:] = factor
+                for d in range(dimensions):
+                    i, j = source_kinds[d, s], target_kinds[d, t]
+                    if not uniforms[d][i, j, level]:
+                        overlap = lengths[d][i, j, level]
+                        for c in range(devices):
+                            volume[c] *= overlap[c]
+                if level < axes:
+                    per_element, start = seconds_per_element[level], latency[level]
+                    for c in range(devices):
+                        more = volume[c] - inner[c]
+                        time[c] += more * per_element + start if more > 0 else 0.0
+                inner[:] = volume
+            seconds[s, t] = time.max()
     return seconds
 
 
