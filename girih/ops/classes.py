@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from girih.ops.language import Affine
+from girih.ops.expressions import Affine
 from girih.ops.operator import Description
 
 SAMPLE, ATTRIBUTE, PARAMETER = "sample", "attribute", "parameter"

@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.ops.language import (
+from girih.ops.expressions import (
     Affine,
     Call,
     Choice,

@@ -14,23 +14,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from girih.ops.language import (
+from girih.ops.expressions import (
     Affine,
     DescriptionError,
     Expression,
     OpaqueRead,
-    Over,
     Piecewise,
     Position,
     Read,
     Reduce,
     Reducer,
-    TensorSymbol,
-    Tracer,
-    parameter_names,
     root_reduction,
     walk,
 )
+from girih.ops.language import Over, TensorSymbol, Tracer, parameter_names
 from girih.ops.temporaries import Temporary
 
 

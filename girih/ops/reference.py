@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from girih.ops.language import (
+from girih.ops.expressions import (
     Affine,
     Call,
     Choice,

@@ -86,3 +86,11 @@ def dim_of(rng: Generator, rank: int) -> int:
 def dims_of(rng: Generator, rank: int, least: int = 1) -> tuple[int, ...]:
     count = integer(rng, min(least, rank), rank)
     return tuple(int(dim) for dim in rng.permutation(rank)[:count])
+
+
+def plain(**attributes: object) -> Maker:
+    return lambda rng: {"self": real(rng, shape(rng)), **attributes}
+
+
+def with_dim(rng: Generator, x: np.ndarray) -> Arguments:
+    return {"self": x, "dim": dim_of(rng, x.ndim)}

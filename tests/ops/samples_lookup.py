@@ -1,0 +1,213 @@
+"""Samples of look-ups, creation, random numbers and sorting."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from sampling import (
+    Arguments,
+    Generator,
+    Maker,
+    add,
+    dim_of,
+    dims_of,
+    integer,
+    plain,
+    real,
+    sample,
+    shape,
+    some,
+    truth,
+    whole,
+    with_dim,
+)
+
+# ------------------------------------------------------------------------------------------- lookup
+
+
+@sample("aten.embedding")
+def embedding(rng: Generator) -> Arguments:
+    rows = integer(rng, 1, 5)
+    return {"weight": real(rng, (rows, integer(rng, 1, 3))), "indices": whole(rng, shape(rng, 0, 2), 0, rows - 1)}
+
+
+add("girih.embedding", lambda rng: {**embedding(rng), "first": some(rng, 0, 1)})
+
+
+@sample("girih.embedding_gradient")
+def embedding_gradient(rng: Generator) -> Arguments:
+    rows, size = integer(rng, 1, 5), shape(rng, 1, 2)
+    given = {"grad": real(rng, (*size, integer(rng, 1, 3))), "indices": whole(rng, size, 0, rows - 1), "rows": rows}
+    return {**given, **some(rng, {}, {"padding": 0}, {"first": 1})}
+
+
+@sample("aten.embedding_dense_backward")
+def embedding_dense_backward(rng: Generator) -> Arguments:
+    rows, size = integer(rng, 1, 5), shape(rng, 1, 2)
+    tensors = {"grad_output": real(rng, (*size, integer(rng, 1, 3))), "indices": whole(rng, size, 0, rows - 1)}
+    return {**tensors, "num_weights": rows, "padding_idx": some(rng, -1, 0), "scale_grad_by_freq": False}
+
+
+@sample("aten._embedding_bag")
+def embedding_bag(rng: Generator) -> Arguments:
+    tables = {"weight": real(rng, (4, integer(rng, 1, 3))), "indices": whole(rng, (6,), 0, 3)}
+    return {**tables, "offsets": np.array([0, 2, 3]), "mode": some(rng, 0, 1)}
+
+
+@sample("girih.pick")
+def pick(rng: Generator) -> Arguments:
+    size = shape(rng, 1, 3)
+    dim = dim_of(rng, len(size))
+    rest = tuple(np.delete(size, dim))
+    return {
+        "input": real(rng, size),
+        "index": whole(rng, rest, -1, size[dim]),
+        "dim": dim,
+        **some(rng, {}, {"first": 1}),
+    }
+
+
+@sample("girih.place")
+def place(rng: Generator) -> Arguments:
+    size = shape(rng, 0, 2)
+    extent = integer(rng, 1, 4)
+    given = {"value": real(rng, size), "index": whole(rng, size, -1, extent), "dim": dim_of(rng, len(size) + 1)}
+    return {**given, "size": extent, **some(rng, {}, {"first": 1})}
+
+
+@sample("aten.index_select")
+def index_select(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    dim = dim_of(rng, len(size))
+    return {"self": real(rng, size), "dim": dim, "index": whole(rng, (integer(rng, 1, 4),), 0, size[dim] - 1)}
+
+
+@sample("aten.index_add")
+def index_add(rng: Generator) -> Arguments:
+    given = index_select(rng)
+    size = list(given["self"].shape)
+    size[given["dim"]] = len(given["index"])
+    return {**given, "source": real(rng, tuple(size)), **some(rng, {}, {"alpha": 2.5})}
+
+
+@sample("aten.gather")
+def gather(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    dim = dim_of(rng, len(size))
+    smaller = [integer(rng, 1, extent) for extent in size]
+    smaller[dim] = integer(rng, 1, 4)
+    return {"self": real(rng, size), "dim": dim, "index": whole(rng, tuple(smaller), 0, size[dim] - 1)}
+
+
+def scatter(rng: Generator) -> Arguments:
+    """Every position at most once: PyTorch leaves open which of several wins."""
+    size = shape(rng, 1)
+    dim = dim_of(rng, len(size))
+    order = np.argsort(rng.random(size), axis=dim)
+    index = order.take(range(integer(rng, 1, size[dim])), axis=dim)
+    return {"self": real(rng, size), "dim": dim, "index": index}
+
+
+def with_source(rng: Generator) -> Arguments:
+    given = scatter(rng)
+    return {**given, "src": real(rng, given["index"].shape)}
+
+
+add("aten.scatter.value", lambda rng: {**scatter(rng), "value": -3.0})
+add("aten.scatter.src aten.scatter_add", with_source)
+add(
+    "aten.scatter_reduce.two",
+    lambda rng: {
+        **with_source(rng),
+        "reduce": some(rng, "sum", "prod", "amax"),
+        **some(rng, {}, {"include_self": False}),
+    },
+)
+add(
+    "aten.masked_scatter",
+    lambda rng: {"self": real(rng, (3, 2)), "mask": truth(rng, (3, 2)), "source": real(rng, (6,))},
+)
+
+
+@sample("aten.index.Tensor")
+def index(rng: Generator) -> Arguments:
+    size = tuple(integer(rng, 1, 3) for _ in range(integer(rng, 1, 3)))
+    common = shape(rng, 0, 2, 3)
+    chosen = {0, *dims_of(rng, len(size))} if rng.random() < 0.5 else set(dims_of(rng, len(size)))
+    indices = [whole(rng, common, -extent, extent - 1) if d in chosen else None for d, extent in enumerate(size)]
+    return {"self": real(rng, size), "indices": tuple(indices)}
+
+
+@sample("aten.index_put")
+def index_put(rng: Generator) -> Arguments:
+    size = tuple(integer(rng, 2, 4) for _ in range(integer(rng, 1, 3)))
+    dim = integer(rng, 0, len(size) - 1)
+    accumulate = bool(rng.random() < 0.5)
+    chosen = whole(rng, (3,), 0, size[dim] - 1) if accumulate else rng.permutation(size[dim])[:2]
+    values = real(rng, (*size[:dim], len(chosen), *size[dim + 1 :]))
+    indices = (None,) * dim + (chosen,)
+    return {"self": real(rng, size), "indices": indices, "values": values, "accumulate": accumulate}
+
+
+# ------------------------------------------------------------------------------------------- creation
+
+CREATED = {"dtype": "float64"}
+add("aten.full", lambda rng: {"size": shape(rng), "fill_value": 2.5, **CREATED})
+add("aten.zeros aten.ones aten.empty.memory_format", lambda rng: {"size": shape(rng), **CREATED})
+add("aten.empty_strided", lambda rng: {"size": (3, 2), "stride": (2, 1), **CREATED})
+add("aten.full_like", plain(fill_value=2.5))
+add("aten.fill.Scalar", plain(value=2.5))
+add("aten.zeros_like aten.ones_like aten.empty_like", plain())
+add("aten.new_zeros aten.new_ones aten.new_empty", lambda rng: {"self": real(rng, ()), "size": shape(rng)})
+add("aten.new_full", lambda rng: {"self": real(rng, ()), "size": shape(rng), "fill_value": 2.5})
+add("aten.scalar_tensor", lambda rng: {"s": 2.5, **CREATED})
+add("aten.arange", lambda rng: {"end": integer(rng, 1, 5)})
+add("aten.arange.start", lambda rng: {"start": integer(rng, -3, 1), "end": integer(rng, 2, 5)})
+add(
+    "aten.arange.start_step",
+    lambda rng: some(
+        rng,
+        {"start": 1, "end": integer(rng, 2, 9), "step": 2},
+        {"start": 0.5, "end": 0.6 + integer(rng, 1, 4), "step": 0.3, **CREATED},
+        {"start": 4, "end": integer(rng, -4, 3), "step": -2},
+    ),
+)
+add("aten.linspace", lambda rng: {"start": -1.0, "end": 2.0, "steps": integer(rng, 1, 6), **CREATED})
+add("aten.eye", lambda rng: {"n": integer(rng, 1, 4), **CREATED})
+add("aten.eye.m", lambda rng: {"n": integer(rng, 1, 4), "m": integer(rng, 1, 4), **CREATED})
+
+
+@sample("girih.constant")
+def constant(rng: Generator) -> Arguments:
+    size = shape(rng)
+    return {"data": tuple(float(value) for value in real(rng, (prod(size),))), "size": size, **CREATED}
+
+
+def random_of(**attributes: object) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        size = shape(rng)
+        place = {"size": size, "start": (0,) * len(size), "full": size}
+        return {"seed": np.array(integer(rng, 0, 2**40)), "stream": integer(rng, 0, 9), **place, **attributes}
+
+    return maker
+
+
+add("girih.random_uniform girih.random_normal", random_of(**CREATED))
+add("girih.random_mask", random_of(keep=0.6))
+add("girih.random_integers", random_of(low=-3, high=9))
+
+# ------------------------------------------------------------------------------------------- sorting
+
+add(
+    "aten.cumsum aten.cumprod aten.logcumsumexp aten.argsort aten.cummax aten.cummin aten.sort aten.mode "
+    "aten.median.dim",
+    lambda rng: with_dim(rng, real(rng, shape(rng, 1))),
+)
+add("aten.sort.stable", lambda rng: {**with_dim(rng, real(rng, shape(rng, 1))), "stable": True, "descending": True})
+
+
+@sample("aten.topk", "aten.kthvalue")
+def topk(rng: Generator) -> Arguments:
+    given = with_dim(rng, real(rng, shape(rng, 1)))
+    return {**given, "k": integer(rng, 1, given["self"].shape[given["dim"]])}
