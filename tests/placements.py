@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from girih.layout import PARTIAL, REPLICATE, Mesh, Placement
+from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, among, kind_of
 
 Element = tuple[int, ...]
 Term = tuple[int, ...]  # coordinates on the axes that are reduced
@@ -26,15 +26,30 @@ def changes(draw: st.DrawFn, possible: bool = True) -> tuple[Mesh, tuple[int, ..
         draw(st.sampled_from([REPLICATE, *range(len(shape))] + ([PARTIAL] if code == PARTIAL or not possible else [])))
         for code in source
     )
+    if shape and draw(st.booleans()):
+        source = tuple(draw(_among(code, size)) for code, size in zip(source, mesh.sizes, strict=True))
+        target = tuple(draw(_among(code, size)) for code, size in zip(target, mesh.sizes, strict=True))
+        if possible:  # sums that stay partial stay where they are
+            kept = [PARTIAL in (kind_of(code), kind_of(goal)) and kind_of(goal) == PARTIAL
+                    for code, goal in zip(source, target, strict=True)]  # fmt: skip
+            source = tuple(PARTIAL if stays else code for stays, code in zip(kept, source, strict=True))
+            target = tuple(PARTIAL if stays else code for stays, code in zip(kept, target, strict=True))
     after = Placement.of(target, shape, mesh)
     if draw(st.booleans()) and shape:
         before, behind = draw(st.integers(0, 2)), draw(st.integers(0, 2))
         dimension = draw(st.integers(0, len(shape) - 1))
         regions = after.regions.copy()
-        regions[:, dimension, 0] = np.maximum(regions[:, dimension, 0] - before, 0)
-        regions[:, dimension, 1] = np.minimum(regions[:, dimension, 1] + behind, shape[dimension])
+        present = (regions[..., 1] > regions[..., 0]).all(axis=1)
+        regions[present, dimension, 0] = np.maximum(regions[present, dimension, 0] - before, 0)
+        regions[present, dimension, 1] = np.minimum(regions[present, dimension, 1] + behind, shape[dimension])
         after = Placement(regions, after.partial)
     return mesh, shape, Placement.of(source, shape, mesh), after
+
+
+def _among(code: int, size: int) -> st.SearchStrategy[int]:
+    """The code, or the code on some coordinates only."""
+    some = st.sets(st.integers(0, size - 1), min_size=1).map(lambda chosen: among(code, chosen))
+    return st.one_of(st.just(code), some)
 
 
 def elements(region: np.ndarray) -> set[Element]:
@@ -54,7 +69,8 @@ def wanted(mesh: Mesh, source: Placement, target: Placement) -> Iterator[tuple[i
     held = [elements(region) for region in source.regions]
     for device in range(mesh.devices):
         for element in elements(target.regions[device]):
-            for term in product(*(range(mesh.sizes[axis]) for axis in reduced)):
+            for term in product(*(sorted({at[axis] for at, part in zip(coordinates, held, strict=True) if part})
+                                  for axis in reduced)):  # fmt: skip
                 able = [
                     other
                     for other in range(mesh.devices)

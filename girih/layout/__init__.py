@@ -1,6 +1,16 @@
 """How tensors lie over devices, and the transfers that turn one layout into another."""
 
-from girih.layout.mesh import PARTIAL, REPLICATE, Layout, Mesh, bounds, regions_of
+from girih.layout.mesh import (
+    PARTIAL,
+    REPLICATE,
+    Layout,
+    Mesh,
+    among,
+    bounds,
+    coordinates_of,
+    kind_of,
+    regions_of,
+)
 from girih.layout.transfer import Links, Placement, Placements, Transfers, full_layouts, level_volumes, route
 
 __all__ = [
@@ -12,8 +22,11 @@ __all__ = [
     "Placement",
     "Placements",
     "Transfers",
+    "among",
     "bounds",
+    "coordinates_of",
     "full_layouts",
+    "kind_of",
     "level_volumes",
     "regions_of",
     "route",

@@ -73,10 +73,10 @@ def costs(  # type: ignore[no-untyped-def]
             copies[axes] = 1.0
             for axis in range(axes - 1, -1, -1):
                 copies[axis] = copies[axis + 1]
-                if target_partial[t, axis] and not source_partial[s, axis]:
+                if target_partial[t, axis] and source_partial[s, axis] != target_partial[t, axis]:
                     possible = False
                 if source_partial[s, axis] and not target_partial[t, axis]:
-                    copies[axis] *= sizes[axis]
+                    copies[axis] *= source_partial[s, axis]
             if not possible:
                 seconds[s, t] = np.inf
                 continue
@@ -123,10 +123,10 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
         for t in range(targets):
             possible, copies = True, 1.0
             for axis in range(axes):
-                if target_partial[t, axis] and not source_partial[s, axis]:
+                if target_partial[t, axis] and source_partial[s, axis] != target_partial[t, axis]:
                     possible = False
                 if source_partial[s, axis] and not target_partial[t, axis]:
-                    copies *= sizes[axis]
+                    copies *= source_partial[s, axis]
             if not possible:
                 total[s, t] = np.inf
                 continue

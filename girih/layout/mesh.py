@@ -4,20 +4,26 @@ A mesh has axes, the outermost (slowest links) first. A layout says for each axi
 dimension `d` (a number from 0), keep whole copies (`REPLICATE`), or hold partial sums (`PARTIAL`). Several axes may
 split one dimension; the outer axis then cuts first, so the devices of one host hold neighbouring parts. Parts differ
 by at most one element where the size does not divide.
+
+A code may also name the coordinates of its axis that take part (`among`): the other devices then hold nothing. So a
+tensor, or an operator, is placed on a part of the machine (the operator dimension of FlexFlow §3.3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
-from typing import TypeAlias
+from typing import TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 REPLICATE = -1
 PARTIAL = -2
+_KINDS = 1 << 12  # codes lie in half of it to both sides of 0; above them stands a bit for each coordinate taking part
+MOST_COORDINATES = 48  # of an axis of which a part can be named
 
 Layout: TypeAlias = tuple[int, ...]  # one code for each mesh axis
 Regions: TypeAlias = NDArray[np.int64]  # [devices, dimensions, 2]: start and stop
@@ -54,18 +60,50 @@ def _coordinates(sizes: tuple[int, ...]) -> NDArray[np.int64]:
     return np.ascontiguousarray(grid, np.int64)
 
 
+def among(code: int, coordinates: Iterable[int]) -> int:
+    """The code, done by these coordinates of its axis alone.
+
+    Raises:
+        ValueError: no coordinate, or one that is too large to be named.
+    """
+    bits = sum(1 << coordinate for coordinate in set(coordinates))
+    if not 0 < bits < 1 << MOST_COORDINATES:
+        raise ValueError(f"coordinates {list(coordinates)}: expected some below {MOST_COORDINATES}")
+    return code + _KINDS * bits
+
+
+@overload
+def kind_of(codes: int) -> int: ...
+@overload
+def kind_of(codes: NDArray[np.int64]) -> NDArray[np.int64]: ...
+def kind_of(codes: int | NDArray[np.int64]) -> int | NDArray[np.int64]:
+    """Codes without the coordinates that take part."""
+    return (codes + _KINDS // 2) % _KINDS - _KINDS // 2
+
+
+def coordinates_of(code: int, size: int) -> tuple[int, ...]:
+    """The coordinates of an axis of this size that take part."""
+    bits = (code - kind_of(code)) // _KINDS
+    return tuple(range(size)) if bits == 0 else tuple(at for at in range(size) if bits >> at & 1)
+
+
 def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Starts and stops of every device's part, for many assignments of axes to dimensions at once.
 
-    codes: [assignments, axes]; negative codes do not cut. Devices that an assignment leaves out have nothing.
+    codes: [assignments, axes]; negative kinds do not cut. Devices that do not take part have nothing: 0 to 0.
     Returns starts and stops, each [assignments, devices, dimensions].
     """
     starts = np.empty((len(codes), mesh.devices, len(sizes)), np.int64)
     stops = np.empty_like(starts)
+    kinds = kind_of(codes)
+    if (kinds != codes).any():
+        for number, row in enumerate(codes.tolist()):
+            starts[number], stops[number] = _bounds_among(tuple(row), sizes, mesh)
+        return starts, stops
     weight = 1 << np.arange(mesh.axes, dtype=np.int64)
     for dimension, extent in enumerate(sizes):
         # A dimension's parts depend on the set of axes that cut it alone: few, and the same for many assignments.
-        cutting = (codes == dimension) @ weight
+        cutting = (kinds == dimension) @ weight
         cuts = _cuts(extent, mesh)
         starts[..., dimension] = cuts[0][cutting]
         stops[..., dimension] = cuts[1][cutting]
@@ -86,6 +124,29 @@ def _cuts(extent: int, mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return index * extent // parts, (index + 1) * extent // parts
 
 
+@lru_cache(maxsize=65536)
+def _bounds_among(
+    codes: tuple[int, ...], sizes: tuple[int, ...], mesh: Mesh
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`bounds` of one assignment that leaves devices out: [devices, dimensions] each."""
+    index = np.zeros((mesh.devices, len(sizes)), np.int64)
+    parts = np.ones(len(sizes), np.int64)
+    present = np.ones(mesh.devices, np.bool_)
+    for axis, code in enumerate(codes):
+        able = coordinates_of(code, mesh.sizes[axis])
+        position = np.full(mesh.sizes[axis], -1)
+        position[list(able)] = np.arange(len(able))
+        mine = position[mesh.coordinates[:, axis]]
+        present &= mine >= 0
+        dimension = kind_of(code)
+        if dimension >= 0:
+            index[:, dimension] = index[:, dimension] * len(able) + mine
+            parts[dimension] *= len(able)
+    extent = np.asarray(sizes, np.int64)
+    starts, stops = index * extent // parts, (index + 1) * extent // parts
+    return np.where(present[:, None], starts, 0), np.where(present[:, None], stops, 0)
+
+
 @cache
 def regions_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Regions:
     """The region that each device holds: [devices, dimensions, 2]. Exact."""
@@ -96,6 +157,15 @@ def regions_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Regions:
 
 
 def format_layout(layout: Layout, mesh: Mesh) -> str:
-    """`S0·R`: the dimension that each axis splits, R for copies, P for partial sums."""
+    """`S0·R@1`: the dimension that each axis splits, R for copies, P for partial sums; on which coordinates alone."""
     words = {REPLICATE: "R", PARTIAL: "P"}
-    return "·".join(words.get(code, f"S{code}") for code in layout) or "whole"
+    return "·".join(
+        words.get(kind_of(code), f"S{kind_of(code)}") + format_coordinates(code, size)
+        for code, size in zip(layout, mesh.sizes, strict=True)
+    ) or "whole"  # fmt: skip
+
+
+def format_coordinates(code: int, size: int) -> str:
+    """`@0,2`: the coordinates of an axis that take part; nothing where all do."""
+    able = coordinates_of(code, size)
+    return "" if len(able) == size else "@" + ",".join(map(str, able))

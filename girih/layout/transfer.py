@@ -2,11 +2,11 @@
 
 A placement is where the parts of a value lie: one region for each device, and the axes over which the parts are
 partial sums. Turning placement S into T, device c must receive what of its region T(c) it does not hold; where S is
-partial over axes that T is not, it needs one contribution for each coordinate of those axes. Every missing element
+partial over axes that T is not, it needs one contribution for each coordinate of those axes that takes part. Every missing element
 comes from the nearest device that has it (the one that shares most outer mesh coordinates), so with
 `held[a](c)` = what the devices agreeing with c on all axes before `a` hold together, level `a` carries
 
-    K[a]·|T(c) ∩ held[a](c)| - K[a+1]·|T(c) ∩ held[a+1](c)|,      K[a] = Π sizes of reduced axes >= a
+    K[a]·|T(c) ∩ held[a](c)| - K[a+1]·|T(c) ∩ held[a+1](c)|,      K[a] = Π terms along reduced axes >= a
 
 summed over levels K·|T| - |T ∩ S|: nothing is sent twice. These are the very bytes that lowering emits and workers
 send. A route may go over one intermediate layout where that is cheaper: an all-reduce is a reduce-scatter and an
@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, regions_of
+from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, coordinates_of, kind_of, regions_of
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,24 @@ class Links:
     latency: tuple[float, ...]
 
 
+def partial_terms(layout: Layout, mesh: Mesh) -> tuple[int, ...]:
+    """How many partial sums lie along each axis."""
+    return tuple(
+        len(coordinates_of(code, size)) if kind_of(code) == PARTIAL else 0
+        for code, size in zip(layout, mesh.sizes, strict=True)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Regions of all devices, and whether each axis holds partial sums."""
+    """Regions of all devices; for each axis how many partial sums lie along it, 0 where it holds none."""
 
     regions: Regions
-    partial: tuple[bool, ...]
+    partial: tuple[int, ...]
 
     @staticmethod
     def of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
-        return Placement(regions_of(layout, shape, mesh), tuple(code == PARTIAL for code in layout))
+        return Placement(regions_of(layout, shape, mesh), partial_terms(layout, mesh))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +58,7 @@ class Placements:
     """Many placements of values of one shape: regions [count, devices, dimensions, 2], partial [count, axes]."""
 
     regions: NDArray[np.int64]
-    partial: NDArray[np.bool_]
+    partial: NDArray[np.int64]
     named: bool = False  # made of layouts by `of`: equal layouts give this very object
     keys: NDArray[np.int64] | None = None  # [count, …]: placements with equal keys are equal
 
@@ -60,13 +68,13 @@ class Placements:
 
     @staticmethod
     def single(item: Placement) -> Placements:
-        return Placements(item.regions[None], np.asarray(item.partial, np.bool_)[None])
+        return Placements(item.regions[None], np.asarray(item.partial, np.int64)[None])
 
     def __len__(self) -> int:
         return len(self.regions)
 
     def __getitem__(self, number: int) -> Placement:
-        return Placement(self.regions[number], tuple(bool(flag) for flag in self.partial[number]))
+        return Placement(self.regions[number], tuple(int(terms) for terms in self.partial[number]))
 
     def distinct(self) -> tuple[Placements, NDArray[np.int64]]:
         """Different ones, and for each placement the number of its equal among them.
@@ -86,7 +94,8 @@ class Placements:
 @lru_cache(maxsize=4096)
 def _placements_of(layouts: tuple[Layout, ...], shape: tuple[int, ...], mesh: Mesh) -> Placements:
     regions = np.stack([regions_of(layout, shape, mesh) for layout in layouts])
-    partial = np.asarray(layouts, np.int64).reshape(len(layouts), mesh.axes) == PARTIAL
+    terms = [partial_terms(layout, mesh) for layout in layouts]
+    partial = np.asarray(terms, np.int64).reshape(len(layouts), mesh.axes)
     return Placements(regions, partial, True)
 
 
@@ -213,7 +222,7 @@ def level_volumes(mesh: Mesh, source: Placement, target: Placement) -> NDArray[n
     copies = np.ones(mesh.axes + 1, np.int64)
     for axis in range(mesh.axes - 1, -1, -1):
         reduced = source.partial[axis] and not target.partial[axis]
-        copies[axis] = copies[axis + 1] * (mesh.sizes[axis] if reduced else 1)
+        copies[axis] = copies[axis + 1] * (source.partial[axis] if reduced else 1)
     low = np.maximum(held[..., 0], target.regions[None, ..., 0])
     high = np.minimum(held[..., 1], target.regions[None, ..., 1])
     volumes = np.maximum(0, high - low).prod(axis=-1) * copies[:, None]

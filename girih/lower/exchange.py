@@ -68,7 +68,7 @@ def exchange(mesh: Mesh, source: Placement, target: Placement) -> Exchange:
 
 @lru_cache(maxsize=8192)
 def _exchange(
-    mesh: Mesh, held: bytes, held_partial: tuple[bool, ...], needed: bytes, needed_partial: tuple[bool, ...], rank: int
+    mesh: Mesh, held: bytes, held_partial: tuple[int, ...], needed: bytes, needed_partial: tuple[int, ...], rank: int
 ) -> Exchange:
     shape = (mesh.devices, rank, 2)
     source = np.frombuffer(held, np.int64).reshape(shape)
@@ -76,7 +76,7 @@ def _exchange(
     coordinates = [tuple(int(part) for part in row) for row in mesh.coordinates]
     reduced, kept = _axes(held_partial, needed_partial)
     holders = _holders(source)
-    terms = list(product(*(range(mesh.sizes[axis]) for axis in reduced)))
+    terms = list(product(*(along.tolist() for along in _contributing(mesh, source, reduced))))
     messages: list[Message] = []
     for receiver in range(mesh.devices):
         wanted: Box = tuple((int(low), int(high)) for low, high in target[receiver])
@@ -144,9 +144,15 @@ def _kind(mesh: Mesh, messages: list[Message], terms: int, source: np.ndarray, t
     return "all-to-all" if len(received) == mesh.devices else "send"
 
 
+def _contributing(mesh: Mesh, source: Regions, reduced: list[int]) -> list[NDArray[np.int64]]:
+    """For each reduced axis the coordinates that hold a contribution: all, unless devices are left out."""
+    present = mesh.coordinates[(source[..., 1] > source[..., 0]).all(axis=1)]
+    return [np.unique(present[:, axis]) for axis in reduced]
+
+
 def terms_of(mesh: Mesh, source: Placement, target: Placement) -> int:
     """How many contributions are combined: 1 where nothing is reduced."""
-    return prod(mesh.sizes[axis] for axis in _axes(source.partial, target.partial)[0])
+    return prod(source.partial[axis] for axis in _axes(source.partial, target.partial)[0])
 
 
 def is_local(mesh: Mesh, source: Placement, target: Placement) -> bool:
@@ -177,9 +183,9 @@ def messages_of(mesh: Mesh, source: Placement, target: Placement, rank: int) -> 
 def _messages_of(
     mesh: Mesh,
     held: bytes,
-    held_partial: tuple[bool, ...],
+    held_partial: tuple[int, ...],
     needed: bytes,
-    needed_partial: tuple[bool, ...],
+    needed_partial: tuple[int, ...],
     dimensions: int,
     rank: int,
 ) -> tuple[Message, ...]:
@@ -188,8 +194,9 @@ def _messages_of(
     target = np.frombuffer(needed, np.int64).reshape(shape)
     reduced, kept = _axes(held_partial, needed_partial)
     places = mesh.coordinates
-    weights = [prod(mesh.sizes[axis] for axis in reduced[number + 1 :]) for number in range(len(reduced))]
-    term = places[:, reduced] @ np.asarray(weights, np.int64)  # the contribution that each device holds
+    term = np.zeros(mesh.devices, np.int64)  # the number of the contribution that each device holds
+    for axis, along in zip(reduced, _contributing(mesh, source, reduced), strict=True):
+        term = term * len(along) + np.searchsorted(along, places[:, axis])
     peers = (places[:, kept] == places[rank, kept]).all(axis=1)  # whose contributions are combined with each other
     received = _received(mesh, source, target[rank], term, peers, rank)
     sent = _sent(mesh, source, target, term, peers, rank)
@@ -261,7 +268,7 @@ def _distances(mesh: Mesh, own: NDArray[np.int64], others: NDArray[np.int64]) ->
     return differs * mesh.devices + steps
 
 
-def _axes(held_partial: tuple[bool, ...], needed_partial: tuple[bool, ...]) -> tuple[list[int], list[int]]:
+def _axes(held_partial: tuple[int, ...], needed_partial: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """The axes over which contributions are combined, and those over which they stay apart."""
     pairs = list(enumerate(zip(held_partial, needed_partial, strict=True)))
     reduced = [axis for axis, (held, needed) in pairs if held and not needed]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Value
-from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, bounds
+from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, among, bounds, kind_of
 from girih.ops import Description
 from girih.ops.derive import (
     clip,
@@ -191,20 +191,27 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     starts, stops = bounds(codes, description.sizes, mesh)
     root = list(description.root.variables) if description.root is not None else []
     passing = passing_sets(description)
-    makes_partial = np.isin(codes, root) | (codes <= PASS)
+    kinds = kind_of(codes)
+    terms = _taking_part(codes, mesh)
+    absent = (stops <= starts).any(axis=-1) if (kinds != codes).any() else None
+    makes_partial = np.where(np.isin(kinds, root) | (kinds <= PASS), terms, 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
     for tensor, kind in enumerate(description.inputs):
         regions = clip(input_regions(description, tensor, starts, stops), kind.shape)
         read = {variable for indices in description.reads[tensor] for index in indices if index is not None
                 for variable, _ in index.terms}  # fmt: skip
-        partial = np.zeros(codes.shape, np.bool_)
+        if absent is not None:
+            regions[absent] = 0
+        partial = np.zeros(codes.shape, np.int64)
         for number, members in enumerate(passing):
             if tensor in members:
-                partial |= codes == PASS - number
+                partial += np.where(kinds == PASS - number, terms, 0)
         needs.append(Placements(regions, partial, keys=_keys(codes, read, partial)))
         traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item_bytes[tensor]
     made = output_regions(description, starts, stops)
+    if absent is not None:
+        made[absent] = 0
     written = {variable for index in description.place for variable, _ in index.terms}
     traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
     points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
@@ -219,9 +226,18 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     )
 
 
-def _keys(codes: NDArray[np.int64], variables: set[int], partial: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _taking_part(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
+    """How many coordinates of each axis take part: [count, axes]."""
+    bits = (codes - kind_of(codes)) // (among(0, (0,)))
+    sizes = np.broadcast_to(np.asarray(mesh.sizes, np.int64), codes.shape)
+    return np.where(bits > 0, np.bitwise_count(bits), sizes).astype(np.int64)
+
+
+def _keys(codes: NDArray[np.int64], variables: set[int], partial: NDArray[np.int64]) -> NDArray[np.int64]:
     """[count, axes]: equal where the pieces of a tensor, indexed by some variables, are the same."""
-    return np.where(partial, PASS, np.where(np.isin(codes, sorted(variables)), codes, REPEAT))
+    kinds = kind_of(codes)
+    used = np.where(partial > 0, PASS, np.where(np.isin(kinds, sorted(variables)), kinds, REPEAT))
+    return codes - kinds + used
 
 
 @lru_cache(maxsize=65536)

@@ -11,6 +11,7 @@ from girih.layout import Layout, Mesh
 
 # A division says for each mesh axis what it does to a node: a number from 0 divides that index variable (an output's
 # or a reduction's), REPEAT repeats the work, and PASS - n lets partial sums pass through the n-th linear set of inputs.
+# As in layouts, a code may name the coordinates that take part (`girih.layout.among`).
 REPEAT = -1
 PASS = -2
 

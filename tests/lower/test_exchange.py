@@ -18,17 +18,19 @@ def data_of(mesh: Mesh, shape: tuple[int, ...], source: Placement) -> dict[tuple
     """For each coordinate on the partial axes a whole array: that contribution, in numbers that add exactly."""
     random = np.random.default_rng(0)
     axes = [axis for axis in range(mesh.axes) if source.partial[axis]]
+    present = mesh.coordinates[(source.regions[..., 1] > source.regions[..., 0]).all(axis=1)]
     return {
         term: random.integers(-1000, 1000, shape).astype(np.float64)
-        for term in product(*(range(mesh.sizes[axis]) for axis in axes))
+        for term in product(*(np.unique(present[:, axis]).tolist() for axis in axes))
     }
 
 
 def parts_of(mesh: Mesh, place: Placement, terms: dict[tuple[int, ...], np.ndarray]) -> list[np.ndarray]:
     """What each device holds."""
     axes = [axis for axis in range(mesh.axes) if place.partial[axis]]
+    anything = next(iter(terms.values()))
     return [
-        terms[tuple(int(mesh.coordinates[device][axis]) for axis in axes)][cut(region)]
+        terms.get(tuple(int(mesh.coordinates[device][axis]) for axis in axes), anything)[cut(region)]
         for device, region in enumerate(place.regions)
     ]
 
