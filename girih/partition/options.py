@@ -40,6 +40,8 @@ class Rules:
     repeat: nodes may repeat work and values may be held in copies. partial: values may stay partial sums.
     small: up to so many elements a value may be copied and a node repeated whatever `repeat` says.
     reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
+    places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
+    dimension. Scalars cannot: a region without dimensions is never empty.
     """
 
     repeat: bool = False
@@ -47,10 +49,13 @@ class Rules:
     small: int = 0
     reductions: bool = True
     one_dimension: bool = False
+    places: bool = False
 
 
+MOST_PLACES = 8
 TOFU = Rules()
 SECONDS = Rules(repeat=True, partial=True)
+SOAP = Rules(repeat=True, places=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +75,16 @@ class NodeOptions:
     reducer: str | None
 
 
-def _combinations(choices: list[int], axes: int, one_dimension: bool) -> NDArray[np.int64]:
-    if one_dimension and axes:
-        return np.asarray([[choice] * axes for choice in choices], np.int64)
-    codes = list(product(choices, repeat=axes))
-    return np.asarray(codes, np.int64).reshape(len(codes), axes)
+def _combinations(choices: list[int], mesh: Mesh, rules: Rules, placed: bool) -> NDArray[np.int64]:
+    """All assignments of choices to axes. placed: one coordinate alone is a choice too, where the rules allow it."""
+    if rules.one_dimension and mesh.axes:
+        return np.asarray([[choice] * mesh.axes for choice in choices], np.int64)
+    each = [
+        [*choices, *(among(REPEAT, (at,)) for at in range(size) if placed and rules.places and 1 < size <= MOST_PLACES)]
+        for size in mesh.sizes
+    ]
+    codes = list(product(*each))
+    return np.asarray(codes, np.int64).reshape(len(codes), mesh.axes)
 
 
 def _parts(codes: NDArray[np.int64], dimensions: int, mesh: Mesh) -> NDArray[np.int64]:
@@ -100,7 +110,7 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
     choices = [*range(len(shape)), REPLICATE]
     if rules.partial and floating:
         choices.append(PARTIAL)
-    codes = _combinations(choices, mesh.axes, rules.one_dimension)
+    codes = _combinations(choices, mesh, rules, bool(shape))
     fits = (_parts(codes, len(shape), mesh) <= np.asarray(shape, np.int64)).all(axis=1)
     codes = codes[fits]
     codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
@@ -152,11 +162,11 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
     choices = [*able, REPEAT]
     if rules.partial:
         choices += [PASS - number for number in range(len(passing_sets(description)))]
-    codes = _combinations(choices, mesh.axes, rules.one_dimension)
+    codes = _combinations(choices, mesh, rules, bool(description.place))
     fits = (_parts(codes, description.rank, mesh) <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
     codes = codes[fits & _one_pass(codes)]
     starts, stops = bounds(codes, description.sizes, mesh)
-    exact = executable(description, starts, stops)
+    exact = executable(description, starts, stops) | (stops <= starts).any(axis=-1)
     codes = codes[exact.all(axis=1) & _box_at_every_level(description, codes, mesh)]
     small = prod(description.sizes) <= rules.small
     return _narrow(codes, codes == REPEAT, small, rules.repeat)
@@ -174,7 +184,8 @@ def _box_at_every_level(description: Description, codes: NDArray[np.int64], mesh
     for depth in range(1, mesh.axes):
         outer = codes.copy()
         outer[:, depth:] = REPEAT
-        good &= exact_box(description.place, *bounds(outer, description.sizes, mesh)).all(axis=1)
+        starts, stops = bounds(outer, description.sizes, mesh)
+        good &= (exact_box(description.place, starts, stops) | (stops <= starts).any(axis=-1)).all(axis=1)
     return good
 
 
