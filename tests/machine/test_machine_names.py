@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from math import prod
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from girih.layout import Mesh
-from girih.machine import Machine, MachineError, machine, presets
-from girih.machine.machine import factors, parse_bytes, with_memory
+from girih.machine import Device, Level, Machine, MachineError, machine, presets
+from girih.machine.machine import factors, parse_bytes, two_axes, with_memory
+from girih.machine.presets import DEVICES, all_presets
 
 
 @given(st.integers(1, 5000))
@@ -21,6 +23,15 @@ def test_factors_are_prime_and_descend(count: int) -> None:
     assert all(all(p % q for q in range(2, int(p**0.5) + 1)) for p in found)
 
 
+@given(st.integers(1, 5000))
+def test_two_axes_are_the_nearest_factors(count: int) -> None:
+    found = two_axes(count)
+    assert prod(found) == count
+    assert len(found) <= 2
+    assert list(found) == sorted(found)
+    assert 1 not in found
+
+
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
@@ -28,14 +39,34 @@ def test_factors_are_prime_and_descend(count: int) -> None:
         ("local:2", (2,)),
         ("local:6", (2, 3)),
         ("local:8", (2, 4)),
+        ("local:7", (7,)),
         ("4", (2, 2)),
         ("2x4", (2, 4)),
         ("2x4x8", (2, 4, 8)),
         ("1x3", (1, 3)),
         ("dgx-h100", (2, 4)),
+        ("dgx-h200", (2, 4)),
         ("p2.8xlarge", (2, 4)),
         ("p2.8xlarge:2x2x2", (2, 2, 2)),
-        ("local:7", (7,)),
+        ("p2.8xlarge:2x2", (2, 2)),
+        ("p2.8xlarge:8", (8,)),
+        ("p2.8xlarge:4", (4,)),
+        ("p2.8xlarge:1", ()),
+        ("p3.2xlarge", ()),
+        ("p100-cluster", (4, 2, 2)),
+        ("p100-cluster:1", (2, 2)),
+        ("p100-cluster:2/4", (2, 4)),
+        ("k80-cluster", (16, 2, 2)),
+        ("k80-cluster:4/2/1", (4, 2)),
+        ("k80-cluster:4x4", (4, 4, 2, 2)),
+        ("summit", (4, 2, 3)),
+        ("summit:16", (16, 2, 3)),
+        ("summit:2/1/3", (2, 3)),
+        ("h100-cluster:128", (128, 2, 4)),
+        ("cpu-10g", (2, 2)),
+        ("cpu-1g:8", (8,)),
+        ("titanx-cluster", (2, 2)),
+        ("rtx-4090", (2, 2)),
     ],
 )
 def test_meshes(name: str, sizes: tuple[int, ...]) -> None:
@@ -47,10 +78,23 @@ def test_meshes(name: str, sizes: tuple[int, ...]) -> None:
     assert name in str(item)
 
 
-@pytest.mark.parametrize("name", ["p2.8xlarge:2x2", "p2.8xlarge:", "p2.8xlarge:two"])
-def test_axes_of_a_preset_must_make_its_devices(name: str) -> None:
-    with pytest.raises(MachineError, match="no mesh axes of the 8 devices"):
+@pytest.mark.parametrize("name", ["p2.8xlarge:", "p2.8xlarge:two", "p2.8xlarge:2/4", "summit:4/2/3/1", "summit:4x/2"])
+def test_sizes_of_a_preset_must_be_sizes(name: str) -> None:
+    with pytest.raises(MachineError, match=r"are no sizes of .* expected such as"):
         machine(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("p2.8xlarge:16", 8), ("p2.8xlarge:0", 8), ("summit:4/3", 2), ("summit:1/2/4", 3)]
+)
+def test_only_networks_grow(name: str, most: int) -> None:
+    with pytest.raises(MachineError, match=f"no mesh axes of the {most} parts"):
+        machine(name)
+
+
+def test_one_device_has_no_sizes() -> None:
+    with pytest.raises(MachineError, match="one device, without levels"):
+        machine("p3.2xlarge:4")
 
 
 def test_outer_links_are_slower() -> None:
@@ -59,11 +103,43 @@ def test_outer_links_are_slower() -> None:
     assert links.seconds_per_byte[0] > links.seconds_per_byte[-1]
 
 
-def test_every_preset_names_its_source() -> None:
+def test_who_shares_a_port_gets_a_share_of_it() -> None:
+    card = Device("card", 1e12, 10**9, 1e11, 1e-6)
+    levels = (
+        Level("network", (4,), 8e9, 1e-5, shared=True),
+        Level("switch", (2,), 6e9, 1e-6, shared=True),
+        Level("pair", (3,), 5e9, 1e-6),
+    )
+    item = Machine("shared", card, levels)
+    assert [item.devices_inside(number) for number in range(3)] == [6, 3, 1]
+    assert item.links.seconds_per_byte == pytest.approx((6 / 8e9, 3 / 6e9, 1 / 5e9))
+    assert item.links.latency == (1e-5, 1e-6, 1e-6)
+
+
+def test_every_preset_names_its_source_and_has_positive_numbers() -> None:
     for name, item in presets().items():
         assert item.name == name
-        assert item.source
-        assert item.device.memory_bytes > 0
+        assert len(item.source) > 20
+        device = item.device
+        assert min(device.memory_bytes, device.flops_per_second, device.memory_bytes_per_second) > 0
+        assert 0 < device.launch_seconds < 1e-3
+        for level in item.levels:
+            assert level.bytes_per_second > 0
+            assert 0 < level.latency_seconds < 1e-2
+            assert all(size > 1 for size in level.axes)
+        assert item.devices == prod(level.parts for level in item.levels)
+        assert DEVICES[device.name] is device
+
+
+def test_the_papers_machines_have_the_papers_sizes() -> None:
+    known = all_presets()
+    assert (known["p2.8xlarge"].machine.devices, known["p2.8xlarge"].machine.device.memory_bytes) == (8, 12 * 10**9)
+    assert known["p100-cluster"].machine.devices == 16
+    assert known["k80-cluster"].machine.devices == 64
+    assert machine("summit:1").devices == 6
+    pairs = known["k80-cluster"].machine
+    assert pairs.links.seconds_per_byte[1] == pytest.approx(2 / 12e9)  # two cards behind one port of the shared switch
+    assert pairs.links.seconds_per_byte[0] == pytest.approx(4 * 8 / 56e9)
 
 
 @pytest.mark.parametrize("name", ["local:0", "0x2", "2x0", "laptop", "local:", "local:-1", "2x", "x2", ""])
@@ -71,6 +147,27 @@ def test_other_names_are_refused_with_what_is_understood(name: str) -> None:
     with pytest.raises(MachineError) as caught:
         machine(name)
     assert repr(name) in str(caught.value)
+
+
+def test_the_example_file_is_a_machine() -> None:
+    item = machine(str(Path(__file__).resolve().parents[2] / "examples" / "machines" / "lab.yaml"))
+    assert (item.name, item.mesh.sizes, item.device) == ("lab", (2, 2, 2), DEVICES["RTX 4090"])
+    assert item.links.seconds_per_byte[0] == pytest.approx(4 * 8 / 23.5e9)
+
+
+def test_levels_are_equal_when_read_back_from_json() -> None:
+    level = Level("loopback", (2, 2), 1e9, 1e-4, points=((4096, 1e-4), (65536, 2e-4)))
+    listed = {key: list(map(list, value)) if key == "points" else value for key, value in vars(level).items()}
+    assert Level(**{**listed, "axes": [2, 2]}) == level
+    assert hash(Level(**listed)) == hash(level)
+
+
+def test_a_message_takes_the_measured_time_or_latency_and_bandwidth() -> None:
+    line = Level("wire", (2,), 1e9, 1e-4)
+    assert line.message_seconds(1e6) == pytest.approx(1.1e-3)
+    table = Level("loopback", (2,), 1e9, 1e-4, points=((1000, 1e-4), (100000, 1e-3)))
+    assert table.message_seconds(1000) == pytest.approx(1e-4)
+    assert table.message_seconds(10000) == pytest.approx((1e-4 * 1e-3) ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +183,7 @@ def test_whole_bytes_are_exact(count: int, unit: str) -> None:
     assert parse_bytes(f"{count}{unit}") == count
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1.5.2GB", "3 apples", "1e9"])
+@pytest.mark.parametrize("text", ["", "MB", "-1MB", "1.5.2GB", "3 apples", "1e9", "3 GB/s"])
 def test_other_amounts_are_refused(text: str) -> None:
     with pytest.raises(MachineError, match="no amount of memory"):
         parse_bytes(text)

@@ -1,0 +1,179 @@
+"""Machines from YAML files; a mistake is reported with the file's line and the key.
+
+name: lab                      # default: the file's name
+source: where the figures come from
+device: RTX 4090               # a card that girih knows, or
+device:
+  name: my card
+  flops: 82 TFLOP/s
+  memory: 24 GB
+  memory_bandwidth: 1008 GB/s
+  launch: 5 us                 # seconds to start a kernel; default 5 us
+levels:                        # from the outermost (slowest links) to the innermost; none for one device
+  - name: network
+    count: 4                   # or axes: [2, 2], the mesh axes
+    bandwidth: 10 Gbit/s       # what one device can receive or, if shared, one host
+    latency: 50 us
+    shared: true               # one port for all devices of a host; default false
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from girih.machine.machine import Device, Level, Machine, two_axes
+from girih.machine.presets import DEVICES
+from girih.machine.units import BYTES_PER_SECOND, FLOPS_PER_SECOND, MEMORY, SECONDS, MachineError, parse_amount
+
+_TAGS = {"int": "an integer", "float": "a number", "bool": "a boolean", "null": "nothing", "str": "a text"}
+
+
+def read_machine(path: Path) -> Machine:
+    """The machine that a YAML file describes.
+
+    Raises:
+        MachineError: `mine.yaml:7: levels[0].bandwidth: expected …, got …`
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise MachineError(f"{path}: {reason}; expected a YAML file that describes a machine") from error
+    return parse_machine(text, str(path))
+
+
+def parse_machine(text: str, file: str) -> Machine:
+    """The machine that YAML text describes; `file` is its name in messages."""
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        said = [part for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part]
+        raise MachineError(f"{file}:{line}: this is no YAML: {', '.join(said) or error}") from error
+    if root is None:
+        raise MachineError(f"{file}:1: the file is empty: expected a machine with the keys device and levels")
+    return _machine(_Place(file, "", root))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A node of the file and the way to it, `levels[0].bandwidth`."""
+
+    file: str
+    path: str
+    node: Any
+
+    def error(self, message: str) -> MachineError:
+        where = f"{self.file}:{self.node.start_mark.line + 1}:"
+        return MachineError(f"{where} {self.path}: {message}" if self.path else f"{where} {message}")
+
+    @property
+    def given(self) -> str:
+        """What stands here, for messages."""
+        if hasattr(self.node.value, "strip"):
+            kind = self.node.tag.rpartition(":")[2]
+            return repr(self.node.value) if self.node.value else _TAGS.get(kind, repr(self.node.value))
+        return "a mapping" if self.node.id == "mapping" else "a list"
+
+    def mapping(self, known: tuple[str, ...]) -> dict[str, _Place]:
+        if self.node.id != "mapping":
+            raise self.error(f"expected a mapping with the keys {', '.join(known)}, got {self.given}")
+        found: dict[str, _Place] = {}
+        for key, value in self.node.value:
+            name = str(key.value)
+            place = _Place(self.file, f"{self.path}.{name}" if self.path else name, key)
+            if name in found:
+                raise place.error("this key stands here twice")
+            if name not in known:
+                near = get_close_matches(name, known, 1, 0.6)
+                hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+                raise place.error(f"unknown key; {hint}")
+            found[name] = _Place(self.file, place.path, value)
+        return found
+
+    def items(self) -> list[_Place]:
+        if self.node.id != "sequence":
+            raise self.error(f"expected a list, got {self.given}")
+        return [_Place(self.file, f"{self.path}[{number}]", node) for number, node in enumerate(self.node.value)]
+
+    def need(self, given: Mapping[str, _Place], key: str) -> _Place:
+        if key not in given:
+            raise self.error(f"the key {key!r} is missing")
+        return given[key]
+
+    def text(self) -> str:
+        if self.node.id != "scalar" or self.node.tag.endswith(":null") or not self.node.value.strip():
+            raise self.error(f"expected a text, got {self.given}")
+        return str(self.node.value)
+
+    def amount(self, units: Mapping[str, float], examples: str) -> float:
+        value = parse_amount(str(self.node.value), units) if self.node.id == "scalar" else None
+        if value is None:
+            raise self.error(f"expected a number with a unit such as {examples}, got {self.given}")
+        if value <= 0:
+            raise self.error(f"expected more than zero, got {self.given}")
+        return value
+
+    def count(self) -> int:
+        if self.node.id != "scalar" or not str(self.node.value).isdecimal() or int(self.node.value) < 1:
+            raise self.error(f"expected a whole number of 1 or more, got {self.given}")
+        return int(self.node.value)
+
+    def boolean(self) -> bool:
+        if self.node.id != "scalar" or not self.node.tag.endswith(":bool"):
+            raise self.error(f"expected true or false, got {self.given}")
+        return str(self.node.value).casefold() in ("true", "yes", "on")
+
+
+def _machine(place: _Place) -> Machine:
+    given = place.mapping(("name", "source", "device", "levels"))
+    device = _device(place.need(given, "device"))
+    levels = tuple(_level(item) for item in given["levels"].items()) if "levels" in given else ()
+    name = given["name"].text() if "name" in given else Path(place.file).stem
+    source = given["source"].text() if "source" in given else place.file
+    return Machine(name, device, levels, source)
+
+
+def _device(place: _Place) -> Device:
+    if place.node.id == "scalar":
+        name = place.text()
+        if name not in DEVICES:
+            near = get_close_matches(name, DEVICES, 1, 0.5)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise place.error(
+                f"no device {name!r}; {hint}expected one of {', '.join(DEVICES)}, or a mapping with the keys name, "
+                "flops, memory and memory_bandwidth"
+            )
+        return DEVICES[name]
+    given = place.mapping(("name", "flops", "memory", "memory_bandwidth", "launch"))
+    return Device(
+        place.need(given, "name").text(),
+        place.need(given, "flops").amount(FLOPS_PER_SECOND, "82 TFLOP/s or 500 GFLOP/s"),
+        int(place.need(given, "memory").amount(MEMORY, "24 GB or 16 GiB")),
+        place.need(given, "memory_bandwidth").amount(BYTES_PER_SECOND, "900 GB/s"),
+        given["launch"].amount(SECONDS, "5 us") if "launch" in given else 5e-6,
+    )
+
+
+def _level(place: _Place) -> Level:
+    given = place.mapping(("name", "count", "axes", "bandwidth", "latency", "shared"))
+    if "count" in given and "axes" in given:
+        raise given["axes"].error("give count or axes, not both")
+    if "axes" in given:
+        sizes = tuple(item.count() for item in given["axes"].items())
+    else:
+        sizes = two_axes(place.need(given, "count").count())
+    return Level(
+        place.need(given, "name").text(),
+        tuple(size for size in sizes if size > 1),
+        place.need(given, "bandwidth").amount(BYTES_PER_SECOND, "25 GB/s or 10 Gbit/s"),
+        place.need(given, "latency").amount(SECONDS, "20 us or 0.1 ms"),
+        given["shared"].boolean() if "shared" in given else False,
+    )

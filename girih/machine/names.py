@@ -1,0 +1,105 @@
+"""A machine by what a user writes: `local:4`, `2x4`, `p100-cluster:8`, `machines/mine.yaml`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from girih.machine.file import read_machine
+from girih.machine.machine import Device, Level, Machine, factors, two_axes
+from girih.machine.presets import A100, GBIT, Preset, all_presets
+from girih.machine.units import MachineError
+
+if TYPE_CHECKING:
+    from girih.machine.profile import Profile
+
+_SIZES = re.compile(r"\d+(x\d+)*")
+
+
+def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
+    """A machine by name.
+
+    `local:4`: processes of this host. `2x4`: hosts × GPUs with slower links between hosts (`2x4x8` for more levels;
+    each number is one mesh axis). A file ending in .yaml or .yml. A preset; after a colon other sizes of its levels,
+    from the outermost, separated by slashes, each of one mesh axis or several: `summit:16` has 16 nodes,
+    `k80-cluster:4/2/1` four nodes with a GPU at each of two switches, `p2.8xlarge:2x2x2` its 8 GPUs as three axes
+    (finer: tensors can be cut along three dimensions; slower to search), `p2.8xlarge:4` four of them. Levels that are
+    not named stay; only networks grow.
+
+    profile: measured numbers (`girih.run.calibrate`) in place of the named ones.
+
+    Raises:
+        MachineError: saying which forms are understood, or what does not fit.
+    """
+    found = name if isinstance(name, Machine) else _named(name)
+    return found if profile is None else profile.applied(found)
+
+
+def _named(name: str) -> Machine:
+    if name.endswith((".yaml", ".yml")):
+        return read_machine(Path(name))
+    known = all_presets()
+    base, colon, sizes = name.partition(":")
+    if base in known:
+        return _with_sizes(known[base], name, sizes) if colon else known[base].machine
+    if match := re.fullmatch(r"local:(\d+)", name):
+        return _local(name, int(match[1]))
+    if _SIZES.fullmatch(name):
+        return _hosts(name, [int(size) for size in name.split("x")])
+    raise MachineError(
+        f"no machine {name!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, a .yaml file, "
+        f"or one of {', '.join(known)}"
+    )
+
+
+def _local(name: str, count: int) -> Machine:
+    if count < 1:
+        raise MachineError(f"{name!r}: a machine has at least one device")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
+    return Machine(
+        name,
+        Device("CPU process", 30e9, memory, 8e9, 8e-6),
+        (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
+        "gloo over loopback between processes of this host; defaults, not calibrated",
+    )
+
+
+def _hosts(name: str, sizes: list[int]) -> Machine:
+    if min(sizes) < 1:
+        raise MachineError(f"{name!r}: a machine has at least one device")
+    inner = Level("NVLink", (sizes[-1],) if len(sizes) > 1 else two_axes(sizes[-1]), 300e9, 10e-6)
+    outer = tuple(Level(f"network {depth}", (size,), 400 * GBIT, 20e-6) for depth, size in enumerate(sizes[:-1]))
+    return Machine(name, A100, (*outer, inner), "A100 80 GB data sheet (TF32); NVLink 3, 400 Gbit/s per device")
+
+
+def _with_sizes(preset: Preset, name: str, text: str) -> Machine:
+    """The preset with other sizes of its outer levels."""
+    item = preset.machine
+    parts = text.split("/")
+    if not item.levels:
+        raise MachineError(f"{name!r}: {item.name} is one device, without levels: there are no sizes to give")
+    if len(parts) > len(item.levels) or not all(_SIZES.fullmatch(part) for part in parts):
+        levels = ", ".join(f"{level.name} {_text(level.axes)}" for level in item.levels)
+        raise MachineError(
+            f"{name!r}: {text!r} are no sizes of {item.name}'s levels ({levels}): "
+            f"expected such as {item.name}:{'/'.join(_text(level.axes) for level in item.levels)}"
+        )
+    changed: list[Level] = []
+    for number, (level, part) in enumerate(zip(item.levels, parts, strict=False)):
+        sizes = tuple(int(size) for size in part.split("x"))
+        asked = replace(level, axes=sizes)
+        grows = preset.growing and number == 0
+        if asked.parts < 1 or (asked.parts > level.parts and not grows):
+            raise MachineError(
+                f"{name!r}: {part!r} are no mesh axes of the {level.parts} parts on {level.name}: expected sizes with "
+                f"a product from 1 to {level.parts}, such as {_text(factors(level.parts))}"
+            )
+        changed.append(replace(asked, axes=tuple(size for size in sizes if size > 1)))
+    return replace(item, name=name, levels=(*changed, *item.levels[len(changed) :]))
+
+
+def _text(sizes: tuple[int, ...]) -> str:
+    return "x".join(map(str, sizes)) or "1"

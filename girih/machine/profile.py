@@ -1,0 +1,121 @@
+"""A profile: a machine as it was measured, kept in the store of costs.
+
+Device rates, the roofline, links by message size and pattern, copying and combining. `machine("local:4", profile)` is
+the machine with these numbers in place of its defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from girih.machine.costs import Setting, Store
+from girih.machine.machine import Device, Machine, MachineError
+from girih.machine.roofline import Error, Rates, Roofline
+from girih.machine.sizes import SizeTable
+
+SEND, RING, ALL_TO_ALL = "send", "ring", "all-to-all"
+"""Patterns of messages: one at a time between two devices; every device to its neighbour at once; every device to
+every other at once."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured numbers of a machine.
+
+    machine, backend: what was measured, `local:4` with `processes` or `threads`. roofline: with the device's peaks.
+    links: by pattern, seconds of one message of each size, sent and received, with all devices at it that the pattern
+    has. copy: seconds to pack or place so many bytes that do not lie in one run. combine: to add so many bytes to
+    others. when: ISO 8601, UTC.
+    """
+
+    machine: str
+    backend: str
+    setting: Setting
+    roofline: Roofline
+    links: tuple[tuple[str, SizeTable], ...]
+    copy: SizeTable
+    combine: SizeTable
+    when: str
+
+    @property
+    def device(self) -> Device:
+        return self.roofline.device
+
+    def link(self, pattern: str) -> SizeTable | None:
+        """The table of a pattern; None on one device."""
+        return dict(self.links).get(pattern)
+
+    @property
+    def source(self) -> str:
+        where = f"{self.setting.device}, {self.setting.threads} threads, {self.setting.library}"
+        return f"measured {self.when[:10]}: {where}, {self.backend}, {self.setting.together} at once"
+
+    def applied(self, item: Machine) -> Machine:
+        """The machine with the measured device and links; its memory stays.
+
+        Raises:
+            MachineError: it is another machine than the one that was measured.
+        """
+        if item.name != self.machine:
+            raise MachineError(f"the profile is of {self.machine}, not of {item.name}: calibrate {item.name}")
+        device = replace(self.device, memory_bytes=item.device.memory_bytes)
+        table = self.link(RING)
+        levels = item.levels
+        if table is not None:
+            latency, rate = table.line()
+            levels = tuple(
+                replace(level, bytes_per_second=rate, latency_seconds=latency, points=table.points) for level in levels
+            )
+        return replace(item, device=device, levels=levels, source=self.source)
+
+
+def save_profile(store: Store, profile: Profile) -> None:
+    text = json.dumps(asdict(profile))
+    store.put_profile(profile.machine, profile.backend, profile.setting, text, profile.when)
+
+
+def load_profile(store: Store, machine: str, backend: str = "processes", **where: str | int) -> Profile | None:
+    """The newest profile of a machine; where: `device`, `library` or `threads` that it must have."""
+    found = store.profile_texts({"machine": machine, "backend": backend, **where})
+    return parse_profile(found[0]) if found else None
+
+
+def parse_profile(text: str) -> Profile:
+    """The inverse of the text that is stored.
+
+    Raises:
+        MachineError: it is no profile.
+    """
+    try:
+        data = json.loads(text)
+        return Profile(
+            data["machine"],
+            data["backend"],
+            Setting(**data["setting"]),
+            _roofline(data["roofline"]),
+            tuple((name, _table(item)) for name, item in data["links"]),
+            _table(data["copy"]),
+            _table(data["combine"]),
+            data["when"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MachineError(f"this is no profile of a machine: {error!r}") from error
+
+
+def _table(data: Any) -> SizeTable:
+    return SizeTable(tuple(data["sizes"]), tuple(data["all_seconds"]), tuple(data["spreads"]))
+
+
+def _roofline(data: Any) -> Roofline:
+    rates = tuple(
+        (kind, Rates(item["launch_seconds"], _pairs(item["flops"]), _pairs(item["memory"]), item["measurements"]))
+        for kind, item in data["rates"]
+    )
+    error = None if data["error"] is None else Error(**data["error"])
+    return Roofline(Device(**data["device"]), rates, tuple((name, factor) for name, factor in data["factors"]), error)
+
+
+def _pairs(data: Any) -> tuple[tuple[float, float], ...]:
+    return tuple((size, share) for size, share in data)

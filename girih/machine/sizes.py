@@ -1,0 +1,61 @@
+"""Seconds by size: a table of measured sizes, with a curve between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class SizeTable:
+    """Seconds for amounts of bytes, by measured points; sizes ascend.
+
+    Between points log seconds are linear in log bytes; beyond the last the last two points' rate goes on; below the
+    first it takes what the first takes.
+    """
+
+    sizes: tuple[int, ...]
+    all_seconds: tuple[float, ...]
+    spreads: tuple[float, ...] = ()
+
+    @staticmethod
+    def of(points: Sequence[tuple[int, float]]) -> SizeTable:
+        ordered = sorted(points)
+        return SizeTable(tuple(size for size, _ in ordered), tuple(seconds for _, seconds in ordered))
+
+    @property
+    def points(self) -> tuple[tuple[int, float], ...]:
+        return tuple(zip(self.sizes, self.all_seconds, strict=True))
+
+    def seconds(self, size: float) -> float:
+        return float(self.of_sizes(np.asarray([size]))[0])
+
+    def of_sizes(self, amounts: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds for each amount, of any shape; 0 bytes take none."""
+        sizes, seconds = np.asarray(self.sizes, float), np.asarray(self.all_seconds)
+        wanted = np.asarray(amounts, float)
+        inside = np.exp(np.interp(np.log(np.maximum(wanted, 1.0)), np.log(sizes), np.log(seconds)))
+        beyond = seconds[-1] + np.maximum(wanted - sizes[-1], 0.0) * self._last_rate()
+        made: NDArray[np.float64] = np.where(wanted > sizes[-1], beyond, inside)
+        return np.where(wanted > 0, made, 0.0)
+
+    def line(self) -> tuple[float, float]:
+        """(latency in seconds, bytes per second): the line through the table with the least relative errors.
+
+        Robust: the latency is what the smallest size takes, the rate the median of the sizes that take over twice
+        as long.
+        """
+        latency = self.all_seconds[0]
+        larger = [(size, took) for size, took in self.points if took > 2 * latency] or [self.points[-1]]
+        rates = [size / max(took - latency, took / 10) for size, took in larger]
+        return latency, float(np.median(rates))
+
+    def _last_rate(self) -> float:
+        """Seconds for each further byte."""
+        if len(self.sizes) < 2:
+            return self.all_seconds[-1] / self.sizes[-1]
+        slope = (self.all_seconds[-1] - self.all_seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
+        return slope if slope > 0 else self.all_seconds[-1] / self.sizes[-1]

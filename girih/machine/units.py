@@ -1,0 +1,52 @@
+"""Amounts with units as people write them: `24 GB`, `10 Gbit/s`, `82 TFLOP/s`, `5 us`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+
+class MachineError(ValueError):
+    """A machine that cannot be read or is too small."""
+
+
+_BYTES = {
+    "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
+}  # fmt: skip
+_BITS = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8, "tbit": 1e12 / 8}
+
+# By the unit, case folded.
+MEMORY: Mapping[str, float] = {"": 1.0, **_BYTES}
+BYTES_PER_SECOND: Mapping[str, float] = {f"{unit}/s": size for unit, size in {**_BYTES, **_BITS}.items()}
+SECONDS: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs".casefold(): 1e-6, "ns": 1e-9}
+FLOPS_PER_SECOND: Mapping[str, float] = {
+    f"{prefix}{unit}": size
+    for prefix, size in {"m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}.items()
+    for unit in ("flop/s", "flops")
+}
+
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([a-zA-Zµμ]*(?:/[a-zA-Z]+)?)\s*")
+_BITS_OR_BYTES = re.compile(r"[kKmMgGtT]b/s")  # Gb/s: some mean gigabits by it
+
+
+def parse_amount(text: str, units: Mapping[str, float]) -> float | None:
+    """`25 GB/s` → 25e9 by a table of units; None for what is no such amount."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None or match[2].casefold() not in units or _BITS_OR_BYTES.fullmatch(match[2]):
+        return None
+    return float(match[1]) * units[match[2].casefold()]
+
+
+def parse_bytes(text: str | int) -> int:
+    """`600MB`, `1.5GiB`, `4096` → bytes.
+
+    Raises:
+        MachineError: for anything else.
+    """
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].casefold() not in MEMORY:
+        raise MachineError(f"{text!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB")
+    unit = int(MEMORY[match[2].casefold()])
+    return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)

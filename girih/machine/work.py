@@ -1,0 +1,155 @@
+"""What a call has to do: its kind, arithmetic operations and bytes, derived from its description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import prod
+
+from girih.ops import Description
+from girih.ops.derive import is_elementwise, is_opaque, operations_per_point
+from girih.ops.language import Affine, Call, Choice, Expression, Position, Read, Reduce, walk
+
+MATMUL, CONVOLUTION, ELEMENTWISE, FUNCTION = "matmul", "convolution", "element-wise", "function"
+REDUCTION, COPY, VIEW, LOOK_UP, CREATION, OPAQUE = "reduction", "copy", "view", "look-up", "creation", "opaque"
+
+KINDS = (MATMUL, CONVOLUTION, ELEMENTWISE, FUNCTION, REDUCTION, COPY, VIEW, LOOK_UP, CREATION, OPAQUE)
+"""matmul, convolution: sums of products in which elements are used again. function: element-wise with other than
+arithmetic (exp, erf, random numbers). copy: elements only move. view: nothing moves. look-up: found by number."""
+
+CONTRACTIONS = (MATMUL, CONVOLUTION)
+
+_ARITHMETIC = frozenset({
+    "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sign", "sqrt", "rsqrt", "reciprocal",
+    "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not",
+})  # fmt: skip
+"""What vector units have an instruction for."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one call on one device. operations: arithmetic, an estimate for opaque functions. bytes: read and written."""
+
+    kind: str
+    operator: str
+    operations: float
+    bytes: float
+
+
+def work_of(
+    description: Description, extents: Sequence[int], inputs: Sequence[float], output: float, moves: bool = True
+) -> Work:
+    """The work of a piece.
+
+    extents: of the piece in each index variable. inputs, output: bytes of the regions that it reads and writes.
+    moves: False if the operator is a view and can be one here.
+    """
+    kind, operator = kind_of(description), description.operator.name
+    if kind == VIEW:
+        return Work(COPY, operator, 0.0, sum(inputs) + output) if moves else Work(VIEW, operator, 0.0, 0.0)
+    if kind == LOOK_UP:  # of the table only the rows that are found; nothing is compared with every row
+        return Work(kind, operator, 0.0, sum(min(size, output) for size in inputs) + output)
+    points = float(prod(extents))
+    return Work(kind, operator, points * operations_of(description), sum(inputs) + output)
+
+
+class _Same:
+    """A description as a dictionary's key, by identity: equal nodes share one, and comparing their trees is slow."""
+
+    __slots__ = ("description",)
+
+    def __init__(self, description: Description) -> None:
+        self.description = description
+
+    def __hash__(self) -> int:
+        return id(self.description)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.description is self.description
+
+
+@lru_cache(maxsize=65536)
+def _facts(same: _Same) -> tuple[str, int]:
+    return _kind(same.description), operations_per_point(same.description)
+
+
+def kind_of(description: Description) -> str:
+    return _facts(_Same(description))[0]
+
+
+def operations_of(description: Description) -> int:
+    """Arithmetic operations for each point of the index space."""
+    return _facts(_Same(description))[1]
+
+
+def _kind(description: Description) -> str:
+    if description.operator.view:
+        return VIEW
+    expressions = list(walk(description.body))
+    if any(_looks_up(item, description) for item in expressions):
+        return LOOK_UP
+    if is_opaque(description):
+        return OPAQUE
+    for item in expressions:
+        if isinstance(item, Reduce) and item.reducer == "sum" and (found := _contraction(item)):
+            return found
+    if any(isinstance(item, Reduce) for item in expressions):
+        return REDUCTION
+    functions = {item.function for item in expressions if isinstance(item, Call)}
+    if functions - _ARITHMETIC:
+        return FUNCTION
+    if not any(isinstance(item, Read) for item in expressions):
+        return CREATION
+    return ELEMENTWISE if functions or (is_elementwise(description) and len(description.inputs) > 1) else COPY
+
+
+def _looks_up(item: Expression, description: Description) -> bool:
+    """Does it choose by whether a whole number in a tensor equals a position?"""
+    if not isinstance(item, Choice):
+        return False
+    return any(_hit(part, description) is not None for part in walk(item.condition))
+
+
+def _hit(item: Expression, description: Description) -> tuple[int, int] | None:
+    """(tensor, one more than the largest position) of a comparison of a tensor's whole number with a position."""
+    if not isinstance(item, Call) or item.function != "eq":
+        return None
+    reads = [part for side in item.arguments for part in walk(side) if isinstance(part, Read)]
+    places = [side for side in item.arguments if isinstance(side, Position)]
+    if len(reads) != 1 or len(places) != 1 or not description.inputs[reads[0].tensor].dtype.startswith(("int", "uint")):
+        return None
+    index = places[0].index
+    largest = sum(max(0, factor * (description.sizes[variable] - 1)) for variable, factor in index.terms)
+    return reads[0].tensor, largest + index.constant + 1
+
+
+def index_ranges(description: Description) -> dict[int, int]:
+    """By number, the tensors of whole numbers that are compared with positions: one more than the largest position."""
+    found: dict[int, int] = {}
+    for item in walk(description.body):
+        hit = _hit(item, description)
+        if hit is not None:
+            found[hit[0]] = min(hit[1], found.get(hit[0], hit[1]))
+    return found
+
+
+def _contraction(item: Reduce) -> str | None:
+    """matmul or convolution: two tensors are multiplied and summed, and each element serves several results."""
+    if not any(isinstance(part, Call) and part.function == "mul" for part in walk(item.body)):
+        return None
+    reads = [part for part in walk(item.body) if isinstance(part, Read)]
+    for one, two in combinations(reads, 2):
+        first, second = _variables(one.index), _variables(two.index)
+        summed = set(item.variables)
+        if not first & second & summed or not (first - second) or not (second - first):
+            continue
+        windows = [index for index in (*one.index, *two.index) if index is not None and len(index.terms) > 1]
+        slides = any(summed & _variables((index,)) and _variables((index,)) - summed for index in windows)
+        return CONVOLUTION if slides else MATMUL
+    return None
+
+
+def _variables(indices: Sequence[Affine | None]) -> set[int]:
+    return {variable for index in indices if index is not None for variable, _ in index.terms}
