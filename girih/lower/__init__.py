@@ -1,8 +1,10 @@
 """Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
 
+from girih.lower.check import ProgramError, check
 from girih.lower.exchange import Exchange, Message, exchange
 from girih.lower.lower import lower
 from girih.lower.memory import MemoryUse, memory_use
+from girih.lower.overlap import Overlap, overlapped
 from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
 
 __all__ = [
@@ -11,12 +13,16 @@ __all__ = [
     "FreeStep",
     "MemoryUse",
     "Message",
+    "Overlap",
     "Program",
+    "ProgramError",
     "ReadPart",
     "StartStep",
     "Step",
     "TransferStep",
+    "check",
     "exchange",
     "lower",
     "memory_use",
+    "overlapped",
 ]

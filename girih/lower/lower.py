@@ -6,13 +6,16 @@
 - A fetch is assembled in one buffer, from the parts at home and the messages of all peers.
 - Reductions are spread: each device reduces the part that it keeps.
 - A buffer is freed after the step that reads it last.
+
+`girih.lower.overlap` then lets exchanges begin earlier and end later than here.
 """
 
 from __future__ import annotations
 
 from girih.graph import Graph
 from girih.layout import Placement, Transfers, route
-from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, Step, TransferStep
+from girih.lower.liveness import free_early, lasting
+from girih.lower.program import ComputeStep, Program, ReadPart, Step, TransferStep
 from girih.ops import description_of
 from girih.partition.options import NodeOptions, placed_at, whole_options
 from girih.partition.strategy import Strategy
@@ -100,37 +103,5 @@ def lower(graph: Graph, strategy: Strategy, transfers: Transfers) -> Program:
     work = _Lowering(graph, strategy, transfers)
     for number in range(len(graph.nodes)):
         work.node(number)
-    # State that nothing replaces (frozen parameters, tables) stays where it is.
-    constant = {item.name for item in graph.state_inputs if item.name not in graph.updates}
-    steps = free_early(work.steps, kept={output.name for output in graph.outputs} | constant)
+    steps = free_early(work.steps, lasting(graph))
     return Program(graph, strategy, tuple(steps), work.places, work.value_of)
-
-
-def free_early(steps: list[Step], kept: set[str]) -> list[Step]:
-    """Insert after each step the frees of the buffers that it reads last, or that nobody reads."""
-    last: dict[str, int] = {}
-    for position, step in enumerate(steps):
-        for buffer in (*reads_of(step), *writes_of(step)):
-            last[buffer] = position
-    ending: dict[int, list[str]] = {}
-    for buffer, position in last.items():
-        if buffer not in kept:
-            ending.setdefault(position, []).append(buffer)
-    result: list[Step] = []
-    for position, step in enumerate(steps):
-        result.append(step)
-        if position in ending:
-            result.append(FreeStep(tuple(ending[position])))
-    return result
-
-
-def reads_of(step: Step) -> tuple[str, ...]:
-    if isinstance(step, ComputeStep):
-        return tuple(part.buffer for part in step.reads)
-    return (step.source,) if isinstance(step, TransferStep) else ()
-
-
-def writes_of(step: Step) -> tuple[str, ...]:
-    if isinstance(step, ComputeStep):
-        return step.writes
-    return (step.target,) if isinstance(step, TransferStep) else ()

@@ -2,31 +2,28 @@
 
 A buffer occupies its device's part in bytes from the step that makes it to the step that frees it. Results of view
 operators share their input's storage where PyTorch can express them so; messages that are not contiguous in their
-buffer, and contributions to a reduction, are staged while the exchange lasts. While a kernel runs it holds its padded
-operands and what its operator's `temporary` rule tells; when all is done, the worker copies new state that is not
-contiguous or part of something larger. The rules are those of PyTorch's CPU kernels; some are bounds.
+buffer, and contributions to a reduction, are staged while the exchange lasts: from its start to its finish, where
+other steps lie between. While a kernel runs it holds its padded operands and what its operator's `temporary` rule
+tells; when all is done, the worker copies new state that is not contiguous or part of something larger. The rules are
+those of PyTorch's CPU kernels, and of transports that take contiguous tensors; some are bounds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from girih.graph import Node
 from girih.layout import bounds
 from girih.lower.exchange import Message
-from girih.lower.program import ComputeStep, FreeStep, Program, TransferStep
+from girih.lower.program import ComputeStep, Program, StartStep, TransferStep
+from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.pieces import PieceCall, make_piece
 from girih.ops.temporaries import Operand, Work
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -50,84 +47,6 @@ class _Buffer:
     strides: Shape
 
 
-@cache
-def contiguous_strides(shape: Shape) -> Shape:
-    strides, size = [], 1
-    for extent in reversed(shape):
-        strides.append(size)
-        size *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
-    """Strides of `tensor.view(target)`, or None where PyTorch must copy."""
-    if prod(shape) == 0:
-        return contiguous_strides(target)
-    result: list[int] = [0] * len(target)
-    position = len(target) - 1
-    chunk_stride = strides[-1] if strides else 1
-    chunk, seen = 1, 1
-    for dimension in range(len(shape) - 1, -1, -1):
-        chunk *= shape[dimension]
-        ends = dimension == 0 or (shape[dimension - 1] != 1 and strides[dimension - 1] != chunk * chunk_stride)
-        if not ends:
-            continue
-        while position >= 0 and (seen < chunk or target[position] == 1):
-            result[position] = seen * chunk_stride
-            seen *= target[position]
-            position -= 1
-        if seen != chunk:
-            return None
-        if dimension > 0:
-            chunk_stride, chunk, seen = strides[dimension - 1], 1, 1
-    if position >= 0 and not shape:
-        return contiguous_strides(target)
-    return tuple(result) if position < 0 else None
-
-
-def strides_of_view(
-    operator: str, attributes: Mapping[str, Any], shape: Shape, strides: Shape, target: Shape
-) -> Shape | None:
-    """Strides of what a view operator makes of a tensor, or None where it must copy."""
-    if operator == "aten.permute":
-        return tuple(strides[dim] for dim in attributes["dims"])
-    if operator in ("aten.transpose.int", "aten.t"):
-        order = list(strides)
-        first, second = attributes.get("dim0", 0), attributes.get("dim1", -1)
-        if order:
-            order[first], order[second] = order[second], order[first]
-        return tuple(order)
-    if operator == "aten.expand":
-        lead = len(target) - len(shape)
-        return tuple(
-            0 if number < lead or (shape[number - lead] == 1 and extent != 1) else strides[number - lead]
-            for number, extent in enumerate(target)
-        )
-    if operator == "aten.slice.Tensor":
-        dim = attributes.get("dim", 0) % len(strides)
-        return (*strides[:dim], strides[dim] * attributes.get("step", 1), *strides[dim + 1 :])
-    if operator == "aten.select.int":
-        dim = attributes["dim"] % len(strides)
-        return (*strides[:dim], *strides[dim + 1 :])
-    if operator == "aten.diagonal":
-        across = [attributes.get("dim1", 0) % len(strides), attributes.get("dim2", 1) % len(strides)]
-        kept = [stride for dim, stride in enumerate(strides) if dim not in across]
-        return (*kept, sum(strides[dim] for dim in across))
-    if operator in ("aten.alias", "aten.detach"):
-        return strides
-    return view_strides(shape, strides, target)  # reshape, view, squeeze, unsqueeze
-
-
-def is_contiguous(shape: Shape, strides: Shape) -> bool:
-    expected = 1
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent != 1:
-            if stride != expected:
-                return False
-            expected *= extent
-    return True
-
-
 class _Tracker:
     def __init__(self, program: Program, device: int) -> None:
         self.program = program
@@ -141,6 +60,8 @@ class _Tracker:
         self.at = -1
         self.largest: tuple[tuple[str, int], ...] = ()
         self.next = 0
+        self.nodes = 0  # computed so far
+        self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
         self.pieces: dict[tuple[Description, tuple[int, ...]], tuple[PieceCall, frozenset[str]]] = {}
 
     def shape_of(self, buffer: str) -> Shape:
@@ -150,12 +71,16 @@ class _Tracker:
     def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
         shape = self.shape_of(buffer) if shape is None else shape
         item = self.program.graph.values[self.program.value_of[buffer]].item_bytes
+        storage = self.storage(buffer, prod(shape) * item)
+        self.buffers[buffer] = _Buffer(storage, shape, strides or contiguous_strides(shape))
+
+    def storage(self, name: str, size: int) -> int:
         self.next += 1
-        self.sizes[self.next] = prod(shape) * item
-        self.names[self.next] = buffer
+        self.sizes[self.next] = size
+        self.names[self.next] = name
         self.owners[self.next] = 1
-        self.now += self.sizes[self.next]
-        self.buffers[buffer] = _Buffer(self.next, shape, strides or contiguous_strides(shape))
+        self.now += size
+        return self.next
 
     def alias(self, buffer: str, base: str, shape: Shape, strides: Shape) -> None:
         storage = self.buffers[base].storage
@@ -163,7 +88,9 @@ class _Tracker:
         self.buffers[buffer] = _Buffer(storage, shape, strides)
 
     def free(self, buffer: str) -> None:
-        storage = self.buffers.pop(buffer).storage
+        self.release(self.buffers.pop(buffer).storage)
+
+    def release(self, storage: int) -> None:
         self.owners[storage] -= 1
         if self.owners[storage] == 0:
             self.now -= self.sizes[storage]
@@ -179,8 +106,13 @@ class _Tracker:
         regions = step.reads[operand].needed.regions[self.device]
         return tuple(int(high - low) for low, high in regions)
 
+    @property
+    def next_node(self) -> int:
+        return min(self.nodes, len(self.program.graph.nodes) - 1)
+
     def compute(self, step: ComputeStep) -> None:
         graph = self.program.graph
+        self.nodes = step.node + 1
         node = graph.nodes[step.node]
         description = description_of(graph, node)
         is_view = description is not None and description.operator.view and len(step.reads) == 1
@@ -260,21 +192,38 @@ class _Tracker:
         return True
 
     def transfer(self, step: TransferStep) -> None:
-        swap = self.program.exchange_of(step)
-        item = self.program.graph.values[step.value].item_bytes
+        """All of an exchange, or the finish of one that has started."""
+        if step.target in self.underway:
+            if step.target not in self.buffers:
+                self.allocate(step.target)
+            self.mark(self.next_node)
+            self.release(self.underway.pop(step.target))
+            return
         self.allocate(step.target)
-        staged = 0
-        source, target = self.buffers[step.source], self.buffers[step.target]
+        self.mark(step.node, self.staged(step))
+
+    def start(self, step: TransferStep) -> None:
+        """The target is made at once if messages arrive in it, at the finish if contributions are combined in it."""
+        if self.program.terms_of(step) == 1:
+            self.allocate(step.target)
+        self.underway[step.target] = self.storage(f"{step.target} (messages)", self.staged(step))
+        self.mark(self.next_node)
+
+    def staged(self, step: TransferStep) -> int:
+        """Bytes of the messages that are packed, and of those that do not arrive in the target itself."""
+        messages, combined = self.program.messages_of(step, self.device), self.program.terms_of(step) > 1
+        held, goal = self.buffers[step.source].strides, contiguous_strides(self.shape_of(step.target))
         packed = set()  # a box that goes to several peers is packed once
-        for message in swap.messages:
+        elements = 0
+        for message in messages:
             if message.source == message.target:
                 continue
-            if message.target == self.device and (swap.terms > 1 or not _run(message, target)):
-                staged += message.elements * item
-            if message.source == self.device and not _run(message, source) and message.box not in packed:
+            if message.target == self.device:
+                elements += message.elements if combined or not _run(message, goal) else 0
+            elif not _run(message, held) and message.box not in packed:
                 packed.add(message.box)
-                staged += message.elements * item
-        self.mark(step.node, staged)
+                elements += message.elements
+        return elements * self.program.graph.values[step.value].item_bytes
 
 
 def _dense(buffer: _Buffer) -> bool:
@@ -282,9 +231,9 @@ def _dense(buffer: _Buffer) -> bool:
     return is_contiguous(tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order))
 
 
-def _run(message: Message, buffer: _Buffer) -> bool:
-    """Does the message's box lie in one run of the buffer's memory?"""
-    return is_contiguous(tuple(stop - start for start, stop in message.box), buffer.strides)
+def _run(message: Message, strides: Shape) -> bool:
+    """Does the message's box lie in one run of the memory of a buffer with these strides?"""
+    return is_contiguous(tuple(stop - start for start, stop in message.box), strides)
 
 
 def memory_use(program: Program, device: int = 0) -> MemoryUse:
@@ -302,9 +251,11 @@ def memory_use(program: Program, device: int = 0) -> MemoryUse:
     for step in program.steps:
         if isinstance(step, ComputeStep):
             tracker.compute(step)
+        elif isinstance(step, StartStep):
+            tracker.start(step.transfer)
         elif isinstance(step, TransferStep):
             tracker.transfer(step)
-        elif isinstance(step, FreeStep):
+        else:
             for buffer in step.buffers:
                 tracker.free(buffer)
     tracker.settle()

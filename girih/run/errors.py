@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from girih.lower import ComputeStep, Program, TransferStep
+from girih.lower import ComputeStep, FreeStep, Program, StartStep
 
 IDLE = -1
 
@@ -39,10 +39,16 @@ def where(program: Program, step: int) -> Where:
     if not 0 <= step < count:
         return Where(IDLE, count)
     item = program.steps[step]
-    if not isinstance(item, (ComputeStep, TransferStep)):
+    if isinstance(item, FreeStep):
         return Where(step, count, action="free")
-    node = program.graph.nodes[item.node]
-    action = "compute" if isinstance(item, ComputeStep) else f"{item.purpose} of {item.value!r}"
+    if isinstance(item, StartStep):
+        transfer = item.transfer
+        number, action = transfer.node, f"start of the {transfer.purpose} of {transfer.value!r}"
+    elif isinstance(item, ComputeStep):
+        number, action = item.node, "compute"
+    else:
+        number, action = item.node, f"{item.purpose} of {item.value!r}"
+    node = program.graph.nodes[number]
     return Where(step, count, node.name, node.operator, node.source, action)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from girih.lower import ComputeStep, FreeStep, Program, TransferStep
+from girih.lower import ComputeStep, FreeStep, Program, StartStep, TransferStep
 from girih.run.compute import Compute, Nothing, Slots, compile_compute
-from girih.run.transfers import Transfer
+from girih.run.transfers import Finish, Start, Transfer
 from girih.run.transport import Transport
 
 
@@ -26,7 +26,7 @@ class Free:
             slots[slot] = None
 
 
-Instruction = Compute | Nothing | Transfer | Free
+Instruction = Compute | Nothing | Transfer | Start | Finish | Free
 
 
 def compile_instructions(
@@ -34,9 +34,15 @@ def compile_instructions(
 ) -> list[Instruction]:
     """The instructions of one device, one for each step of the program."""
     result: list[Instruction] = []
+    started: dict[str, Transfer] = {}  # by target
     for step in program.steps:
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
+        elif isinstance(step, StartStep):
+            transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
+            result.append(Start(transfer))
+        elif isinstance(step, TransferStep) and step.target in started:
+            result.append(Finish(started.pop(step.target)))
         elif isinstance(step, TransferStep):
             result.append(Transfer(program, step, rank, slots, transport, device))
         else:

@@ -1,17 +1,30 @@
-"""Transfer instructions: a new buffer from the parts at home and messages of peers, slices looked up beforehand."""
+"""Transfer instructions: a new buffer from the parts at home and messages of peers, slices looked up beforehand.
+
+An exchange starts and finishes, at once or with other instructions between:
+
+- start: what must be contiguous is packed; the target is made, unless contributions are combined in it; receives and
+  sends are handed to the transport.
+- finish: what is at home is copied; the messages are waited for; what did not arrive in the target itself is placed or
+  combined there, in the order of terms. Then packed and received pieces are let go.
+
+Between the two, the source, the packed pieces and what is received into are held; the target's slot holds the exchange
+under way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
 
 from girih.lower import Message, Program, TransferStep
+from girih.lower.strides import contiguous_strides, is_contiguous
 from girih.run.compute import Slots
 from girih.run.parts import Cuts, Tensor, as_box, narrow, relative, shape_of
-from girih.run.transport import Transport
+from girih.run.transport import Messages, Transport
 
 TRANSFERS = 1  # position in the measured seconds
 
@@ -29,6 +42,20 @@ COMBINE: dict[str, Callable[[Tensor, Tensor], Any]] = {
 }
 
 
+@dataclass(slots=True)
+class Underway:
+    """An exchange between its start and its finish.
+
+    target: where it is made already, else None. sends: held, because the transport only refers to them.
+    arriving: for each message what it is received into, if that is not the target itself.
+    """
+
+    wait: Callable[[], None]
+    target: Tensor | None
+    sends: Messages
+    arriving: list[Tensor | None]
+
+
 class Transfer:
     """Assemble a new buffer from the parts at home and the messages of peers.
 
@@ -40,7 +67,7 @@ class Transfer:
 
     def __init__(self, program: Program, step: TransferStep, rank: int, slots: Mapping[str, int], transport: Transport,
                  device: Any) -> None:  # fmt: skip
-        swap = program.exchange_of(step)
+        messages = program.messages_of(step, rank)
         held = as_box(step.before.regions[rank])
         goal = as_box(step.after.regions[rank])
         self.source = slots[step.source]
@@ -49,31 +76,45 @@ class Transfer:
         self.dtype = getattr(torch, program.graph.values[step.value].dtype)
         self.device = device
         self.transport = transport
-        self.combine = COMBINE[step.reducer] if swap.terms > 1 else None
-        mine = [message for message in swap.messages if message.target == rank]
+        self.combine = COMBINE[step.reducer] if program.terms_of(step) > 1 else None
+        mine = sorted((message for message in messages if message.target == rank), key=_term)
         self.sends = [
             (message.target, relative(message.box, held))
-            for message in swap.messages
+            for message in messages
             if message.source == rank and message.target != rank
         ]
-        # What is received, and where: placed in order of terms, each from home (cuts of the source) or from a peer.
-        self.receives = [(message.source, shape_of(message.box)) for message in mine if message.source != rank]
+        # What is received: from whom, where in the target, which shape, and may it arrive there directly.
+        strides = contiguous_strides(self.shape)
+        self.receives = [
+            (
+                message.source,
+                relative(message.box, goal),
+                shape_of(message.box),
+                self.combine is None and (not transport.packs or is_contiguous(shape_of(message.box), strides)),
+            )
+            for message in mine
+            if message.source != rank
+        ]
+        # What is placed, in order of terms: where, is it a first term, and cuts of the source if it is at home.
         self.placed: list[tuple[Cuts, bool, Cuts | None]] = [
             (
                 relative(message.box, goal),
                 message.term == 0,
                 relative(message.box, held) if message.source == rank else None,
             )
-            for message in sorted(mine, key=_term)
+            for message in mine
         ]
-        assert [m for m in sorted(mine, key=_term) if m.source != rank] == [m for m in mine if m.source != rank]
 
     def run(self, slots: Slots, seconds: list[float]) -> None:
-        started = perf_counter()
-        source = slots[self.source]
-        target = torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        transport, packs = self.transport, self.transport.packs
-        sends, packed = [], {}
+        began = perf_counter()
+        self.finish(slots, self.start(slots))
+        seconds[TRANSFERS] += perf_counter() - began
+
+    def start(self, slots: Slots) -> Underway:
+        source, packs = slots[self.source], self.transport.packs
+        target = self._empty(self.shape) if self.combine is None else None
+        sends: list[tuple[int, Tensor]] = []
+        packed: dict[Cuts, Tensor] = {}
         for peer, cuts in self.sends:
             part = narrow(source, cuts)
             if packs and not part.is_contiguous():
@@ -81,37 +122,66 @@ class Transfer:
                     packed[cuts] = part.contiguous()
                 part = packed[cuts]
             sends.append((peer, part))
-        staged: list[tuple[Tensor, Tensor, bool]] = []  # (where in the target, what, is it a first term)
+        arriving: list[Tensor | None] = []
         receives: list[tuple[int, Tensor]] = []
-        incoming = iter(self.receives)
-        home: list[tuple[Tensor, Tensor]] = []
+        for peer, cuts, shape, direct in self.receives:
+            part = None if direct else self._empty(shape)
+            arriving.append(part)
+            receives.append((peer, narrow(target, cuts) if direct else part))
+        return Underway(self.transport.begin(sends, receives), target, sends, arriving)
+
+    def finish(self, slots: Slots, underway: Underway) -> None:
+        source, combine = slots[self.source], self.combine
+        target = self._empty(self.shape) if underway.target is None else underway.target
+        if combine is None:
+            for cuts, _, own in self.placed:
+                if own is not None:
+                    narrow(target, cuts).copy_(narrow(source, own))
+        underway.wait()
+        arriving = iter(underway.arriving)
         for cuts, first, own in self.placed:
-            place = narrow(target, cuts)
-            if own is not None:
-                part = narrow(source, own)
-                if self.combine is None:
-                    home.append((place, part))
-                else:
-                    staged.append((place, part, first))
+            if own is None:
+                part = next(arriving)
+            else:
+                part = None if combine is None else narrow(source, own)
+            if part is None:  # it is there already
                 continue
-            peer, shape = next(incoming)
-            if self.combine is None and (place.is_contiguous() or not packs):
-                receives.append((peer, place))
+            if first or combine is None:
+                narrow(target, cuts).copy_(part)
             else:
-                part = torch.empty(shape, dtype=self.dtype, device=self.device)
-                receives.append((peer, part))
-                staged.append((place, part, first))
-        wait = transport.begin(sends, receives)
-        for place, part in home:
-            place.copy_(part)
-        wait()
-        for place, part, first in staged:
-            if first or self.combine is None:
-                place.copy_(part)
-            else:
-                self.combine(place, part)
+                combine(narrow(target, cuts), part)
         slots[self.target] = target
-        seconds[TRANSFERS] += perf_counter() - started
+
+    def _empty(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+
+class Start:
+    """The start of a transfer that another instruction finishes."""
+
+    __slots__ = ("transfer",)
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.transfer = transfer
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        began = perf_counter()
+        slots[self.transfer.target] = self.transfer.start(slots)
+        seconds[TRANSFERS] += perf_counter() - began
+
+
+class Finish:
+    """The finish of a transfer that another instruction has started."""
+
+    __slots__ = ("transfer",)
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.transfer = transfer
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        began = perf_counter()
+        self.transfer.finish(slots, slots[self.transfer.target])
+        seconds[TRANSFERS] += perf_counter() - began
 
 
 def _term(message: Message) -> int:

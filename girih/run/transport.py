@@ -2,7 +2,7 @@
 
 All devices walk the same list of steps, and of each pair of devices both walk the pair's messages in the same order,
 so messages need no tags. `begin` starts everything and returns a function that waits for it; local work may be
-done between the two.
+done between the two, and other exchanges begun and waited for, in any order.
 
 - `ThreadTransport`: between threads of one process. A message is a reference: buffers are never written once made,
   so that nothing is copied before the receiver copies into its own.
@@ -12,7 +12,9 @@ done between the two.
 from __future__ import annotations
 
 import queue
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from girih.run.errors import TransportError
@@ -81,6 +83,13 @@ class ThreadHub:
                 box.put(None)
 
 
+@dataclass(slots=True)
+class _Ticket:
+    """A message that is expected: where it goes, or None once it is there."""
+
+    tensor: Tensor | None
+
+
 class ThreadTransport:
     """One thread's place at a hub."""
 
@@ -91,6 +100,7 @@ class ThreadTransport:
         self.rank = rank
         self.sent = [0] * len(hub.boxes)
         self.received = [0] * len(hub.boxes)
+        self.expected: list[deque[_Ticket]] = [deque() for _ in hub.boxes]  # by peer, in the order of its messages
 
     def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
         outgoing = self.hub.boxes[self.rank]
@@ -98,18 +108,30 @@ class ThreadTransport:
             outgoing[peer].put(tensor)
         _count(self.sent, sends)
 
+        tickets = [(peer, _Ticket(tensor)) for peer, tensor in receives]
+        for peer, ticket in tickets:
+            self.expected[peer].append(ticket)
+
         def wait() -> None:
-            for peer, tensor in receives:
-                try:
-                    arrived = self.hub.boxes[peer][self.rank].get(timeout=self.hub.timeout)
-                except queue.Empty:
-                    raise TransportError(f"nothing came from worker {peer} for {self.hub.timeout:g} s") from None
-                if arrived is None:
-                    raise TransportError(f"the run was stopped while waiting for worker {peer}")
-                tensor.copy_(arrived)
+            for peer, ticket in tickets:
+                while ticket.tensor is not None:
+                    self._take(peer)
             _count(self.received, receives)
 
         return wait
+
+    def _take(self, peer: int) -> None:
+        """The peer's next message goes where it is expected: it may belong to an exchange that is waited for later."""
+        try:
+            arrived = self.hub.boxes[peer][self.rank].get(timeout=self.hub.timeout)
+        except queue.Empty:
+            raise TransportError(f"nothing came from worker {peer} for {self.hub.timeout:g} s") from None
+        if arrived is None:
+            raise TransportError(f"the run was stopped while waiting for worker {peer}")
+        ticket = self.expected[peer].popleft()
+        assert ticket.tensor is not None
+        ticket.tensor.copy_(arrived)
+        ticket.tensor = None
 
 
 class GroupTransport:

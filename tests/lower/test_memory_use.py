@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from girih.graph import Graph, Output, Ref, parse_graph
 from girih.layout import REPLICATE, Mesh
 from girih.lower import ComputeStep, FreeStep, Program, lower, memory, memory_use
-from girih.lower.memory import contiguous_strides, is_contiguous, view_strides
+from girih.lower.strides import contiguous_strides, is_contiguous, view_strides
 from girih.ops import description_of
 from girih.ops.pieces import make_piece, run_piece
 from girih.partition.options import Rules

@@ -8,36 +8,17 @@ from itertools import product
 import numpy as np
 import pytest
 from graphs import Maker, machine_of, perceptron, random_graph, random_labels
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from lowered_programs import THOROUGH, check_buffers, check_frees_are_early, lowered, strategies
 
-from girih.graph import Graph, Output, Ref, check
+from girih.graph import Output, Ref
+from girih.graph import check as check_graph
 from girih.layout import Placements, Transfers, level_volumes
-from girih.lower import ComputeStep, FreeStep, Program, TransferStep, lower
-from girih.lower.lower import reads_of, writes_of
+from girih.lower import ComputeStep, FreeStep, Program, TransferStep, check, lower
 from girih.partition.elimination import cost_of
 from girih.partition.options import Rules
 from girih.partition.problem import Objective, PartitionProblem, build
-
-RULES = [Rules(), Rules(small=0), Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
-MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2)]
-THOROUGH = settings(max_examples=120, suppress_health_check=list(HealthCheck))
-
-
-@st.composite
-def strategies(draw: st.DrawFn) -> tuple[Graph, Objective, PartitionProblem, np.ndarray]:
-    random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    graph = random_graph(random, draw(st.integers(1, 6)))
-    objective = Objective(draw(st.sampled_from(["bytes", "seconds"])), machine_of(draw(st.sampled_from(MESHES))))
-    problem = build(graph, objective, draw(st.sampled_from(RULES)))
-    return graph, objective, problem, random_labels(problem, random)
-
-
-def lowered(case: tuple) -> Program | None:
-    graph, objective, problem, labels = case
-    if not np.isfinite(cost_of(problem.problem, labels)):
-        return None
-    return lower(graph, problem.strategy(labels), objective.transfers)
 
 
 def seconds_of(program: Program, objective: Objective, problem: PartitionProblem, labels: np.ndarray) -> float:
@@ -57,7 +38,7 @@ def seconds_of(program: Program, objective: Objective, problem: PartitionProblem
 @THOROUGH
 def test_a_program_costs_what_the_search_counted(case: tuple) -> None:
     graph, objective, problem, labels = case
-    check(graph)
+    check_graph(graph)
     program = lowered(case)
     if program is None:
         return
@@ -69,45 +50,13 @@ def test_a_program_costs_what_the_search_counted(case: tuple) -> None:
         assert np.isclose(seconds_of(program, objective, problem, labels), cost, rtol=1e-9, atol=0)
 
 
-def check_buffers(program: Program) -> None:
-    """Every buffer is made once, before it is read, freed at most once, not read after, and freed if it can be."""
-    inputs = {item.name for item in program.graph.inputs}
-    outputs = {output.name for output in program.graph.outputs}
-    live = set(inputs)
-    made = set(inputs)
-    for step in program:
-        if isinstance(step, FreeStep):
-            assert set(step.buffers) <= live
-            assert len(set(step.buffers)) == len(step.buffers)
-            live -= set(step.buffers)
-            continue
-        assert set(reads_of(step)) <= live
-        for buffer in writes_of(step):
-            assert buffer not in made
-            assert buffer in program.places
-            made.add(buffer)
-            live.add(buffer)
-    assert made == set(program.places) == set(program.value_of)
-    assert outputs <= live
-    updates = program.graph.updates
-    lasting = {item.name for item in program.graph.state_inputs if item.name not in updates}
-    assert lasting <= live
-    unread = {name for name in inputs if not program.graph.consumers[name]}
-    assert live == outputs | lasting | unread
-
-
-def check_frees_are_early(program: Program) -> None:
-    for before, step in zip(program.steps, program.steps[1:], strict=False):
-        if isinstance(step, FreeStep):
-            assert set(step.buffers) <= {*reads_of(before), *writes_of(before)}
-
-
 @given(strategies())
 @THOROUGH
 def test_buffers_are_made_read_and_freed_in_order(case: tuple) -> None:
     program = lowered(case)
     if program is None:
         return
+    check(program)
     check_buffers(program)
     check_frees_are_early(program)
     nodes = [step.node for step in program if isinstance(step, ComputeStep)]

@@ -1,0 +1,48 @@
+"""Which buffers a step reads and makes, and when each can be freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from girih.graph import Graph
+from girih.lower.program import ComputeStep, FreeStep, StartStep, Step, TransferStep
+
+
+def reads_of(step: Step) -> tuple[str, ...]:
+    """A transfer reads its source from its start to its finish."""
+    if isinstance(step, ComputeStep):
+        return tuple(part.buffer for part in step.reads)
+    if isinstance(step, StartStep):
+        return (step.transfer.source,)
+    return (step.source,) if isinstance(step, TransferStep) else ()
+
+
+def writes_of(step: Step) -> tuple[str, ...]:
+    if isinstance(step, ComputeStep):
+        return step.writes
+    return (step.target,) if isinstance(step, TransferStep) else ()
+
+
+def lasting(graph: Graph) -> set[str]:
+    """Buffers that are never freed: outputs, and state that nothing replaces (frozen parameters, tables)."""
+    constant = {item.name for item in graph.state_inputs if item.name not in graph.updates}
+    return {output.name for output in graph.outputs} | constant
+
+
+def free_early(steps: Iterable[Step], kept: set[str]) -> list[Step]:
+    """Insert after each step the frees of the buffers that it reads last, or that nobody reads."""
+    given = list(steps)
+    last: dict[str, int] = {}
+    for position, step in enumerate(given):
+        for buffer in (*reads_of(step), *writes_of(step)):
+            last[buffer] = position
+    ending: dict[int, list[str]] = {}
+    for buffer, position in last.items():
+        if buffer not in kept:
+            ending.setdefault(position, []).append(buffer)
+    result: list[Step] = []
+    for position, step in enumerate(given):
+        result.append(step)
+        if position in ending:
+            result.append(FreeStep(tuple(ending[position])))
+    return result
