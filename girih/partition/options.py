@@ -55,7 +55,7 @@ class Rules:
 MOST_PLACES = 8
 TOFU = Rules()
 SECONDS = Rules(repeat=True, partial=True)
-SOAP = Rules(repeat=True, places=True)
+SOAP = Rules(repeat=True, partial=True, places=True)
 
 
 @dataclass(frozen=True, eq=False)
