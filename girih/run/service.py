@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Statistics:
 class Service:
     """A worker and its commands. Each command is a method that takes fields by name and returns a reply."""
 
-    COMMANDS = ("set_state", "step", "get_state", "save", "peak", "statistics", "timeline")
+    COMMANDS = ("set_state", "step", "get_state", "save", "peak", "statistics", "timeline", "measure")
 
     def __init__(
         self, program: Program, rank: int, transport: Transport, options: Options, progress: MutableSequence[int]
@@ -112,3 +112,7 @@ class Service:
 
     def timeline(self) -> list[Interval]:
         return list(self.worker.intervals)
+
+    def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
+        """Do something else than the program with the worker's transport and device (`girih.run.calibrate`)."""
+        return task(self.worker.transport, self.rank, self.worker.device)

@@ -1,0 +1,232 @@
+"""Calibrate a machine: measure what operators, links and copies take in its workers, into the store of costs.
+
+The workers are those of a run: the same processes (or threads), threads of each, transport. All measure the same thing
+at the same time, because in a run they compute at the same time. What is measured: about a hundred common calls for the
+roofline, then every different call of the given programs; the links in each pattern by message size; packing and
+combining. What the store has already in the same setting is not measured again, unless `again`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from girih.graph import Graph, Input, Node, Output, Ref, Value
+from girih.layout import Links, Mesh, Transfers
+from girih.lower import Program, lower
+from girih.machine import MachineError, machine
+from girih.machine.calls import Call
+from girih.machine.costs import Measurement, Setting, Store
+from girih.machine.profile import Profile, save_profile
+from girih.machine.roofline import fit
+from girih.machine.sizes import SizeTable
+from girih.partition.strategy import REPEAT, Strategy
+from girih.run.common_calls import common_calls
+from girih.run.crew import Crew
+from girih.run.local_calls import local_calls
+from girih.run.measure_links import SIZES, CopyTask, LinkTask, patterns, sizes_of
+from girih.run.measure_operators import OperatorTask, Sample, Task
+from girih.run.processes import ProcessCrew
+from girih.run.service import Options
+from girih.run.threads import ThreadCrew
+
+Observe = Callable[[str, float], None]
+
+CREWS: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew, "threads": ThreadCrew}
+
+LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
+PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
+LEAST_SECONDS, MOST_SECONDS = 0.02, 0.25  # for each call
+LEAST_CROWDED = 0.1
+CHUNK_SECONDS = 5.0  # of calls that are sent to the workers at once: what progress is seen in
+
+
+def calibrate(
+    machine_name: str,
+    *,
+    store_path: str | Path,
+    programs: Sequence[Program] = (),
+    budget_seconds: float = 60.0,
+    backend: str = "processes",
+    threads: int = 0,
+    device: str = "cpu",
+    largest_bytes: int = SIZES[-1],
+    again: bool = False,
+    observe: Observe | None = None,
+) -> Profile:
+    """Measure `local:N` and keep the measurements and the profile.
+
+    programs: whose calls are measured beside the common ones; they must be for N devices. budget_seconds: about how
+    long measuring takes, besides starting the workers; calls that are slow themselves take longer. threads: of each
+    worker; 0: the cores divided by the workers. largest_bytes: the largest message. again: measure what is known, too.
+    observe: told what is being measured, and which share of everything is done.
+
+    Raises:
+        MachineError: another machine than local:N, a program for another number of devices, a store that is none.
+        WorkerError: a worker failed or could not start.
+    """
+    where = machine(machine_name)
+    if not machine_name.startswith("local:"):
+        raise MachineError(f"{machine_name!r} is not here: only local:N can be calibrated")
+    if backend not in CREWS:
+        raise MachineError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
+    for program in programs:
+        if program.mesh.devices != where.devices:
+            raise MachineError(f"a program for {program.mesh.devices} devices cannot be measured on {machine_name}")
+    workers = where.devices
+    threads = threads or threads_of(workers)
+    setting = setting_of(threads, workers, device)
+    note = observe or _silent
+    note("start workers", 0.0)
+    options = Options(timeout=max(120.0, budget_seconds), device=device, threads=threads)
+    with Store(store_path) as store:
+        crew = CREWS[backend](_idle_program(workers), options)
+        try:
+            crowded = threads * workers > (os.cpu_count() or 1)
+            _operators(crew, store, setting, _wanted(programs), budget_seconds, crowded, again, note)
+            links = tuple(_links(crew, workers, budget_seconds * LINK_SHARE, largest_bytes, note))
+            copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
+        finally:
+            crew.close()
+        roofline = fit(store.samples(setting), where.device)
+        profile = Profile(machine_name, backend, setting, roofline, links, copy, combine, _now())
+        save_profile(store, profile)
+    note("done", 1.0)
+    return profile
+
+
+def threads_of(workers: int) -> int:
+    """Of each worker, where nothing else is said: as the workers themselves decide."""
+    return max(1, (os.cpu_count() or 1) // workers)
+
+
+def setting_of(threads: int, together: int, device: str = "cpu") -> Setting:
+    """What measurements made here and now belong to."""
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else _processor()
+    return Setting(name, f"torch {torch.__version__}", threads, together)
+
+
+def _processor() -> str:
+    """The processor and how many cores of it there are."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores"
+
+
+# ------------------------------------------------------------------------------------------- operators
+
+
+def _wanted(programs: Sequence[Program]) -> list[Call]:
+    """The different calls of the programs, then the common ones."""
+    found = {call.key: call for program in programs for call in local_calls(program).calls}
+    return list({**found, **{call.key: call for call in common_calls() if call.key not in found}}.values())
+
+
+def _operators(
+    crew: Crew,
+    store: Store,
+    setting: Setting,
+    wanted: list[Call],
+    budget_seconds: float,
+    crowded: bool,
+    again: bool,
+    note: Observe,
+) -> None:
+    known = {} if again else store.measured(setting, wanted)
+    calls = [call for call in wanted if call.key not in known]
+    share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, len(calls))
+    seconds = min(max(share, LEAST_CROWDED if crowded else LEAST_SECONDS), MOST_SECONDS)
+    chunk = max(1, int(CHUNK_SECONDS / seconds))
+    for first in range(0, len(calls), chunk):
+        part = tuple(calls[first : first + chunk])
+        note(f"operators {first} of {len(calls)}", (1 - LINK_SHARE - COPY_SHARE) * first / len(calls))
+        replies = _ask(crew, OperatorTask(part, seconds, crowded))
+        rows = []
+        for number, call in enumerate(part):
+            samples = [reply[number] for reply in replies if isinstance(reply[number], Sample)]
+            if samples:
+                rows.append((call, _measurement(samples)))
+        store.put(setting, rows)
+
+
+def _ask(crew: Crew, task: Task) -> list[Any]:
+    return crew.command("measure", [{"task": task} for _ in range(crew.size)])
+
+
+def _measurement(samples: list[Sample]) -> Measurement:
+    """Of all workers: the mean of their medians, the largest of their spreads."""
+    seconds = float(np.mean([sample.seconds for sample in samples]))
+    return Measurement(
+        seconds, max(sample.spread for sample in samples), sum(sample.repeats for sample in samples), _now()
+    )
+
+
+# ------------------------------------------------------------------------------------------- links and copies
+
+
+def _links(
+    crew: Crew, workers: int, budget_seconds: float, largest: int, note: Observe
+) -> Iterator[tuple[str, SizeTable]]:
+    points = [(pattern, size) for pattern in patterns(workers) for size in sizes_of(pattern, workers, largest)]
+    made: dict[str, list[tuple[int, Measurement]]] = {}
+    for number, (pattern, size) in enumerate(points):
+        note(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
+        replies = _ask(crew, LinkTask(pattern, size, budget_seconds / len(points)))
+        samples = [reply for reply in replies if reply is not None]
+        made.setdefault(pattern, []).append((size, _measurement(samples)))
+    for pattern, found in made.items():
+        yield pattern, _table(found)
+
+
+def _copies(
+    crew: Crew, workers: int, budget_seconds: float, largest: int, note: Observe
+) -> tuple[SizeTable, SizeTable]:
+    note("copies", 1 - COPY_SHARE)
+    sizes = sizes_of("", workers, largest)
+    replies = _ask(crew, CopyTask(sizes, budget_seconds / len(sizes) / 2))
+    tables = []
+    for kind in (0, 1):
+        found = [(size, _measurement([reply[number][kind] for reply in replies])) for number, size in enumerate(sizes)]
+        tables.append(_table(found))
+    return tables[0], tables[1]
+
+
+def _table(found: list[tuple[int, Measurement]]) -> SizeTable:
+    """A smaller size never takes more than a larger one: where it seemed so, something else disturbed it."""
+    sizes = tuple(size for size, _ in found)
+    seconds = np.minimum.accumulate([measured.seconds for _, measured in reversed(found)])[::-1]
+    return SizeTable(sizes, tuple(seconds.tolist()), tuple(measured.spread for _, measured in found))
+
+
+# ------------------------------------------------------------------------------------------- workers
+
+
+def _idle_program(workers: int) -> Program:
+    """The least program for so many workers: they measure instead of running it."""
+    values = {name: Value(name, (), "float32") for name in "xy"}
+    node = Node("y", "aten.neg", (("self", Ref("x")),), ("y",))
+    graph = Graph(values, (node,), (Input("x", "batch", "x"),), (Output("y", "result"),))
+    mesh = Mesh((workers,) if workers > 1 else ())
+    layout = (REPEAT,) * mesh.axes
+    strategy = Strategy(mesh, (layout,), dict.fromkeys(values, (-1,) * mesh.axes))
+    return lower(graph, strategy, Transfers(mesh, Links((1e-9,) * mesh.axes, (1e-5,) * mesh.axes)))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _silent(what: str, share: float) -> None:
+    pass

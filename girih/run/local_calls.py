@@ -1,0 +1,238 @@
+"""The calls that devices execute in a program's compute steps: each different one once.
+
+A call is what `girih.run.compute` compiles a step to on one device: the operator and attributes of the piece, the
+regions that it reads, as they are cut from buffers and lie in memory. Devices whose pieces have equal shapes share one
+call; so do equal nodes of repeated layers. Which device a piece's position belongs to (the border that it pads, the row
+at which it begins) is taken from the first such device.
+
+Memory order is followed on the first device; on the others it is the same, because divisions change sizes only.
+Cost: a few operations on arrays over all devices for each node whose description, division or inputs' places differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Argument, Node, Ref
+from girih.layout import bounds
+from girih.lower import ComputeStep, Program, TransferStep
+from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
+from girih.machine.calls import Call, Operand
+from girih.machine.work import OPAQUE, Work, index_ranges, work_of
+from girih.ops import Description, description_of
+from girih.ops.pieces import PieceCall, make_piece
+
+Numbers = NDArray[np.int32]
+NOTHING = -1
+
+
+@dataclass(frozen=True)
+class LocalCalls:
+    """calls: all different. numbers: of the call that a device executes in a step, or NOTHING: [steps, devices]."""
+
+    calls: tuple[Call, ...]
+    numbers: Numbers
+
+
+def local_calls(program: Program) -> LocalCalls:
+    """The calls of a program."""
+    work = _Collector(program)
+    numbers = np.full((len(program.steps), program.mesh.devices), NOTHING, np.int32)
+    for position, step in enumerate(program.steps):
+        if isinstance(step, ComputeStep):
+            numbers[position] = work.row(step)
+            work.made(step)
+        elif isinstance(step, TransferStep):
+            work.contiguous(step.target)
+    return LocalCalls(tuple(work.calls), numbers)
+
+
+def _extents(regions: NDArray[np.int64]) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = regions[..., 1] - regions[..., 0]
+    return found
+
+
+class _Collector:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.graph = program.graph
+        self.calls: dict[Call, int] = {}
+        self.rows: dict[object, tuple[object, Numbers]] = {}  # with what the key names by identity, to keep it alive
+        self.strides: dict[str, Shape] = {}  # of buffers, on the first device
+        for item in program.graph.inputs:
+            self.contiguous(item.name)
+
+    # ---------------------------------------------------------------------------------------- memory order
+
+    def shape_of(self, buffer: str) -> Shape:
+        return tuple(_extents(self.program.places[buffer].regions[0]).tolist())
+
+    def contiguous(self, buffer: str) -> None:
+        self.strides[buffer] = contiguous_strides(self.shape_of(buffer))
+
+    def made(self, step: ComputeStep) -> None:
+        """How the results of a compute step lie in memory: views and element-wise operators keep an order."""
+        for buffer in step.writes:
+            self.contiguous(buffer)
+        description = description_of(self.graph, self.graph.nodes[step.node])
+        if description is None or not step.reads or len(step.writes) != 1:
+            return
+        first, target = step.reads[0], step.writes[0]
+        if description.operator.view:
+            found = self.view(step)
+            if found is not None:
+                self.strides[target] = found
+        elif description.operator.elementwise:
+            shape, strides = self.shape_of(first.buffer), self.strides[first.buffer]
+            if shape == tuple(_extents(first.needed.regions[0]).tolist()) == self.shape_of(target) and _dense(
+                shape, strides
+            ):
+                self.strides[target] = strides
+
+    def view(self, step: ComputeStep) -> Shape | None:
+        """Strides of a view operator's result, None where it must copy."""
+        node, part = self.graph.nodes[step.node], step.reads[0]
+        shape = tuple(_extents(part.needed.regions[0]).tolist())
+        goal = self.shape_of(step.writes[0])
+        return strides_of_view(node.operator, node.attributes, shape, self.strides[part.buffer], goal)
+
+    def order(self, buffer: str) -> tuple[int, ...] | None:
+        shape, strides = self.shape_of(buffer), self.strides[buffer]
+        if is_contiguous(shape, strides):
+            return None
+        moving = [dim for dim in range(len(shape)) if strides[dim] or shape[dim] == 1]
+        return tuple(sorted(moving, key=lambda dim: -strides[dim]))
+
+    # ---------------------------------------------------------------------------------------- rows
+
+    def row(self, step: ComputeStep) -> Numbers:
+        """The number of each device's call: [devices]."""
+        node = self.graph.nodes[step.node]
+        description = description_of(self.graph, node)
+        held = [self.program.places[part.buffer].regions for part in step.reads]
+        cut = [
+            None if where is part.needed.regions or np.array_equal(where, part.needed.regions) else where.tobytes()
+            for part, where in zip(step.reads, held, strict=True)
+        ]
+        orders = tuple(self.order(part.buffer) for part in step.reads)
+        copies = description is not None and description.operator.view and self.view(step) is None
+        division = self.program.strategy.divisions[step.node]
+        what: object = description if description is not None else node
+        key = (id(what), division, tuple(cut), orders, copies)
+        if key not in self.rows:
+            self.rows[key] = (what, self.new_row(step, node, description, orders, copies))
+        return self.rows[key][1]
+
+    def new_row(
+        self,
+        step: ComputeStep,
+        node: Node,
+        description: Description | None,
+        orders: tuple[tuple[int, ...] | None, ...],
+        copies: bool,
+    ) -> Numbers:
+        mesh = self.program.mesh
+        places = self.program.places
+        made = _extents(places[step.writes[0]].regions) if step.writes else np.zeros((mesh.devices, 0), np.int64)
+        columns = [made, *(_extents(part.needed.regions) for part in step.reads)]
+        columns += [_extents(places[part.buffer].regions) for part in step.reads]
+        starts = stops = np.zeros((mesh.devices, 0), np.int64)
+        if description is not None:
+            division = np.asarray([self.program.strategy.divisions[step.node]], np.int64).reshape(1, mesh.axes)
+            (starts,), (stops,) = bounds(division, description.sizes, mesh)
+            columns.append(stops - starts)
+        flat = np.concatenate([np.zeros((mesh.devices, 1), np.int64), *columns], axis=1)
+        _, first, inverse = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+        chosen = []
+        for device in first.tolist():
+            call = self.call(step, node, description, orders, copies, starts[device], stops[device], device)
+            chosen.append(NOTHING if call is None else self.calls.setdefault(call, len(self.calls)))
+        return np.asarray(chosen, np.int32)[inverse.reshape(-1)]
+
+    def call(
+        self,
+        step: ComputeStep,
+        node: Node,
+        description: Description | None,
+        orders: tuple[tuple[int, ...] | None, ...],
+        copies: bool,
+        start: NDArray[np.int64],
+        stop: NDArray[np.int64],
+        device: int,
+    ) -> Call | None:
+        """What one device executes; None where its results have no elements."""
+        places, values = self.program.places, self.graph.values
+        shapes = tuple(tuple(_extents(places[name].regions[device]).tolist()) for name in step.writes)
+        if shapes and all(0 in shape for shape in shapes):
+            return None
+        piece = None
+        if description is not None:
+            piece = make_piece(description, node.attributes, start.tolist(), stop.tolist())
+        ranges = {} if description is None else index_ranges(description)
+        regions = [tuple(_extents(part.needed.regions[device]).tolist()) for part in step.reads]
+        likely = min((size for shape in (*shapes, *regions) for size in shape if size > 1), default=2)
+        operands = []
+        for number, (part, shape, order) in enumerate(zip(step.reads, regions, orders, strict=True)):
+            held = tuple(_extents(places[part.buffer].regions[device]).tolist())
+            operands.append(
+                Operand(
+                    shape,
+                    values[self.program.value_of[part.buffer]].dtype,
+                    None if held == shape or 0 in shape else held,
+                    None if 0 in shape else order,
+                    _pads(piece, number),
+                    ranges.get(number, likely),
+                )
+            )
+        sizes = [
+            float(_padded(operand) * values[name].item_bytes)
+            for operand, name in zip(operands, node.inputs, strict=True)
+        ]
+        output = float(
+            sum(prod(shape) * values[name].item_bytes for shape, name in zip(shapes, node.outputs, strict=True))
+        )
+        if description is None:
+            work = Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
+        else:
+            work = work_of(description, (stop - start).tolist(), sizes, output, copies)
+        if piece is None:
+            return Call(node.operator, tuple(_numbered(node)), tuple(operands), shapes, work)
+        arguments = tuple(piece.arguments([Ref(str(number)) for number in range(len(operands))]).items())
+        return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, piece.result)
+
+
+def _pads(piece: PieceCall | None, number: int) -> tuple[tuple[int, int], ...]:
+    if piece is None or not any(before or after for before, after in piece.pads[number]):
+        return ()
+    return piece.pads[number]
+
+
+def _padded(operand: Operand) -> int:
+    """Elements of an operand with its padding."""
+    pads = operand.pads or ((0, 0),) * len(operand.shape)
+    return prod(size + before + after for size, (before, after) in zip(operand.shape, pads, strict=True))
+
+
+def _dense(shape: Shape, strides: Shape) -> bool:
+    order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
+    return is_contiguous(tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order))
+
+
+def _numbered(node: Node) -> Iterator[tuple[str, Argument]]:
+    """A node's arguments with its tensor inputs numbered in their order."""
+    count = 0
+
+    def fill(argument: Argument) -> Argument:
+        nonlocal count
+        if isinstance(argument, Ref):
+            count += 1
+            return Ref(str(count - 1))
+        return tuple(map(fill, argument)) if isinstance(argument, tuple) else argument
+
+    for name, argument in node.arguments:
+        yield name, fill(argument)

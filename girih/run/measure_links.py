@@ -1,0 +1,171 @@
+"""Measure links between workers, and what a transfer does besides: packing, placing, combining.
+
+Patterns: `send`, one message at a time between the first two workers, there and back, the others idle; `ring`, every
+worker to the next at once; `all-to-all`, every worker to every other at once. Seconds are those of one message with all
+others under way, so that what processes share (cores that copy, the loopback) is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.machine.profile import ALL_TO_ALL, RING, SEND
+from girih.run.measure_operators import SPREAD_BYTES, Sample, barrier
+from girih.run.parts import Tensor
+from girih.run.transport import Messages, Transport, exchange
+
+SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
+"""Of messages: 4 KiB, 16 KiB, …, 64 MiB."""
+MOST_AT_ONCE = 128 << 20
+"""Bytes that one worker sends at once: larger all-to-alls are left out."""
+LEAST_TURNS = 3
+LEAST_BATCHES = 3
+BATCHES = 8  # that the time is divided into
+ROW = 64
+"""Elements in a run of what is packed: the rows of a tensor that is cut along its last dimension."""
+
+
+def patterns(workers: int) -> tuple[str, ...]:
+    """Those that differ from each other for so many workers."""
+    return () if workers < 2 else (SEND, RING) if workers == 2 else (SEND, RING, ALL_TO_ALL)
+
+
+def sizes_of(pattern: str, workers: int, largest: int = SIZES[-1]) -> tuple[int, ...]:
+    messages = workers - 1 if pattern == ALL_TO_ALL else 1
+    return tuple(size for size in SIZES if size <= largest and size * messages <= MOST_AT_ONCE) or SIZES[:1]
+
+
+@dataclass(frozen=True)
+class LinkTask:
+    """Exchange messages of one size in a pattern, for about `seconds`. Replies with a Sample, or None where idle."""
+
+    pattern: str
+    size: int
+    seconds: float
+
+    def __call__(self, transport: Transport, rank: int, device: Any) -> Sample | None:
+        workers = len(transport.sent)
+        peers = _peers(self.pattern, rank, workers)
+        out = [(peer, torch.ones(self.size, dtype=torch.uint8, device=device)) for peer, _ in peers]
+        into = [(peer, torch.empty(self.size, dtype=torch.uint8, device=device)) for _, peer in peers]
+        for _, tensor in into:
+            tensor.zero_()  # so that its memory is there
+        barrier(transport, rank)
+        turn = _turn(self.pattern, transport, rank, out, into)
+        # All workers do equally many turns and batches: the first one says how many.
+        once = []
+        for _ in range(3):
+            began = perf_counter()
+            turn()
+            once.append(perf_counter() - began)
+        turns = _agreed(transport, rank, max(LEAST_TURNS, int(self.seconds / BATCHES / float(np.median(once)))))
+        took: list[float] = []
+        deadline = perf_counter() + self.seconds
+        while len(took) < LEAST_BATCHES or _agreed(transport, rank, int(perf_counter() < deadline)):
+            barrier(transport, rank)
+            began = perf_counter()
+            for _ in range(turns):
+                turn()
+            _wait_for(device)
+            took.append((perf_counter() - began) / turns / self.messages(workers))
+        if not peers:
+            return None
+        low, middle, high = np.quantile(took, [0.25, 0.5, 0.75]).tolist()
+        return Sample(middle, (high - low) / middle, turns * len(took))
+
+    def messages(self, workers: int) -> int:
+        """How many one worker sends one after another in a turn."""
+        return 2 if self.pattern == SEND else workers - 1 if self.pattern == ALL_TO_ALL else 1
+
+
+def _peers(pattern: str, rank: int, workers: int) -> list[tuple[int, int]]:
+    """(to whom, from whom) a worker's messages go."""
+    if pattern == SEND:
+        return [(1 - rank, 1 - rank)] if rank < 2 else []
+    if pattern == RING:
+        return [((rank + 1) % workers, (rank - 1) % workers)]
+    return [((rank + step) % workers, (rank - step) % workers) for step in range(1, workers)]
+
+
+def _turn(pattern: str, transport: Transport, rank: int, out: Messages, into: Messages) -> Callable[[], None]:
+    if pattern != SEND:
+        return lambda: exchange(transport, out, into)
+    if not out:
+        return lambda: None
+    first, second = ((out, ()), ((), into)) if rank == 0 else (((), into), (out, ()))
+
+    def there_and_back() -> None:
+        exchange(transport, *first)
+        exchange(transport, *second)
+
+    return there_and_back
+
+
+def _agreed(transport: Transport, rank: int, count: int) -> int:
+    """The first worker's number."""
+    box = torch.tensor([count])
+    if rank == 0:
+        exchange(transport, [(peer, box) for peer in range(1, len(transport.sent))], ())
+    else:
+        exchange(transport, (), [(0, box)])
+    return int(box)
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Pack (copy what does not lie in one run) and combine (add to what is there), for each size `seconds` each, in
+    step with the other workers. Replies with two Samples for each size."""
+
+    sizes: tuple[int, ...]
+    seconds: float
+
+    def __call__(self, transport: Transport, rank: int, device: Any) -> list[tuple[Sample, Sample]]:
+        made = []
+        for size in self.sizes:
+            elements = max(1, size // 4)
+            rows = max(1, elements // ROW)
+            row = elements // rows
+            copies = max(1, min(16, SPREAD_BYTES // size))
+            wide = [torch.ones(rows, 2 * row, device=device) for _ in range(copies)]
+            into = [torch.ones(rows, row, device=device) for _ in range(copies)]
+            barrier(transport, rank)
+            packing = self._time([partial(_pack, part, row) for part in wide], device)
+            barrier(transport, rank)
+            other = torch.ones(rows, row, device=device)
+            adding = self._time([partial(part.add_, other) for part in into], device)
+            made.append((packing, adding))
+        barrier(transport, rank)
+        return made
+
+    def _time(self, actions: list[Callable[[], Tensor]], device: Any) -> Sample:
+        began = perf_counter()
+        for action in actions:
+            action()
+        _wait_for(device)
+        rounds = max(1, int(self.seconds / BATCHES / max(perf_counter() - began, 1e-6)))
+        took = []
+        for _ in range(BATCHES):
+            began = perf_counter()
+            for _ in range(rounds):
+                for action in actions:
+                    action()
+            _wait_for(device)
+            took.append((perf_counter() - began) / rounds / len(actions))
+        low, middle, high = np.quantile(took, [0.25, 0.5, 0.75]).tolist()
+        return Sample(middle, (high - low) / middle, rounds * BATCHES * len(actions))
+
+
+def _pack(wide: Tensor, row: int) -> Tensor:
+    return wide.narrow(1, 0, row).contiguous()
+
+
+def _wait_for(device: Any) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
