@@ -78,13 +78,13 @@ def data(graph: Graph, objective: Objective, *, sharded: bool = False, seconds: 
         value = graph.values[item.name]
         longest = int(np.argmax(value.shape)) if value.shape else None
         layouts[item.name] = (along(value, longest if sharded else None, mesh),)
-    divisions = _along_the_batch(graph, mesh)
+    divisions = along_the_batch(graph, mesh)
     space = f"data parallel, {'sharded' if sharded else 'replicated'} state; other layouts searched"
     candidates = Candidates(layouts, divisions)
     return exact(graph, objective, rules=FREE, candidates=candidates, seconds=seconds, space=space)
 
 
-def _along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:
+def along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:
     """For the nodes that can be divided along the batch by all axes, these divisions alone.
 
     Without this, weights' gradients would be computed whole on every device where activations are the smaller.
@@ -219,6 +219,7 @@ def single(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Sear
 
 __all__ = [
     "along",
+    "along_the_batch",
     "batch_dimensions",
     "data",
     "equal",

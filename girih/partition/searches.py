@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from girih.partition.baselines import data, equal, greedy, megatron, no_reduction, row, single
 from girih.partition.exact import exact
+from girih.partition.experts import hybrid, model_parallel, one_weird_trick, rnn_expert
 from girih.partition.recursive import recursive
 from girih.partition.strategy import SearchResult
 
@@ -24,5 +25,9 @@ SEARCHES: dict[str, Callable[..., SearchResult]] = {
     "equal": equal,
     "no-reduction": no_reduction,
     "megatron": megatron,
+    "one-weird-trick": one_weird_trick,
+    "model": model_parallel,
+    "rnn-expert": rnn_expert,
+    "hybrid": hybrid,
     "single": single,
 }

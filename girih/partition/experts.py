@@ -1,0 +1,151 @@
+"""Plans that experts make by hand, to compare with (FlexFlow §3.7.1; GPipe; DLRM).
+
+Each says where layers go and along what they are divided; the exact search fills in what the expert leaves open, so
+that each is the best of its kind. Data parallelism, sharded data parallelism and Megatron are in `baselines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from girih.graph import Graph
+from girih.layout import REPLICATE, Layout, Mesh, among
+from girih.ops import description_of
+from girih.ops.derive import floating_point_operations
+from girih.partition.baselines import along, along_the_batch
+from girih.partition.exact import exact
+from girih.partition.options import SOAP
+from girih.partition.problem import Candidates, Objective
+from girih.partition.strategy import REPEAT, SearchResult
+
+Place = tuple[int, ...]  # a coordinate on each of the innermost axes
+
+
+def one_weird_trick(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+    """Krizhevsky 2014: convolutions by data parallelism, fully connected layers by their parameters."""
+    mesh = objective.machine.mesh
+    flat = {item.path for item in graph.inputs if item.role == "parameter" and len(graph.values[item.name].shape) == 2}
+    dense = {path.rpartition(".")[0] for path in flat}
+    layouts: dict[str, tuple[Layout, ...]] = {}
+    for item in graph.state_inputs:
+        value = graph.values[item.name]
+        layouts[item.name] = (along(value, 0 if _module(item.path) in dense and value.shape else None, mesh),)
+    divisions = {
+        number: codes
+        for number, codes in along_the_batch(graph, mesh).items()
+        if graph.nodes[number].scope not in dense
+    }
+    return exact(
+        graph,
+        objective,
+        rules=SOAP,
+        candidates=Candidates(layouts, divisions),
+        seconds=seconds,
+        space="one weird trick: convolutions by samples, matrices by parameters",
+    )
+
+
+def model_parallel(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+    """Each layer on one device, neighbours together, in shares of equal arithmetic.
+
+    Of a step in micro-batches this is GPipe: a device goes on with the next micro-batch while the one after it works.
+    """
+    mesh = objective.machine.mesh
+    work: dict[str, float] = {}
+    for node in graph.nodes:
+        description = description_of(graph, node)
+        if node.scope and description is not None:
+            work[node.scope] = work.get(node.scope, 0.0) + floating_point_operations(description)
+    places = _places(mesh)
+    total, done, homes = sum(work.values()) or 1.0, 0.0, {}
+    for scope, amount in work.items():  # in the order of their first nodes
+        homes[scope] = places[min(int((done + amount / 2) / total * len(places)), len(places) - 1)]
+        done += amount
+    return _placed(graph, objective, homes, seconds, "layers placed on devices")
+
+
+def rnn_expert(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+    """Wu et al. 2016 for recurrent networks: a replica on each host, and in it each layer on a device of its own.
+
+    On a machine of one level, the outermost axis holds the replicas.
+    """
+    machine = objective.machine
+    inner = len(machine.levels[-1].axes)
+    if inner == machine.mesh.axes > 1:
+        inner -= 1
+    places = _places(Mesh(machine.mesh.sizes[machine.mesh.axes - inner :]))
+    cells = list(dict.fromkeys(_cell(node.scope) for node in graph.nodes if node.scope))
+    homes = {node.scope: places[cells.index(_cell(node.scope)) % len(places)] for node in graph.nodes if node.scope}
+    return _placed(graph, objective, homes, seconds, "replicas on hosts, layers on devices")
+
+
+def hybrid(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+    """What is usual for DLRM: embedding tables whole on devices, the largest first on the emptiest; the rest by data
+    parallelism, replicated."""
+    mesh = objective.machine.mesh
+    read = {name for node in graph.nodes if "embedding" in node.operator for name in node.inputs}
+    tables = [item for item in graph.inputs if item.role == "parameter" and item.name in read]
+    places, held = _places(mesh), [0] * mesh.devices
+    homes: dict[str, Place] = {}
+    for item in sorted(tables, key=lambda table: -graph.values[table.name].bytes):
+        device = held.index(min(held))
+        held[device] += graph.values[item.name].bytes
+        homes[_module(item.path)] = places[device]
+    return _placed(graph, objective, homes, seconds, "tables on devices, the rest data parallel", others=True)
+
+
+def _placed(
+    graph: Graph,
+    objective: Objective,
+    homes: Mapping[str, Place],
+    seconds: float,
+    space: str,
+    others: bool = False,
+) -> SearchResult:
+    """The best plan in which modules compute, and keep their state, at their places.
+
+    homes: by scope, coordinates on the innermost axes; the batch is split over the axes outside of them. others: what
+    has no home is data parallel over all axes, its state replicated; else it is searched freely.
+    """
+    mesh = objective.machine.mesh
+    inner = len(next(iter(homes.values()), ()))
+    outer = Mesh(mesh.sizes[: mesh.axes - inner])
+    split = along_the_batch(graph, outer)
+    divisions = along_the_batch(graph, mesh) if others else {}
+    for number, node in enumerate(graph.nodes):
+        home = homes.get(node.scope)
+        if home is None or any(not graph.values[name].shape for name in node.outputs):
+            continue
+        outside = split.get(number, np.full((1, outer.axes), REPEAT, np.int64))
+        inside = np.broadcast_to(np.asarray(_at(home), np.int64), (len(outside), inner))
+        divisions[number] = np.concatenate([outside, inside], axis=1)
+    layouts: dict[str, tuple[Layout, ...]] = {}
+    for item in graph.state_inputs:
+        home = homes.get(_module(item.path))
+        if home is not None and graph.values[item.name].shape:
+            layouts[item.name] = ((REPLICATE,) * outer.axes + _at(home),)
+        elif others:
+            layouts[item.name] = ((REPLICATE,) * mesh.axes,)
+    return exact(graph, objective, rules=SOAP, candidates=Candidates(layouts, divisions), seconds=seconds, space=space)
+
+
+def _places(mesh: Mesh) -> list[Place]:
+    return [tuple(int(part) for part in row) for row in mesh.coordinates]
+
+
+def _at(place: Place) -> tuple[int, ...]:
+    return tuple(among(REPEAT, (at,)) for at in place)
+
+
+def _module(path: str) -> str:
+    """The module of a parameter, a buffer or a parameter's state: `cells.0.weight/momentum` → `cells.0`."""
+    return path.partition("/")[0].rpartition(".")[0]
+
+
+def _cell(scope: str) -> str:
+    """The module that a linear layer of a recurrent cell belongs to: up to the last number, or the first word."""
+    parts = scope.split(".")
+    numbers = [position for position, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbers[-1] + 1]) if numbers else parts[0]
