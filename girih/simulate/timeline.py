@@ -46,7 +46,5 @@ class Timeline:
     def busy(self, stream: int = COMPUTE) -> NDArray[np.float64]:
         """Seconds that each device is busy on a stream: [devices]."""
         mine = self.stream == stream
-        total: NDArray[np.float64] = np.bincount(
-            self.device[mine], (self.end - self.begin)[mine], minlength=self.devices
-        )
-        return total
+        total = np.bincount(self.device[mine], (self.end - self.begin)[mine], minlength=self.devices)
+        return total.astype(np.float64)

@@ -1,0 +1,144 @@
+"""Patterns: the tasks of one exchange, made once for all transfers that are alike.
+
+An exchange becomes *gates* and *message tasks*. Devices post at a gate; when all its members have posted, its tasks are
+ready and queue at their ports. Two resolutions (`girih.simulate.tasks` says when each is used):
+
+- `messages`: each pair of devices that exchange something has one task, of all their bytes together, and a gate of its
+  own: sender and receiver. Tasks are numbered in rounds around the mesh, as collectives send them; this settles who
+  goes first of those that are ready at the same time.
+- `volumes`: each device has one task for each mesh axis over which it receives, with the bytes of
+  `girih.layout.level_volumes`; its gate is the group of devices that agree with it on all axes before, among which are
+  those that it receives from. Senders' ports are not occupied. The number of tasks and gates is O(devices · axes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.layout import Mesh, Placement, level_volumes
+from girih.simulate.ports import Ports
+from girih.simulate.ticks import Ticks
+
+Resolution: TypeAlias = Literal["messages", "volumes"]
+NOBODY = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The tasks of one exchange, sorted by gate.
+
+    egress, ingress: ports, or NOBODY. sender: NOBODY where it is not known. axis: the mesh axis that is crossed.
+    first: of each gate the number of its first task, [gates + 1]. members: how many devices post at each gate.
+    offsets, gates: of each device the gates at which it posts, [devices + 1] and its entries.
+    waits: for how many tasks each device waits: those that it receives and, where known, sends.
+    """
+
+    egress: NDArray[np.int32]
+    ingress: NDArray[np.int32]
+    duration: Ticks
+    sender: NDArray[np.int32]
+    receiver: NDArray[np.int32]
+    axis: NDArray[np.int8]
+    bytes: NDArray[np.int64]
+    first: NDArray[np.int32]
+    members: NDArray[np.int32]
+    offsets: NDArray[np.int32]
+    gates: NDArray[np.int32]
+    waits: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.duration)
+
+
+def pattern_of(
+    mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports, resolution: Resolution
+) -> Pattern:
+    """The tasks of one hop."""
+    make = _messages if resolution == "messages" else _volumes
+    return make(mesh, source, target, item_bytes, ports)
+
+
+def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
+    from girih.simulate import exchange_kernels
+
+    both = list(enumerate(zip(source.partial, target.partial, strict=True)))
+    term = _numbers(mesh, [axis for axis, (held, wanted) in both if held and not wanted])
+    peers = _numbers(mesh, [axis for axis, (held, wanted) in both if held and wanted])
+    sizes = np.asarray(mesh.sizes, np.int64)
+    sender, receiver, axis, elements = exchange_kernels.pairs(
+        np.ascontiguousarray(source.regions), np.ascontiguousarray(target.regions), term, peers, mesh.coordinates, sizes
+    )
+    offsets, gates = exchange_kernels.links(sender, receiver, mesh.devices)
+    amounts = elements * item_bytes
+    count = len(sender)
+    return Pattern(
+        ports.egress[axis, sender],
+        ports.ingress[axis, receiver],
+        _durations(ports, axis, amounts),
+        sender,
+        receiver,
+        axis,
+        amounts,
+        np.arange(count + 1, dtype=np.int32),
+        np.full(count, 2, np.int32),
+        offsets,
+        gates,
+        np.diff(offsets),
+    )
+
+
+def _volumes(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
+    received = level_volumes(mesh, source, target)
+    tasks: list[NDArray[np.int64]] = []
+    posts: list[NDArray[np.int64]] = []
+    first, members = [0], list[int]()
+    count = 0
+    for axis in range(mesh.axes):
+        size = prod(mesh.sizes[axis:])
+        for group in range(0, mesh.devices, size):
+            getting = group + np.flatnonzero(received[group : group + size, axis])
+            if len(getting):
+                count += len(getting)
+                tasks.append(np.stack([np.full(len(getting), axis), getting]))
+                posts.append(np.stack([np.full(size, len(members)), group + np.arange(size)]))
+                first.append(count)
+                members.append(size)
+    over, receiver = np.concatenate([np.zeros((2, 0), np.int64), *tasks], axis=1)
+    gate, device = np.concatenate([np.zeros((2, 0), np.int64), *posts], axis=1)
+    order = np.lexsort((gate, device))
+    amounts = received[receiver, over] * item_bytes
+    return Pattern(
+        np.full(count, NOBODY, np.int32),
+        ports.ingress[over, receiver],
+        _durations(ports, over, amounts),
+        np.full(count, NOBODY, np.int32),
+        receiver.astype(np.int32),
+        over.astype(np.int8),
+        amounts,
+        np.asarray(first, np.int32),
+        np.asarray(members, np.int32),
+        np.concatenate([[0], np.cumsum(np.bincount(device, minlength=mesh.devices))]).astype(np.int32),
+        gate[order].astype(np.int32),
+        np.bincount(receiver, minlength=mesh.devices).astype(np.int32),
+    )
+
+
+def _numbers(mesh: Mesh, axes: list[int]) -> NDArray[np.int64]:
+    """A number for each device that is equal where the coordinates on these axes are."""
+    number = np.zeros(mesh.devices, np.int64)
+    for axis in axes:
+        number = number * mesh.sizes[axis] + mesh.coordinates[:, axis]
+    return number
+
+
+def _durations(ports: Ports, axis: NDArray[np.int8] | NDArray[np.int64], amounts: NDArray[np.int64]) -> Ticks:
+    duration = np.ones(len(amounts), np.int64)
+    for number in np.unique(axis):
+        mine = axis == number
+        duration[mine] = ports.duration(int(number), amounts[mine])
+    return duration

@@ -1,0 +1,61 @@
+"""The ports of a machine: what messages queue for.
+
+Every mesh axis belongs to one level of the machine's hierarchy. Each device has one port to send and one to receive on
+each level; of a `shared` level each part has them instead (one network card in each host), and the devices inside
+share them. A message travels over the outermost axis on which the coordinates of its two devices differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.machine import Level, Machine
+from girih.simulate.ticks import Ticks, ticks
+
+
+@dataclass(frozen=True, eq=False)
+class Ports:
+    """egress, ingress: the number of the port that each device uses for each mesh axis: [axes, devices].
+
+    names: of each port. levels: the level of each mesh axis.
+    """
+
+    egress: NDArray[np.int32]
+    ingress: NDArray[np.int32]
+    names: tuple[str, ...]
+    levels: tuple[Level, ...]
+
+    def duration(self, axis: int, amounts: NDArray[np.int64]) -> Ticks:
+        """Ticks of messages of so many bytes over an axis; at least one, so that nothing arrives when it is sent."""
+        different, number = np.unique(amounts, return_inverse=True)
+        seconds = np.asarray([self.levels[axis].message_seconds(int(size)) for size in different], np.float64)
+        made: Ticks = np.maximum(ticks(seconds), 1)[number]
+        return made
+
+
+@lru_cache(maxsize=64)
+def ports_of(machine: Machine) -> Ports:
+    """All ports of a machine."""
+    mesh = machine.mesh
+    egress = np.zeros((mesh.axes, mesh.devices), np.int32)
+    ingress = np.zeros((mesh.axes, mesh.devices), np.int32)
+    names: list[str] = []
+    levels: list[Level] = []
+    axis = 0
+    for level in machine.levels:
+        behind = axis + len(level.axes)
+        inside = prod(mesh.sizes[behind:])
+        part = np.arange(mesh.devices) // (inside if level.shared else 1)
+        count = int(part[-1]) + 1 if level.axes else 0
+        egress[axis:behind] = len(names) + part
+        ingress[axis:behind] = len(names) + count + part
+        owner = "part" if level.shared and inside > 1 else "device"
+        names += [f"{level.name}, {owner} {number}, {way}" for way in ("out", "in") for number in range(count)]
+        levels += [level] * len(level.axes)
+        axis = behind
+    return Ports(egress, ingress, tuple(names), tuple(levels))
