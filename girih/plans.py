@@ -16,7 +16,7 @@ import numpy as np
 
 from girih.graph import Graph, GraphError
 from girih.graph import check as check_graph
-from girih.layout import Mesh
+from girih.layout import Mesh, kind_of
 from girih.lower import MemoryUse, Program, lower, memory_use
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
@@ -358,7 +358,7 @@ def check(made: Plan) -> None:
         raise PlanError(f"{len(strategy.divisions)} divisions for {len(made.graph.nodes)} nodes")
     for name, value in made.graph.values.items():
         layout = strategy.layouts.get(name)
-        if layout is None or len(layout) != mesh.axes or any(code >= len(value.shape) for code in layout):
+        if layout is None or len(layout) != mesh.axes or any(kind_of(code) >= len(value.shape) for code in layout):
             raise PlanError(f"value {name} {list(value.shape)} has layout {layout} on a mesh {mesh}")
     for old, new in made.graph.updates.items():
         if strategy.layouts[old] != strategy.layouts[new]:

@@ -1,0 +1,93 @@
+"""Experts' plans: layers lie where the expert puts them, and training is one device's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import girih
+from girih.layout import coordinates_of, kind_of
+from girih.models import example
+from girih.plans import Plan
+
+
+def planned(name: str, search: str, machine: str = "2x2") -> Plan:
+    made = example(name, device="cpu")
+    module = made.module.double()
+    inputs = {
+        key: tensor.double() if hasattr(tensor, "dtype") and tensor.is_floating_point() else tensor
+        for key, tensor in made.inputs.items()
+    }
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+    step = girih.TrainingStep(module, step=made.step, optimizer=optimizer)
+    plan = girih.plan(step, inputs, machine=machine, search=search, objective="seconds", compare=())
+    object.__setattr__(plan, "_tried", (module, optimizer, made.step, inputs))
+    return plan
+
+
+def homes(plan: Plan, path: str) -> set[int]:
+    """The devices that hold something of a parameter."""
+    name = next(item.name for item in plan.graph.inputs if item.path == path)
+    mesh, codes = plan.strategy.mesh, plan.strategy.layouts[name]
+    able = [set(coordinates_of(code, size)) for code, size in zip(codes, mesh.sizes, strict=True)]
+    return {d for d in range(mesh.devices) if all(int(mesh.coordinates[d, a]) in able[a] for a in range(mesh.axes))}
+
+
+@pytest.mark.parametrize(
+    ("name", "search"),
+    [
+        ("alexnet-tiny", "one-weird-trick"),
+        ("alexnet-tiny", "model"),
+        ("rnnlm-tiny", "rnn-expert"),
+        ("dlrm-criteo-tiny", "hybrid"),
+        ("gpt-tiny", "model"),
+    ],
+)
+def test_training_is_one_devices(name: str, search: str) -> None:
+    plan = planned(name, search)
+    module, optimizer, loss_of, inputs = plan._tried  # type: ignore[attr-defined]
+    with plan.start(backend="threads") as run:
+        got = [run.step(inputs) for _ in range(2)]
+    expected = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = loss_of(module, inputs)
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    assert got == pytest.approx(expected, rel=1e-10)
+
+
+def test_one_weird_trick_divides_matrices_and_copies_filters() -> None:
+    plan = planned("alexnet-tiny", "one-weird-trick")
+    for item in plan.graph.inputs:
+        if item.role == "parameter":
+            layout, shape = plan.strategy.layouts[item.name], plan.graph.values[item.name].shape
+            if len(shape) == 4:
+                assert set(layout) == {-1}, item.path
+            elif len(shape) == 2:
+                assert 0 in layout, item.path
+
+
+def test_model_parallelism_gives_each_layer_one_device() -> None:
+    plan = planned("gpt-tiny", "model")
+    where = [homes(plan, item.path) for item in plan.graph.inputs if item.role == "parameter"]
+    assert all(len(devices) == 1 for devices in where)
+    assert {device for devices in where for device in devices} == {0, 1, 2, 3}
+
+
+def test_the_rnn_experts_replicas_and_layers() -> None:
+    plan = planned("rnnlm-tiny", "rnn-expert")
+    first, second = (homes(plan, f"cells.{layer}.from_input.weight") for layer in (0, 1))
+    assert len(first) == len(second) == 2  # one on each host
+    assert not first & second
+
+
+def test_the_hybrid_spreads_tables_and_copies_networks() -> None:
+    plan = planned("dlrm-criteo-tiny", "hybrid")
+    tables = [homes(plan, item.path) for item in plan.graph.inputs
+              if item.role == "parameter" and item.path.startswith("tables.")]  # fmt: skip
+    assert all(len(devices) == 1 for devices in tables)
+    assert len({min(devices) for devices in tables}) == min(len(tables), 4)
+    assert homes(plan, "bottom.0.0.weight") == {0, 1, 2, 3}
+    assert all(kind_of(code) == -1 for code in plan.strategy.layouts["p.bottom.0.0.weight"])
