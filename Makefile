@@ -22,11 +22,11 @@ bench: $(VENV)/.installed-test
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable '.[report]'
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) --editable '.[test,lint]'
+	$(PIP) --editable '.[report,test,lint]'
 	touch $@
 
 clean:

@@ -1,0 +1,53 @@
+"""What is in memory at the peak of each device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from girih.lower import MemoryUse, Program
+
+if TYPE_CHECKING:
+    from girih.plans import Plan
+
+WHAT = {
+    "parameter": "parameter",
+    "buffer": "buffer",
+    "state": "optimizer state",
+    "batch": "batch",
+    "scalar": "scalar",
+    "seed": "seed",
+}
+
+
+def holdings_data(plan: Plan) -> dict[str, Any]:
+    """For each device whose memory was followed: the largest tensors at its peak, and what else is there."""
+    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
+    return {
+        "limit": limit,
+        "given": plan.memory is not None,
+        "devices": [_device(plan.program, use) for use in plan.memory_by_device],
+    }
+
+
+def _device(program: Program, use: MemoryUse) -> dict[str, Any]:
+    return {
+        "device": use.device,
+        "state": use.state,
+        "peak": use.peak,
+        "node": use.at,
+        "tensors": [[buffer, size, what_is(program, buffer)] for buffer, size in use.largest],
+    }
+
+
+def what_is(program: Program, buffer: str) -> str:
+    """What a buffer holds, in words."""
+    graph = program.graph
+    value = program.value_of[buffer]
+    if buffer != value:
+        fetched = buffer.startswith(f"{value}@")
+        return "fetched for " + buffer.removeprefix(f"{value}@").rpartition(".")[0] if fetched else "made, not yet sent"
+    role = graph.role_of(value)
+    if role is not None:
+        return WHAT[role]
+    phase = graph.nodes[graph.producer[value]].phase
+    return {"forward": "activation", "backward": "gradient", "update": "new state"}[phase]

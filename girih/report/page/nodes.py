@@ -1,0 +1,161 @@
+"""The graph as the page draws it: every node with its tile, its operands and the transfers that it causes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Graph
+from girih.layout import Mesh
+from girih.layout.mesh import format_layout
+from girih.lower import ComputeStep, Program, StartStep, TransferStep
+from girih.ops import description_of
+from girih.report.kinds import KINDS, kind_of
+from girih.report.page.folds import Fold, folds
+from girih.report.page.tables import Numbered
+from girih.report.page.transfers import Traffic
+from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, parameter_values, tile_of
+
+if TYPE_CHECKING:
+    from girih.plans import Plan
+
+
+def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[str]) -> dict[str, Any]:
+    """Columns of nodes, values and transfers; texts, tiles and divisions by number."""
+    graph, program = plan.graph, plan.program
+    parameters = parameter_values(graph)
+    values = {name: number for number, name in enumerate(graph.values)}
+    tiles: Numbered[Tile] = Numbered()
+    divisions: Numbered[tuple[AxisDivision, ...]] = Numbered()
+    folded = folds(graph)
+    reads = _reads(program, texts)
+    columns: dict[str, list[Any]] = {name: [] for name in NODE_COLUMNS}
+    for number, node in enumerate(graph.nodes):
+        divided = axis_divisions(graph, plan.strategy, number, parameters)
+        description = description_of(graph, node)
+        row = (
+            texts.number(node.name),
+            texts.number(node.operator),
+            PHASES.index(node.phase),
+            texts.number(node.scope),
+            texts.number(node.source),
+            KINDS.index(kind_of(graph, node)),
+            tiles.number(tile_of(divided, plan.strategy.mesh)),
+            divisions.number(divided),
+            texts.number(division_words(divided, plan.strategy.mesh)),
+            int(description is not None and description.operator.view),
+            [values[name] for name in node.inputs],
+            reads[number],
+            [values[name] for name in node.outputs],
+        )
+        for column, item in zip(columns.values(), row, strict=True):
+            column.append(item)
+    return {
+        "kinds": list(KINDS),
+        "phases": list(PHASES),
+        "axes": axes,
+        "nodes": columns,
+        "values": _values(plan, texts),
+        "transfers": _transfers(program, traffic, values, texts),
+        "tiles": [[tile.rows, tile.columns, tile.cells, int(tile.summed)] for tile in tiles.items],
+        "divisions": [_division(divided, plan.strategy.mesh) for divided in divisions.items],
+        "folds": [_fold(plan, fold) for fold in folded],
+        "sections": sections(graph, folded),
+        "steps": _steps(program),
+    }
+
+
+PHASES = ("forward", "backward", "update")
+NODE_COLUMNS = (
+    "name", "operator", "phase", "scope", "source", "kind", "tile", "division", "divided", "view", "inputs", "reads",
+    "outputs",
+)  # fmt: skip
+
+
+def _division(divided: tuple[AxisDivision, ...], mesh: Mesh) -> list[list[Any]]:
+    """For each axis [what it does, index variable, its class, its size, the coordinates that take part if not all]."""
+    return [
+        [item.what, item.variable, item.of_class, item.size, [] if len(item.taking_part) == size else item.taking_part]
+        for item, size in zip(divided, mesh.sizes, strict=True)
+    ]
+
+
+def _reads(program: Program, texts: Numbered[str]) -> dict[int, list[int]]:
+    """For each node the shape of the largest region that a device reads of each input."""
+    return {
+        step.node: [texts.number(_largest(part.needed.regions)) for part in step.reads]
+        for step in program.steps
+        if isinstance(step, ComputeStep)
+    }
+
+
+def _largest(regions: NDArray[np.int64]) -> str:
+    extent = regions[..., 1] - regions[..., 0]
+    return _shape(extent[int(np.argmax(extent.prod(axis=1)))].tolist())
+
+
+def _shape(sizes: list[int]) -> str:
+    return " × ".join(map(str, sizes)) or "scalar"
+
+
+def _values(plan: Plan, texts: Numbered[str]) -> dict[str, list[Any]]:
+    graph, layouts, mesh = plan.graph, plan.strategy.layouts, plan.strategy.mesh
+    columns: dict[str, list[Any]] = {"name": [], "shape": [], "type": [], "layout": [], "part": [], "bytes": []}
+    for name, value in graph.values.items():
+        columns["name"].append(texts.number(name))
+        columns["shape"].append(texts.number(_shape(list(value.shape))))
+        columns["type"].append(texts.number(value.dtype))
+        columns["layout"].append(texts.number(format_layout(layouts[name], mesh)))
+        columns["part"].append(texts.number(_largest(plan.program.layout_regions(name))))
+        columns["bytes"].append(value.bytes)
+    return columns
+
+
+def _transfers(
+    program: Program, traffic: Traffic, values: dict[str, int], texts: Numbered[str]
+) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {"node": [], "value": [], "kind": [], "purpose": [], "bytes": []}
+    for step, kind, amount in zip(program.transfers, traffic.kinds, traffic.amounts, strict=True):
+        columns["node"].append(step.node)
+        columns["value"].append(values[step.value])
+        columns["kind"].append(texts.number(kind))
+        columns["purpose"].append(texts.number(step.purpose))
+        columns["bytes"].append(amount)
+    return columns
+
+
+def _steps(program: Program) -> list[int]:
+    """For each step n of a node n, -1 - t of a transfer t, 0 where nothing takes time."""
+    number = {step.target: position for position, step in enumerate(program.transfers)}
+    found: list[int] = []
+    for step in program.steps:
+        if isinstance(step, ComputeStep):
+            found.append(step.node)
+        elif isinstance(step, TransferStep):
+            found.append(-1 - number[step.target])
+        elif isinstance(step, StartStep):
+            found.append(-1 - number[step.transfer.target])
+        else:
+            found.append(0)
+    return found
+
+
+def _fold(plan: Plan, fold: Fold) -> list[Any]:
+    """[start, period, count, first, last, in how many ways the copies are divided]."""
+    divisions = plan.strategy.divisions
+    ways = {divisions[start : start + fold.period] for start in range(fold.start, fold.stop, fold.period)}
+    return [fold.start, fold.period, fold.count, fold.first, fold.last, len(ways)]
+
+
+def sections(graph: Graph, found: tuple[Fold, ...]) -> list[tuple[int, int, str]]:
+    """(first node, one past the last, phase): the runs of phases; one run without a name if a fold has several."""
+    runs: list[tuple[int, int, str]] = []
+    for position, node in enumerate(graph.nodes):
+        if runs and runs[-1][2] == node.phase:
+            runs[-1] = (runs[-1][0], position + 1, node.phase)
+        else:
+            runs.append((position, position + 1, node.phase))
+    whole = all(any(low <= fold.start and fold.stop <= high for low, high, _ in runs) for fold in found)
+    return runs if whole and len(runs) <= 6 else [(0, len(graph.nodes), "")]

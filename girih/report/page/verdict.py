@@ -1,0 +1,164 @@
+"""The verdict in sentences: what a plan buys, what bounds it, how far it is from the best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from girih.lower import ComputeStep
+from girih.report.kinds import kind_of
+from girih.report.units import format_bytes, format_count, format_gap, format_seconds
+from girih.simulate.timeline import COMPUTE, Timeline
+
+if TYPE_CHECKING:
+    from girih.plans import Costs, Plan
+
+NAMES = {"single": "one device", "data": "data parallelism"}
+
+
+def name_of(search: str) -> str:
+    """A search as people call what it finds."""
+    return NAMES.get(search, search)
+
+
+def sentences(plan: Plan, timeline: Timeline) -> list[str]:
+    """The first is the verdict, the others its reasons."""
+    return [headline(plan, timeline), bound_sentence(plan, timeline), gap_sentence(plan)]
+
+
+def headline(plan: Plan, timeline: Timeline) -> str:
+    """What the plan buys against its baselines."""
+    devices = plan.machine.devices
+    where = f"{devices} devices" if devices > 1 else "one device"
+    text = f"A step takes {format_seconds(timeline.seconds)} on {where}"
+    speeds = [_speed(plan, item) for item in _baselines(plan)]
+    if speeds:
+        text += ": " + ", ".join(speeds)
+    largest = max(plan.baselines, key=lambda item: item.peak, default=None)
+    if largest is not None and largest.peak > 1.05 * plan.peak:
+        text += f"; each device needs {format_bytes(plan.peak)}, {_times(largest.peak / plan.peak)} less memory than "
+        text += name_of(largest.name)
+    else:
+        text += f"; each device needs {format_bytes(plan.peak)}"
+    return text + "."
+
+
+def _baselines(plan: Plan) -> list[Costs]:
+    """Data parallelism first, one device last."""
+    return sorted(plan.baselines, key=lambda item: (item.name == "single", item.name != "data"))
+
+
+def _speed(plan: Plan, other: Costs) -> str:
+    name = name_of(other.name)
+    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
+    if other.peak > limit:
+        return f"{name} would not fit ({format_bytes(other.peak)} on a device of {format_bytes(limit)})"
+    own = plan.costs.seconds
+    if own <= 0 or other.seconds <= 0 or 0.98 < other.seconds / own < 1.02:
+        return f"as fast as {name}"
+    if other.seconds > own:
+        return f"{_times(other.seconds / own)} faster than {name}"
+    return f"{_times(own / other.seconds)} slower than {name}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}×" if ratio >= 9.95 else f"{ratio:.1f}×" if ratio >= 1.995 else f"{ratio:.2f}×"
+
+
+def bound_sentence(plan: Plan, timeline: Timeline) -> str:
+    """Which resource is busy for the largest share of the step."""
+    whole = timeline.seconds
+    if whole <= 0:
+        return "Nothing in this program takes time."
+    shares = [float(timeline.busy(stream).max()) / whole for stream in range(len(timeline.streams))]
+    computing = shares[COMPUTE]
+    links = max(range(len(shares)), key=lambda stream: shares[stream] if stream != COMPUTE else -1.0)
+    if links == COMPUTE or computing >= shares[links]:
+        kind, share = _heaviest_kind(plan, timeline)
+        text = f"Computing bounds it: the busiest device computes for {_percent(computing)} of the step"
+        return text + (f", {_percent(share)} of that in {_plural(kind)}." if kind else ".")
+    return (
+        f"Transfers over {timeline.streams[links]} bound it: a device receives over it for {_percent(shares[links])} "
+        f"of the step, and no device computes for more than {_percent(computing)}."
+    )
+
+
+def _plural(kind: str) -> str:
+    return kind if kind in ("data movement", "element-wise") else f"{kind}s"
+
+
+def _heaviest_kind(plan: Plan, timeline: Timeline) -> tuple[str, float]:
+    """Of the busiest device: the kind of operator in which it spends most of its computing, and its share."""
+    device = int(np.argmax(timeline.busy()))
+    mine = (timeline.device == device) & (timeline.stream == COMPUTE)
+    total: dict[str, float] = {}
+    steps = plan.program.steps
+    for position, seconds in zip(timeline.step[mine], (timeline.end - timeline.begin)[mine], strict=True):
+        step = steps[int(position)]
+        kind = kind_of(plan.graph, plan.graph.nodes[step.node]) if isinstance(step, ComputeStep) else "packing"
+        total[kind] = total.get(kind, 0.0) + float(seconds)
+    if not total or sum(total.values()) <= 0:
+        return "", 0.0
+    kind = max(total, key=lambda name: total[name])
+    return kind, total[kind] / sum(total.values())
+
+
+def gap_sentence(plan: Plan) -> str:
+    """What the certificate proves, in the terms of its objective."""
+    what = "moves fewer bytes" if plan.objective == "bytes" else "is predicted to be faster"
+    space = plan.certificate.space
+    if plan.gap == 0:
+        return f"No plan {what}, of all that the search may choose from ({space}): proved."
+    if plan.gap == float("inf"):
+        return "How far it is from the best plan is not known: this search proves no bound."
+    best = "moves" if plan.objective == "bytes" else "takes"
+    less = plan.gap / (1 + plan.gap) * 100
+    return f"The best plan {best} at most {less:.2f} % less, of all in the search's space ({space})."
+
+
+def figures(plan: Plan, timeline: Timeline) -> list[tuple[str, str, str]]:
+    """(name, number, what to know of it) of each key figure."""
+    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
+    share = f"{_percent(plan.peak / limit)} of {format_bytes(limit)}" if limit else ""
+    parameters = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
+    received = int(plan.bytes_received.sum())
+    most = int(plan.bytes_received.max(initial=0))
+    gap, how = format_gap(plan.gap).removesuffix(" (proved)"), "proved" if plan.gap == 0 else plan.certificate.stopped
+    machine = plan.machine
+    return [
+        ("Step", format_seconds(timeline.seconds), "measured" if timeline.measured else "predicted"),
+        ("Moved in a step", format_bytes(received), f"a device receives up to {format_bytes(most)}"),
+        ("Peak of a device", format_bytes(plan.peak), share),
+        ("Gap", gap, how),
+        ("Model", f"{format_count(parameters)}", f"parameters in {len(plan.graph.nodes)} operators"),
+        ("Machine", f"{machine.devices} × {machine.device.name}", f"{machine.name}, mesh {machine.mesh}"),
+        ("Search", plan.search, f"least {plan.objective}; {plan.certificate.how}"),
+    ]
+
+
+def _percent(share: float) -> str:
+    return "less than 0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %" if share < 0.1 else f"{share * 100:.0f} %"
+
+
+def comparisons(plan: Plan) -> list[dict[str, object]]:
+    """For each measure the plan and its baselines: rows of (name, amount, its text, whether it fits)."""
+    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
+    rows = [("this plan", plan.costs), *((name_of(item.name), item) for item in _baselines(plan))]
+    return [
+        {
+            "title": "Time of a step",
+            "note": "arithmetic and transfers one after another",
+            "rows": [(name, item.seconds, format_seconds(item.seconds), True) for name, item in rows],
+        },
+        {
+            "title": "Bytes moved",
+            "note": "received by all devices together",
+            "rows": [(name, item.bytes, format_bytes(item.bytes), True) for name, item in rows],
+        },
+        {
+            "title": "Peak memory",
+            "note": "of the device that needs most",
+            "rows": [(name, item.peak, format_bytes(item.peak), item.peak <= limit) for name, item in rows],
+        },
+    ]
