@@ -2,8 +2,8 @@
 
 A placement is where the parts of a value lie: one region for each device, and the axes over which the parts are
 partial sums. Turning placement S into T, device c must receive what of its region T(c) it does not hold; where S is
-partial over axes that T is not, it needs one contribution for each coordinate of those axes that takes part. Every missing element
-comes from the nearest device that has it (the one that shares most outer mesh coordinates), so with
+partial over axes that T is not, it needs one contribution for each coordinate of those axes that takes part. Every
+missing element comes from the nearest device that has it (the one that shares most outer mesh coordinates), so with
 `held[a](c)` = what the devices agreeing with c on all axes before `a` hold together, level `a` carries
 
     K[a]·|T(c) ∩ held[a](c)| - K[a+1]·|T(c) ∩ held[a+1](c)|,      K[a] = Π terms along reduced axes >= a
