@@ -5,7 +5,8 @@ so messages need no tags. `begin` starts everything and returns a function that 
 done between the two, and other exchanges begun and waited for, in any order.
 
 - `ThreadTransport`: between threads of one process. A message is a reference: buffers are never written once made,
-  so that nothing is copied before the receiver copies into its own.
+  so that nothing is copied before the receiver copies into its own. The sender waits for that, as it would with gloo:
+  otherwise a receiver that lags would keep alive what its sender's account of memory holds for freed.
 - `GroupTransport`: a torch.distributed process group. gloo for the CPU, NCCL for CUDA.
 """
 
@@ -68,19 +69,25 @@ def _nothing() -> None:
 
 
 class ThreadHub:
-    """The mailboxes of `devices` threads."""
+    """The mailboxes of `devices` threads.
+
+    boxes[sender][receiver]: messages. taken[sender][receiver]: a sign for each message that was copied.
+    """
 
     def __init__(self, devices: int, timeout: float) -> None:
         self.timeout = timeout
-        self.boxes: list[list[queue.SimpleQueue[Tensor | None]]] = [
-            [queue.SimpleQueue() for _ in range(devices)] for _ in range(devices)
-        ]
+        self.boxes: list[list[queue.SimpleQueue[Tensor | None]]] = _grid(devices)
+        self.taken: list[list[queue.SimpleQueue[bool | None]]] = _grid(devices)
 
     def abort(self) -> None:
-        """Wake everyone who waits: their receives raise TransportError."""
-        for row in self.boxes:
+        """Wake everyone who waits: TransportError is raised there."""
+        for row in (*self.boxes, *self.taken):
             for box in row:
                 box.put(None)
+
+
+def _grid(size: int) -> list[list[queue.SimpleQueue[Any]]]:
+    return [[queue.SimpleQueue() for _ in range(size)] for _ in range(size)]
 
 
 @dataclass(slots=True)
@@ -91,47 +98,71 @@ class _Ticket:
 
 
 class ThreadTransport:
-    """One thread's place at a hub."""
+    """One thread's place at a hub.
+
+    expected: by peer, in the order of its messages, what has not come yet. posted, acknowledged: by peer, how many
+    messages were sent, and how many of them the peer has copied: it does so in their order.
+    """
 
     packs = False
 
     def __init__(self, hub: ThreadHub, rank: int) -> None:
         self.hub = hub
         self.rank = rank
-        self.sent = [0] * len(hub.boxes)
-        self.received = [0] * len(hub.boxes)
-        self.expected: list[deque[_Ticket]] = [deque() for _ in hub.boxes]  # by peer, in the order of its messages
+        devices = len(hub.boxes)
+        self.sent = [0] * devices
+        self.received = [0] * devices
+        self.expected: list[deque[_Ticket]] = [deque() for _ in range(devices)]
+        self.posted = [0] * devices
+        self.acknowledged = [0] * devices
 
     def begin(self, sends: Messages, receives: Messages) -> Callable[[], None]:
         outgoing = self.hub.boxes[self.rank]
         for peer, tensor in sends:
             outgoing[peer].put(tensor)
+            self.posted[peer] += 1
         _count(self.sent, sends)
-
+        last = {peer: self.posted[peer] for peer, _ in sends}
         tickets = [(peer, _Ticket(tensor)) for peer, tensor in receives]
         for peer, ticket in tickets:
             self.expected[peer].append(ticket)
+        for peer in dict.fromkeys(peer for peer, _ in receives):
+            self._take_what_is_there(peer)
 
         def wait() -> None:
             for peer, ticket in tickets:
                 while ticket.tensor is not None:
-                    self._take(peer)
+                    self._take(peer, self._next(self.hub.boxes[peer][self.rank], peer, "nothing came from"))
+            for peer, number in last.items():
+                while self.acknowledged[peer] < number:
+                    self._next(self.hub.taken[self.rank][peer], peer, "nothing was taken by")
+                    self.acknowledged[peer] += 1
             _count(self.received, receives)
 
         return wait
 
-    def _take(self, peer: int) -> None:
-        """The peer's next message goes where it is expected: it may belong to an exchange that is waited for later."""
+    def _next(self, box: queue.SimpleQueue[Any], peer: int, missing: str) -> Any:
         try:
-            arrived = self.hub.boxes[peer][self.rank].get(timeout=self.hub.timeout)
+            item = box.get(timeout=self.hub.timeout)
         except queue.Empty:
-            raise TransportError(f"nothing came from worker {peer} for {self.hub.timeout:g} s") from None
-        if arrived is None:
+            raise TransportError(f"{missing} worker {peer} for {self.hub.timeout:g} s") from None
+        if item is None:
             raise TransportError(f"the run was stopped while waiting for worker {peer}")
+        return item
+
+    def _take(self, peer: int, arrived: Tensor) -> None:
+        """The peer's next message goes where it is expected: it may belong to an exchange that is waited for later."""
         ticket = self.expected[peer].popleft()
         assert ticket.tensor is not None
         ticket.tensor.copy_(arrived)
         ticket.tensor = None
+        self.hub.taken[peer][self.rank].put(True)
+
+    def _take_what_is_there(self, peer: int) -> None:
+        """So a peer that is ahead need not wait until this one waits."""
+        box = self.hub.boxes[peer][self.rank]
+        while self.expected[peer] and not box.empty():
+            self._take(peer, self._next(box, peer, "nothing came from"))
 
 
 class GroupTransport:

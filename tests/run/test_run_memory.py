@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+import time
+
 import numpy as np
 import pytest
 import torch
-from run_programs import program_of
+from run_programs import Example, program_of, transfers
 
 import girih
 from girih.capture import TrainingStep
-from girih.layout import Mesh
-from girih.lower import memory_use
+from girih.graph import Graph, parse_graph
+from girih.layout import REPLICATE, Mesh, among
+from girih.lower import Overlap, StartStep, lower, memory_use, overlapped
+from girih.lower import check as check_program
 from girih.models import example, random_batch, tiny_names
 from girih.ops import philox
 from girih.ops.catalogue import random as random_page
 from girih.ops.evaluate import resolve
 from girih.ops.temporaries import SLICE_BYTES
+from girih.partition.problem import Objective
+from girih.partition.strategy import REPEAT, Strategy
 from girih.plans import Plan, flatten_batch
 from girih.run.measure import highest
 from girih.run.session import start
@@ -69,6 +76,100 @@ def test_two_workers_need_what_was_predicted(name: str) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_larger_steps_too(name: str, batch: int, workers: int) -> None:
     check(name, batch, workers)
+
+
+@pytest.mark.parametrize("name", ["mlp-tiny", "lenet-tiny", "gpt-tiny"])
+def test_exchanges_under_way_need_what_was_predicted(name: str) -> None:
+    """Windows change the peak by exactly what is predicted; the kernels' part stays as good as without."""
+    plan, given = planned(name, None, 2)
+    scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
+    by_name = {item.name: given[item.path] for item in plan.graph.inputs if item.role == "batch"}
+    plain = lower(plan.graph, plan.strategy, Objective(plan.objective, plan.machine).transfers)
+    errors, peaks = [], set()
+    for window in (Overlap(), Overlap(2, 4), Overlap(50, 50)):
+        program = overlapped(plain, window)
+        assert any(isinstance(step, StartStep) for step in program.steps) == (window != Overlap())
+        with start(program, plan.initial) as run:
+            measured = run.peak_bytes(by_name, scalars)
+        predicted = [memory_use(program, device).peak for device in range(2)]
+        compare(measured, predicted)
+        errors.append([told - seen for told, seen in zip(predicted, measured, strict=True)])
+        peaks.add(max(predicted))
+    assert errors[0] == errors[1] == errors[2]
+    assert len(peaks) > 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_division_needs_no_more_with_exchanges_under_way(seed: int) -> None:
+    large = Example((256, 512, 512, 256), torch.float32, steps=0)
+    program = overlapped(program_of(large.graph, Mesh((2,)), seed), Overlap(4, 16))
+    with start(program, state=large.state) as run:
+        measured = run.peak_bytes(large.batch, large.scalars)
+    predicted = [memory_use(program, rank).peak for rank in range(2)]
+    assert min(predicted) > 4e6
+    for seen, told in zip(measured, predicted, strict=True):
+        assert told - 1024 <= seen <= told + 64
+
+
+class Slow:
+    """An instruction, after which the bytes of all tensors of the process are noted."""
+
+    def __init__(self, instruction: object, seconds: float, noted: list[int]) -> None:
+        self.instruction, self.seconds, self.noted = instruction, seconds, noted
+
+    def run(self, slots: list, seconds: list[float]) -> None:
+        self.instruction.run(slots, seconds)  # type: ignore[attr-defined]
+        time.sleep(self.seconds)
+        self.noted.append(tensor_bytes())
+
+
+def tensor_bytes() -> int:
+    held = [item.untyped_storage() for item in gc.get_objects() if type(item) is torch.Tensor]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in held}.values())
+
+
+@pytest.fixture
+def few_objects():
+    """`gc.get_objects` lists what is made from here on."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def pipeline(stages: int) -> Graph:
+    """Worker 0 makes a tensor for each stage from x; worker 1 adds them up."""
+    kind = "float32[256, 256]"
+    lines = ["graph", f'  input %x: {kind}  batch  "0"', f'  input %s0: {kind}  batch  "1"']
+    for stage in range(1, stages + 1):
+        lines.append(f"  %a{stage}: {kind} = aten.relu(self=%x)  # forward")
+        lines.append(f"  %s{stage}: {kind} = aten.add.Tensor(self=%s{stage - 1}, other=%a{stage})  # forward")
+    return parse_graph("\n".join([*lines, f"  return %s{stages} result"]))
+
+
+@pytest.mark.usefixtures("few_objects")
+@pytest.mark.parametrize("window", [Overlap(), Overlap(2, 2)], ids=str)
+@pytest.mark.parametrize("slow", [0, 1])
+def test_threads_hold_what_was_predicted_for_all_of_them(slow: int, window: Overlap) -> None:
+    """Messages are references: a worker that lags keeps nothing alive that its peer's account has freed."""
+    graph = pipeline(12)
+    first, second = among(REPLICATE, (0,)), among(REPLICATE, (1,))
+    layouts = {name: (second,) if name.startswith("s") else (first,) for name in graph.values}
+    divisions = tuple((among(REPEAT, (0 if node.name.startswith("a") else 1,)),) for node in graph.nodes)
+    mesh = Mesh((2,))
+    program = overlapped(lower(graph, Strategy(mesh, divisions, layouts), transfers(mesh)), window)
+    check_program(program)
+    predicted = sum(memory_use(program, rank).peak for rank in range(2))
+    x = torch.randn(256, 256)
+    with start(program, backend="threads", state={}) as run:
+        noted: list[int] = []
+        for rank, service in enumerate(run.crew.services):
+            worker = service.worker
+            worker._instructions = [Slow(item, 0.01 * (rank == slow), noted) for item in worker._instructions]
+        made = run.step({"0": x, "1": x})
+    torch.testing.assert_close(made["s12"], x + 12 * x.relu())
+    assert predicted <= 9 * x.nbytes
+    assert max(noted) <= predicted
 
 
 @pytest.mark.parametrize("seed", range(3))

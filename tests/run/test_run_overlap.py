@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import threading
 
@@ -60,22 +59,6 @@ def test_the_same_bits_in_processes(example, window):
     same_bits(states(program, example, "processes"), states(plain, example, "threads"))
 
 
-def test_exchanges_may_end_in_another_order_than_they_began():
-    hub = ThreadHub(2, 5.0)
-    first, second = ThreadTransport(hub, 0), ThreadTransport(hub, 1)
-    sent = [torch.arange(3.0), torch.arange(4.0), torch.arange(5.0)]
-    got = [torch.empty(3), torch.empty(4), torch.empty(5)]
-    for tensor in sent:
-        first.begin([(1, tensor)], [])()
-    waits = [second.begin([], [(0, tensor)]) for tensor in got]
-    for number in (1, 2, 0):
-        waits[number]()
-    assert all(torch.equal(a, b) for a, b in zip(got, sent, strict=True))
-    assert second.received == [48, 0]
-    with pytest.raises(queue.Empty):
-        hub.boxes[0][1].get_nowait()
-
-
 def test_intervals_are_one_for_each_step(example):
     program = overlapped(program_of(example.graph, Mesh((2,)), 0), Overlap(4, 16))
     with start(program, backend="threads", state=example.state, timeline=True) as run:
@@ -111,13 +94,13 @@ def test_a_peer_that_is_gone_shows_at_the_finish(example):
     end = next(
         number
         for number, step in enumerate(program.steps)
-        if isinstance(step, TransferStep) and any(m.target == 0 != m.source for m in program.messages_of(step, 0))
+        if isinstance(step, TransferStep) and any(m.target != m.source for m in program.messages_of(step, 0))
     )
     worker = Worker(program, 0, ThreadTransport(ThreadHub(2, 0.05), 0))
     with start(program, backend="threads", state=example.state) as run:
         worker.take_state(run.crew.services[0].worker.state)
         inputs = run._divide(run.whole_inputs(example.batch, example.scalars))[0]["inputs"]
-    with pytest.raises(StepError, match="nothing came from worker 1") as found:
+    with pytest.raises(StepError, match=r"nothing (came from|was taken by) worker 1") as found:
         worker.step(inputs)
     assert found.value.rank == 0
     assert found.value.place == where(program, end)
