@@ -11,6 +11,8 @@ from girih.ops.derive import operations_per_point
 from girih.plans import Plan
 from girih.simulate.timeline import Memory, Timeline
 
+HOSTILE = """</script><img src=x onerror="document.title='broken'">&amp;'"`${1}\u2028%"""
+
 
 class _Walk:
     def __init__(self, plan: Plan) -> None:

@@ -42,7 +42,9 @@ def _device(program: Program, use: MemoryUse) -> dict[str, Any]:
 def what_is(program: Program, buffer: str) -> str:
     """What a buffer holds, in words."""
     graph = program.graph
-    value = program.value_of[buffer]
+    value = program.value_of.get(buffer)
+    if value is None:  # not a buffer of the program: what an exchange stages
+        return "messages on their way"
     if buffer != value:
         fetched = buffer.startswith(f"{value}@")
         return "fetched for " + buffer.removeprefix(f"{value}@").rpartition(".")[0] if fetched else "made, not yet sent"
