@@ -54,8 +54,8 @@ class Room:
             current=np.zeros(devices, np.int32),
             shift=np.zeros(rows, np.int64),
             free=np.zeros(len(graph.store.ports.names), np.int64),
-            queue_ready=np.zeros(tasks, np.int64),
-            queue_number=np.zeros(tasks, np.int64),
+            queue=np.zeros((tasks, 2), np.int64),
+            follow=np.zeros(tasks, np.int32),
             scalars=np.zeros(8, np.int64),
         )
 
