@@ -122,7 +122,7 @@ def _axis(
 @lru_cache(maxsize=4096)
 def tile_of(divisions: tuple[AxisDivision, ...], mesh: Mesh) -> Tile:
     """The grid of cells that follows from what each mesh axis does."""
-    drawn = _drawn_axes(mesh)
+    drawn = drawn_axes(mesh)
     down = [axis for axis in drawn if divisions[axis].what != "repeats" and divisions[axis].of_class == SAMPLE]
     across = [axis for axis in drawn if divisions[axis].what != "repeats" and divisions[axis].of_class != SAMPLE]
     rows, columns = (prod(len(divisions[axis].taking_part) for axis in axes) for axes in (down, across))
@@ -139,7 +139,7 @@ def tile_of(divisions: tuple[AxisDivision, ...], mesh: Mesh) -> Tile:
     return Tile(rows, columns, tuple(map(tuple, cells)), summed)
 
 
-def _drawn_axes(mesh: Mesh) -> list[int]:
+def drawn_axes(mesh: Mesh) -> list[int]:
     """The outermost axes, as many as give no more cells than can be seen."""
     drawn: list[int] = []
     cells = 1

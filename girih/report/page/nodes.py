@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from girih.report.kinds import KINDS, kind_of
 from girih.report.page.folds import Fold, folds
 from girih.report.page.tables import Numbered
 from girih.report.page.transfers import Traffic
-from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, parameter_values, tile_of
+from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, drawn_axes, parameter_values, tile_of
 
 if TYPE_CHECKING:
     from girih.plans import Plan
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[str]) -> dict[str, Any]:
     """Columns of nodes, values and transfers; texts, tiles and divisions by number."""
-    graph, program = plan.graph, plan.program
+    graph, program, mesh = plan.graph, plan.program, plan.strategy.mesh
     parameters = parameter_values(graph)
     values = {name: number for number, name in enumerate(graph.values)}
     tiles: Numbered[Tile] = Numbered()
@@ -42,9 +43,9 @@ def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[st
             texts.number(node.scope),
             texts.number(node.source),
             KINDS.index(kind_of(graph, node)),
-            tiles.number(tile_of(divided, plan.strategy.mesh)),
+            tiles.number(tile_of(divided, mesh)),
             divisions.number(divided),
-            texts.number(division_words(divided, plan.strategy.mesh)),
+            texts.number(division_words(divided, mesh)),
             int(description is not None and description.operator.view),
             [values[name] for name in node.inputs],
             reads[number],
@@ -60,9 +61,10 @@ def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[st
         "values": _values(plan, texts),
         "transfers": _transfers(program, traffic, values, texts),
         "tiles": [[tile.rows, tile.columns, tile.cells, int(tile.summed)] for tile in tiles.items],
-        "divisions": [_division(divided, plan.strategy.mesh) for divided in divisions.items],
+        "divisions": [_division(divided, mesh) for divided in divisions.items],
         "folds": [_fold(plan, fold) for fold in folded],
         "sections": sections(graph, folded),
+        "together": prod(size for axis, size in enumerate(mesh.sizes) if axis not in drawn_axes(mesh)),
         "steps": _steps(program),
     }
 

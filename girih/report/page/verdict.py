@@ -85,7 +85,7 @@ def bound_sentence(plan: Plan, timeline: Timeline) -> str:
 
 
 def _plural(kind: str) -> str:
-    return kind if kind in ("data movement", "element-wise") else f"{kind}s"
+    return {"data movement": kind, "element-wise": "element-wise work"}.get(kind, f"{kind}s")
 
 
 def _heaviest_kind(plan: Plan, timeline: Timeline) -> tuple[str, float]:

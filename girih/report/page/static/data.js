@@ -45,7 +45,11 @@ const girih = {};
     if (amount >= 60) return (amount / 60).toFixed(1) + " min";
     return scaled(amount, [["s", 1], ["ms", 1e-3], ["µs", 1e-6]], 2) || (amount * 1e9).toFixed(0) + " ns";
   };
-  girih.share = (part, whole) => whole ? (100 * part / whole).toFixed(part / whole < 0.1 ? 1 : 0) + " %" : "–";
+  girih.share = (part, whole) => {
+    if (!whole) return "–";
+    const share = 100 * part / whole;
+    return share > 0 && share < 0.1 ? "< 0.1 %" : `${share.toFixed(share < 10 ? 1 : 0)} %`;
+  };
 
   girih.style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   girih.kindStyle = kind => `--kind-${kind}`;

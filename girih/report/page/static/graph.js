@@ -104,18 +104,20 @@
   };
 
   const legend = () => {
-    const colours = girih.data.colours, most = 16;
-    const chips = colours.slice(0, most).map((colour, device) => make("span", {}, make("i", { class: "dot", style: `background:${colour}` }), `device ${device}`));
-    if (colours.length > most) chips.push(make("span", {}, `… device ${colours.length - 1}`));
+    const colours = girih.data.colours, most = 16, last = colours.length - 1;
+    const dot = device => make("i", { class: "dot", style: `background:${colours[device]}` });
+    const ramp = () => make("i", { class: "ramp", style: `background:linear-gradient(to right, ${Array.from({ length: 16 }, (_, n) => colours[Math.round(n * last / 15)]).join(", ")})` });
+    const chips = colours.length <= most ? colours.map((_, device) => make("span", {}, dot(device), `device ${device}`)) : [make("span", {}, "device 0", ramp(), `device ${last}`)];
+    if (graph.together > 1) chips.push(make("span", {}, `a cell is ${graph.together} neighbouring devices`));
     const sample = (drawn, words) => make("span", { class: "sample" }, drawn, words);
-    const two = colours.length > 1;
+    const two = colours.length > 1, other = colours.length > most ? last : 1;
     byId("tile-legend").append(make("div", { class: "devices" }, ...chips));
     if (two) {
       byId("tile-legend").append(
-        sample(girih.sampleTile(2, 1, [[0], [1]]), "samples divided"),
-        sample(girih.sampleTile(1, 2, [[0], [1]]), "parameters, channels or positions divided"),
-        sample(girih.sampleTile(1, 2, [[0], [1]], true), "a sum divided: partial sums"),
-        sample(girih.sampleTile(1, 1, [[0, 1]]), "repeated on several"));
+        sample(girih.sampleTile(2, 1, [[0], [other]]), "samples divided"),
+        sample(girih.sampleTile(1, 2, [[0], [other]]), "parameters, channels or positions divided"),
+        sample(girih.sampleTile(1, 2, [[0], [other]], true), "a sum divided: partial sums"),
+        sample(girih.sampleTile(1, 1, [[0, other]]), "repeated on several"));
     }
     byId("tile-legend").append(make("span", { class: "sample" }, make("span", { style: "color:var(--mark)" }, "⇄"), "bytes that all devices receive for it"),
       make("span", { class: "sample" }, make("span", { style: "border-bottom:2px solid var(--kind-0)" }, "name"), "underlined in the colour of its kind, as on the timeline"));

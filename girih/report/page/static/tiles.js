@@ -2,7 +2,7 @@
 /* Tiles: small grids whose cells are coloured by device. Each different tile is drawn once and used many times. */
 {
   const SVG = "http://www.w3.org/2000/svg";
-  const SIDE = 24, GAP = 1;
+  const SIDE = 24, GAP = 1, MOST_STRIPES = 8;
   const element = (tag, attributes, ...children) => {
     const item = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) item.setAttribute(name, value);
@@ -16,8 +16,10 @@
   /* Stripes where several devices compute one cell: a pattern for each set of devices. */
   const patterns = new Map();
   const definitions = girih.byId("definitions");
-  const fill = devices => {
-    if (devices.length === 1) return colour(devices[0]);
+  const fill = all => {
+    if (all.length === 1) return colour(all[0]);
+    const shown = Math.min(all.length, MOST_STRIPES);
+    const devices = Array.from({ length: shown }, (_, n) => all[Math.floor(n * all.length / shown)]);
     const key = devices.join("-");
     if (!patterns.has(key)) {
       const name = `stripes-${patterns.size}`, width = 3;
