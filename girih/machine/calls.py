@@ -18,15 +18,14 @@ class Operand:
     """A tensor as a call gets it.
 
     shape: of the region that is read. held: of the buffer that it is cut from, None where that is the same.
-    order: the dimensions of the buffer from the largest stride to the smallest, without those that are repeated in
-    memory (stride 0); None where it is contiguous. pads: elements added before and after each dimension, () for none.
-    high: whole numbers in it are less than this.
+    strides: of the buffer, in elements; None where it is contiguous. pads: elements added before and after each
+    dimension, () for none. high: whole numbers in it are less than this.
     """
 
     shape: tuple[int, ...]
     dtype: str
     held: tuple[int, ...] | None = None
-    order: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
     pads: tuple[tuple[int, int], ...] = ()
     high: int = 2
 
@@ -34,8 +33,8 @@ class Operand:
         text = f"{self.dtype}{list(self.shape)}"
         if self.held is not None:
             text += f" of {list(self.held)}"
-        if self.order is not None:
-            text += f" order {list(self.order)}"
+        if self.strides is not None:
+            text += f" strides {list(self.strides)}"
         if self.pads:
             text += f" pads {[list(pair) for pair in self.pads]}"
         return text

@@ -7,6 +7,7 @@ the machine with these numbers in place of its defaults.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -76,9 +77,11 @@ def save_profile(store: Store, profile: Profile) -> None:
     store.put_profile(profile.machine, profile.backend, profile.setting, text, profile.when)
 
 
-def load_profile(store: Store, machine: str, backend: str = "processes", **where: str | int) -> Profile | None:
+def load_profile(
+    store: Store, machine: str, backend: str = "processes", where: Mapping[str, str | int] | None = None
+) -> Profile | None:
     """The newest profile of a machine; where: `device`, `library` or `threads` that it must have."""
-    found = store.profile_texts({"machine": machine, "backend": backend, **where})
+    found = store.profile_texts({"machine": machine, "backend": backend, **(where or {})})
     return parse_profile(found[0]) if found else None
 
 

@@ -4,8 +4,9 @@
 
 Rates are shares of the device's peaks and depend on the size: small products run at a fraction of the peak, and what
 fits into a cache moves faster than memory does. They are fitted for each kind of work by medians of ratios, in turns:
-each measurement votes for the term that dominates it. An operator that was measured often enough has a factor of its
-own. Without measurements the shares are 1: the plain roofline of a data sheet.
+each measurement votes for the term that dominates it. An operator that was measured at several sizes has rates of its
+own; others have a factor, which the fewer measurements there are the nearer is to 1. Without measurements the shares
+are 1: the plain roofline of a data sheet.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ BYTE_SIZES = (2.0**12, 2.0**16, 2.0**20, 2.0**24, 2.0**28)
 """Where memory rates are fitted: from what the nearest cache holds to what none does."""
 OPERATION_SIZES = (1e4, 1e6, 1e8, 1e10)
 """Where arithmetic rates are fitted."""
-LEAST_FOR_A_FACTOR = 3
+LEAST_FOR_RATES = 6
+"""Measurements of an operator from which it has rates of its own."""
 TURNS = 30
 
 
@@ -51,8 +53,10 @@ class Error:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Seconds by work for a device, whose peaks are measured where `rates` were fitted. Kinds without rates take the
-    plain roofline."""
+    """Seconds by work for a device, whose peaks are measured where `rates` were fitted.
+
+    rates: by operator or kind; what has none takes the plain roofline. factors: by operator, 1 where there is none.
+    """
 
     device: Device
     rates: tuple[tuple[str, Rates], ...] = ()
@@ -61,22 +65,23 @@ class Roofline:
 
     def seconds(self, works: Sequence[Work]) -> Floats:
         """Estimates, [works]. Views take their launch, which is nothing in the plain roofline."""
-        kinds = np.asarray([work.kind for work in works])
         operations = np.asarray([work.operations for work in works], float)
         sizes = np.asarray([work.bytes for work in works], float)
+        rates, factors = dict(self.rates), dict(self.factors)
+        groups: dict[str, list[int]] = {}
+        for number, work in enumerate(works):
+            groups.setdefault(work.operator if work.operator in rates else work.kind, []).append(number)
         made = np.zeros(len(works))
-        rates = dict(self.rates)
-        for kind in set(kinds.tolist()):
-            mine = kinds == kind
-            found = rates.get(kind) or (None if kind == VIEW else _plain(self.device))
+        for name, members in groups.items():
+            found = rates.get(name) or (None if name == VIEW else _plain(self.device))
             if found is not None:
-                made[mine] = _predict(found, self.device, operations[mine], sizes[mine])
-        factors = dict(self.factors)
+                made[members] = _predict(found, self.device, operations[members], sizes[members])
         made *= np.asarray([factors.get(work.operator, 1.0) for work in works])
         return made
 
-    def calibrated(self, kind: str) -> bool:
-        return any(name == kind for name, _ in self.rates)
+    def calibrated(self, work: Work) -> bool:
+        """Do measurements speak of this operator or of its kind?"""
+        return any(name in (work.operator, work.kind) for name, _ in self.rates)
 
     def on(self, device: Device) -> Roofline:
         """The same shares on another device: its peaks and its launch; of the memory rates that of the largest size,
@@ -123,14 +128,16 @@ def fit(samples: Iterable[tuple[Work, float]], device: Device) -> Roofline:
     for kind in sorted({work.kind for work, _ in known}):
         mine = [(work, seconds) for work, seconds in known if work.kind == kind]
         rates.append((kind, _fit_kind(kind, mine, device)))
-    plain = Roofline(device, tuple(rates))
     works, measured = [work for work, _ in known], np.asarray([seconds for _, seconds in known])
-    ratios = np.log(measured / plain.seconds(works))
+    ratios = np.log(measured / Roofline(device, tuple(rates)).seconds(works))
     factors = []
     for operator in sorted({work.operator for work in works}):
-        own = ratios[[work.operator == operator for work in works]]
-        if len(own) >= LEAST_FOR_A_FACTOR:
-            factors.append((operator, float(np.exp(np.median(own)))))
+        chosen = [number for number, work in enumerate(works) if work.operator == operator and work.kind != VIEW]
+        if len(chosen) >= LEAST_FOR_RATES:
+            rates.append((operator, _fit_kind(works[chosen[0]].kind, [known[number] for number in chosen], device)))
+        elif chosen:
+            weight = len(chosen) / (len(chosen) + 1)
+            factors.append((operator, float(np.exp(weight * np.median(ratios[chosen])))))
     made = Roofline(device, tuple(rates), tuple(factors))
     wrong = np.abs(made.seconds(works) / measured - 1)
     return replace(made, error=Error(float(np.median(wrong)), float(wrong.max()), len(known)))

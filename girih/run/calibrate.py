@@ -42,9 +42,8 @@ CREWS: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew
 
 LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
 PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
-LEAST_SECONDS, MOST_SECONDS = 0.02, 0.25  # for each call
-LEAST_CROWDED = 0.1
-CHUNK_SECONDS = 5.0  # of calls that are sent to the workers at once: what progress is seen in
+MOST_SECONDS = 0.25  # for each call
+CHUNK_CALLS, CHUNK_BYTES = 400, 256 << 20  # that are measured in the same rounds
 
 
 def calibrate(
@@ -64,8 +63,8 @@ def calibrate(
 
     programs: whose calls are measured beside the common ones; they must be for N devices. budget_seconds: about how
     long measuring takes, besides starting the workers; calls that are slow themselves take longer. threads: of each
-    worker; 0: the cores divided by the workers. largest_bytes: the largest message. again: measure what is known, too.
-    observe: told what is being measured, and which share of everything is done.
+    worker process; 0: the cores divided by the workers. largest_bytes: the largest message. again: measure what is
+    known, too. observe: told what is being measured, and which share of everything is done.
 
     Raises:
         MachineError: another machine than local:N, a program for another number of devices, a store that is none.
@@ -80,8 +79,8 @@ def calibrate(
         if program.mesh.devices != where.devices:
             raise MachineError(f"a program for {program.mesh.devices} devices cannot be measured on {machine_name}")
     workers = where.devices
-    threads = threads or threads_of(workers)
-    setting = setting_of(threads, workers, device)
+    threads = threads or threads_of(workers, backend)
+    setting = setting_of(threads, workers, device, backend)
     note = observe or _silent
     note("start workers", 0.0)
     options = Options(timeout=max(120.0, budget_seconds), device=device, threads=threads)
@@ -101,16 +100,22 @@ def calibrate(
     return profile
 
 
-def threads_of(workers: int) -> int:
+def threads_of(workers: int, backend: str = "processes") -> int:
     """Of each worker, where nothing else is said: as the workers themselves decide."""
+    if backend == "threads":
+        import torch
+
+        return int(torch.get_num_threads())
     return max(1, (os.cpu_count() or 1) // workers)
 
 
-def setting_of(threads: int, together: int, device: str = "cpu") -> Setting:
+def setting_of(threads: int, together: int, device: str = "cpu", backend: str = "processes") -> Setting:
     """What measurements made here and now belong to."""
     import torch
 
     name = torch.cuda.get_device_name() if device.startswith("cuda") else _processor()
+    if backend == "threads":
+        name += ", one process"
     return Setting(name, f"torch {torch.__version__}", threads, together)
 
 
@@ -145,20 +150,38 @@ def _operators(
     note: Observe,
 ) -> None:
     known = {} if again else store.measured(setting, wanted)
-    calls = [call for call in wanted if call.key not in known]
+    calls = sorted((call for call in wanted if call.key not in known), key=_size)
     share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, len(calls))
-    seconds = min(max(share, LEAST_CROWDED if crowded else LEAST_SECONDS), MOST_SECONDS)
-    chunk = max(1, int(CHUNK_SECONDS / seconds))
-    for first in range(0, len(calls), chunk):
-        part = tuple(calls[first : first + chunk])
-        note(f"operators {first} of {len(calls)}", (1 - LINK_SHARE - COPY_SHARE) * first / len(calls))
-        replies = _ask(crew, OperatorTask(part, seconds, crowded))
+    done = 0
+    for part in _chunks(calls):
+        note(f"operators {done} of {len(calls)}", (1 - LINK_SHARE - COPY_SHARE) * done / len(calls))
+        replies = _ask(crew, OperatorTask(part, min(share, MOST_SECONDS) * len(part), crowded))
         rows = []
         for number, call in enumerate(part):
             samples = [reply[number] for reply in replies if isinstance(reply[number], Sample)]
             if samples:
                 rows.append((call, _measurement(samples)))
         store.put(setting, rows)
+        done += len(part)
+
+
+def _size(call: Call) -> float:
+    """Orders calls by about how long they take: small ones then have many rounds together, large ones few."""
+    return call.work.operations / 10 + call.work.bytes
+
+
+def _chunks(calls: list[Call]) -> Iterator[tuple[Call, ...]]:
+    """Calls that are measured together: a few dozen, as far as their tensors do not take too much memory."""
+    part: list[Call] = []
+    held = 0.0
+    for call in calls:
+        if part and (len(part) == CHUNK_CALLS or held + call.work.bytes > CHUNK_BYTES):
+            yield tuple(part)
+            part, held = [], 0.0
+        part.append(call)
+        held += call.work.bytes
+    if part:
+        yield tuple(part)
 
 
 def _ask(crew: Crew, task: Task) -> list[Any]:

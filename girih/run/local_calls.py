@@ -5,7 +5,7 @@ regions that it reads, as they are cut from buffers and lie in memory. Devices w
 call; so do equal nodes of repeated layers. Which device a piece's position belongs to (the border that it pads, the row
 at which it begins) is taken from the first such device.
 
-Memory order is followed on the first device; on the others it is the same, because divisions change sizes only.
+Memory order is followed on the first device; on the others it is taken to be the same, for divisions change sizes only.
 Cost: a few operations on arrays over all devices for each node whose description, division or inputs' places differ.
 """
 
@@ -33,10 +33,14 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class LocalCalls:
-    """calls: all different. numbers: of the call that a device executes in a step, or NOTHING: [steps, devices]."""
+    """calls: all different. numbers: of the call that a device executes in a step, or NOTHING: [steps, devices].
+
+    scattered: the buffers that are not contiguous.
+    """
 
     calls: tuple[Call, ...]
     numbers: Numbers
+    scattered: frozenset[str]
 
 
 def local_calls(program: Program) -> LocalCalls:
@@ -49,12 +53,33 @@ def local_calls(program: Program) -> LocalCalls:
             work.made(step)
         elif isinstance(step, TransferStep):
             work.contiguous(step.target)
-    return LocalCalls(tuple(work.calls), numbers)
+    scattered = frozenset(buffer for buffer in work.strides if work.form(buffer) is not None)
+    return LocalCalls(tuple(work.calls), numbers, scattered)
 
 
 def _extents(regions: NDArray[np.int64]) -> NDArray[np.int64]:
     found: NDArray[np.int64] = regions[..., 1] - regions[..., 0]
     return found
+
+
+@dataclass(frozen=True)
+class Form:
+    """order: the dimensions from the largest stride to the smallest, without those that are repeated in memory.
+
+    strides: where there are gaps, those of the first device; None where the elements lie close together.
+    """
+
+    order: tuple[int, ...]
+    strides: Shape | None = None
+
+    def strides_of(self, shape: Shape) -> Shape:
+        """Of a buffer of this shape."""
+        if self.strides is not None:
+            return self.strides
+        strides = [0] * len(shape)
+        for dim, stride in zip(self.order, contiguous_strides(tuple(shape[dim] for dim in self.order)), strict=True):
+            strides[dim] = stride
+        return tuple(strides)
 
 
 class _Collector:
@@ -101,12 +126,14 @@ class _Collector:
         goal = self.shape_of(step.writes[0])
         return strides_of_view(node.operator, node.attributes, shape, self.strides[part.buffer], goal)
 
-    def order(self, buffer: str) -> tuple[int, ...] | None:
+    def form(self, buffer: str) -> Form | None:
+        """How a buffer lies in memory on every device, None for contiguous."""
         shape, strides = self.shape_of(buffer), self.strides[buffer]
         if is_contiguous(shape, strides):
             return None
-        moving = [dim for dim in range(len(shape)) if strides[dim] or shape[dim] == 1]
-        return tuple(sorted(moving, key=lambda dim: -strides[dim]))
+        order = tuple(sorted((dim for dim in range(len(shape)) if strides[dim]), key=lambda dim: -strides[dim]))
+        dense = is_contiguous(tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order))
+        return Form(order) if dense else Form(order, strides)
 
     # ---------------------------------------------------------------------------------------- rows
 
@@ -119,13 +146,13 @@ class _Collector:
             None if where is part.needed.regions or np.array_equal(where, part.needed.regions) else where.tobytes()
             for part, where in zip(step.reads, held, strict=True)
         ]
-        orders = tuple(self.order(part.buffer) for part in step.reads)
+        forms = tuple(self.form(part.buffer) for part in step.reads)
         copies = description is not None and description.operator.view and self.view(step) is None
         division = self.program.strategy.divisions[step.node]
         what: object = description if description is not None else node
-        key = (id(what), division, tuple(cut), orders, copies)
+        key = (id(what), division, tuple(cut), forms, copies)
         if key not in self.rows:
-            self.rows[key] = (what, self.new_row(step, node, description, orders, copies))
+            self.rows[key] = (what, self.new_row(step, node, description, forms, copies))
         return self.rows[key][1]
 
     def new_row(
@@ -133,7 +160,7 @@ class _Collector:
         step: ComputeStep,
         node: Node,
         description: Description | None,
-        orders: tuple[tuple[int, ...] | None, ...],
+        forms: tuple[Form | None, ...],
         copies: bool,
     ) -> Numbers:
         mesh = self.program.mesh
@@ -150,7 +177,7 @@ class _Collector:
         _, first, inverse = np.unique(flat, axis=0, return_index=True, return_inverse=True)
         chosen = []
         for device in first.tolist():
-            call = self.call(step, node, description, orders, copies, starts[device], stops[device], device)
+            call = self.call(step, node, description, forms, copies, starts[device], stops[device], device)
             chosen.append(NOTHING if call is None else self.calls.setdefault(call, len(self.calls)))
         return np.asarray(chosen, np.int32)[inverse.reshape(-1)]
 
@@ -159,7 +186,7 @@ class _Collector:
         step: ComputeStep,
         node: Node,
         description: Description | None,
-        orders: tuple[tuple[int, ...] | None, ...],
+        forms: tuple[Form | None, ...],
         copies: bool,
         start: NDArray[np.int64],
         stop: NDArray[np.int64],
@@ -177,14 +204,14 @@ class _Collector:
         regions = [tuple(_extents(part.needed.regions[device]).tolist()) for part in step.reads]
         likely = min((size for shape in (*shapes, *regions) for size in shape if size > 1), default=2)
         operands = []
-        for number, (part, shape, order) in enumerate(zip(step.reads, regions, orders, strict=True)):
+        for number, (part, shape, form) in enumerate(zip(step.reads, regions, forms, strict=True)):
             held = tuple(_extents(places[part.buffer].regions[device]).tolist())
             operands.append(
                 Operand(
                     shape,
                     values[self.program.value_of[part.buffer]].dtype,
                     None if held == shape or 0 in shape else held,
-                    None if 0 in shape else order,
+                    None if form is None or 0 in shape else form.strides_of(held),
                     _pads(piece, number),
                     ranges.get(number, likely),
                 )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from girih.machine.profile import ALL_TO_ALL, RING, SEND
-from girih.run.measure_operators import SPREAD_BYTES, Sample, barrier
+from girih.run.measure_operators import Sample, barrier
 from girih.run.parts import Tensor
 from girih.run.transport import Messages, Transport, exchange
 
@@ -25,6 +25,8 @@ SIZES = tuple(4 << (10 + 2 * step) for step in range(8))
 """Of messages: 4 KiB, 16 KiB, …, 64 MiB."""
 MOST_AT_ONCE = 128 << 20
 """Bytes that one worker sends at once: larger all-to-alls are left out."""
+SPREAD_BYTES = 16 << 20
+"""What is copied is repeated until it has so many bytes: more than a core's own caches hold."""
 LEAST_TURNS = 3
 LEAST_BATCHES = 3
 BATCHES = 8  # that the time is divided into
