@@ -3,7 +3,7 @@
 from girih.lower.check import ProgramError, check
 from girih.lower.exchange import Exchange, Message, exchange
 from girih.lower.lower import lower
-from girih.lower.memory import MemoryUse, memory_use
+from girih.lower.memory import MemoryUse, live_bytes, memory_use
 from girih.lower.overlap import Overlap, overlapped
 from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
 
@@ -22,6 +22,7 @@ __all__ = [
     "TransferStep",
     "check",
     "exchange",
+    "live_bytes",
     "lower",
     "memory_use",
     "overlapped",

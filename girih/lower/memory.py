@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.graph import Node
 from girih.layout import bounds
 from girih.lower.exchange import Message
-from girih.lower.program import ComputeStep, Program, StartStep, TransferStep
+from girih.lower.program import ComputeStep, Program, StartStep, Step, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.pieces import PieceCall, make_piece
@@ -56,6 +57,7 @@ class _Tracker:
         self.sizes: dict[int, int] = {}
         self.names: dict[int, str] = {}
         self.now = 0
+        self.most = 0  # marked in this step
         self.peak = 0
         self.at = -1
         self.largest: tuple[tuple[str, int], ...] = ()
@@ -97,10 +99,22 @@ class _Tracker:
             del self.sizes[storage], self.names[storage], self.owners[storage]
 
     def mark(self, node: int, extra: int = 0) -> None:
+        self.most = max(self.most, self.now + extra)
         if self.now + extra > self.peak:
             self.peak, self.at = self.now + extra, node
             order = sorted(self.sizes, key=lambda storage: -self.sizes[storage])[:12]
             self.largest = tuple((self.names[storage], self.sizes[storage]) for storage in order)
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, ComputeStep):
+            self.compute(step)
+        elif isinstance(step, StartStep):
+            self.start(step.transfer)
+        elif isinstance(step, TransferStep):
+            self.transfer(step)
+        else:
+            for buffer in step.buffers:
+                self.free(buffer)
 
     def read_shape(self, step: ComputeStep, operand: int) -> Shape:
         regions = step.reads[operand].needed.regions[self.device]
@@ -238,25 +252,37 @@ def _run(message: Message, strides: Shape) -> bool:
 
 def memory_use(program: Program, device: int = 0) -> MemoryUse:
     """Walk the program on one device. Cost: linear in steps and messages."""
-    tracker = _Tracker(program, device)
+    tracker = _begun(program, device)
     roles = {item.name: item.role for item in program.graph.inputs}
-    for item in program.graph.inputs:
-        tracker.allocate(item.name)
     state = sum(
         tracker.sizes[tracker.buffers[name].storage]
         for name, role in roles.items()
         if role in ("parameter", "buffer", "state")
     )
-    tracker.mark(-1)
     for step in program.steps:
-        if isinstance(step, ComputeStep):
-            tracker.compute(step)
-        elif isinstance(step, StartStep):
-            tracker.start(step.transfer)
-        elif isinstance(step, TransferStep):
-            tracker.transfer(step)
-        else:
-            for buffer in step.buffers:
-                tracker.free(buffer)
+        tracker.step(step)
     tracker.settle()
     return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
+
+
+def live_bytes(program: Program, device: int = 0) -> NDArray[np.int64]:
+    """The most bytes in use on one device before the first step, in each step (of a free: behind it), and at the
+    worker's last act: [steps + 2]. Exact; the largest is `memory_use(program, device).peak`."""
+    tracker = _begun(program, device)
+    most = [tracker.now]
+    for step in program.steps:
+        tracker.most = 0
+        tracker.step(step)
+        most.append(max(tracker.most, tracker.now))
+    tracker.most = tracker.now
+    tracker.settle()
+    return np.asarray([*most, tracker.most], np.int64)
+
+
+def _begun(program: Program, device: int) -> _Tracker:
+    """With the inputs in memory."""
+    tracker = _Tracker(program, device)
+    for item in program.graph.inputs:
+        tracker.allocate(item.name)
+    tracker.mark(-1)
+    return tracker
