@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from girih.graph import format_graph, parse_graph
+from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
 from girih.partition import Certificate, Strategy
 from girih.plans import Costs, Plan, PlanError, check
@@ -44,6 +45,7 @@ def to_json(made: Plan) -> dict[str, Any]:
         "baselines": [vars(item) for item in made.baselines],
         "scalars": made.scalars,
         "ranges": made.ranges,
+        "overlap": vars(made.overlap),
         "initial": made.initial,
         "layouts": made.strategy.layouts,
         "divisions": made.strategy.divisions,
@@ -81,6 +83,7 @@ def from_json(data: Any, where: str) -> Plan:
             data["scalars"],
             tuple(Costs(**item) for item in data["baselines"]),
             data["ranges"],
+            Overlap(**data.get("overlap", {})),  # plans from before there was overlap have none
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"{where} is damaged: {error}") from error

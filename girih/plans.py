@@ -17,7 +17,8 @@ import numpy as np
 from girih.graph import Graph, GraphError
 from girih.graph import check as check_graph
 from girih.layout import Mesh, kind_of
-from girih.lower import MemoryUse, Program, lower, memory_use
+from girih.lower import MemoryUse, Overlap, Program, ProgramError, lower, memory_use, overlapped
+from girih.lower import check as check_program
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
 from girih.partition import Certificate, SearchResult, Strategy
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from girih.plan_run import TrainingRun
 
 Observe = Callable[[str, float], None]
+
+# How far exchanges may overlap with computation: the first, or under a memory limit the first that meets it. The widest
+# costs 0.5 % of peak memory for wresnet-50-2 on 8 devices, 3 % for a GPT, 4 % for lenet-tiny, 16 % for gpt-tiny.
+WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 
 
 class PlanError(ValueError):
@@ -57,7 +62,8 @@ class Plan:
 
     model: what was planned, as the command line names it, or "". batch: (input name, path) pairs of the batch.
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
-    baselines: what other ways would cost. state: the user's tensors by path; never saved.
+    baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
+    state: the user's tensors by path; never saved.
     """
 
     graph: Graph
@@ -72,11 +78,13 @@ class Plan:
     scalars: dict[str, float] = field(default_factory=dict)
     baselines: tuple[Costs, ...] = ()
     ranges: dict[str, int] = field(default_factory=dict)
+    overlap: Overlap = WINDOWS[-1]
     state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def program(self) -> Program:
-        return lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
+        plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
+        return overlapped(plain, self.overlap)
 
     @cached_property
     def memory_by_device(self) -> tuple[MemoryUse, ...]:
@@ -217,13 +225,14 @@ def plan_graph(
     found = SEARCHES[search](graph, goal, seconds=seconds)
     result = _fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
+    made = replace(made, overlap=_overlap(made))
     baselines = []
     for name in compare:
         if name == search:
             continue
         note(f"compare {name}", 0.0)
         other = SEARCHES[name](graph, goal, seconds=seconds)
-        beside = Plan(graph, where, other.strategy, other.certificate, name, objective, None, {})
+        beside = Plan(graph, where, other.strategy, other.certificate, name, objective, None, {}, overlap=made.overlap)
         baselines.append(replace(beside.costs, name=name))
     return replace(made, baselines=tuple(baselines))
 
@@ -317,6 +326,18 @@ def _fit(
         raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit, error.bound)) from error
 
 
+def _overlap(made: Plan) -> Overlap:
+    """The first of the windows with which the plan, which meets its memory limit without, still does."""
+    if made.memory is None:
+        return WINDOWS[0]
+    worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]
+    for window in WINDOWS:
+        program = overlapped(made.program, window)
+        if all(memory_use(program, device).peak <= made.memory for device in worst_first):
+            return window
+    return WINDOWS[-1]
+
+
 def _refusal(tried: Plan, what: str, limit: int, bound: int) -> str:
     """bound: bytes that every plan needs, where plans of less memory were searched for; else 0."""
     worst = max(tried.memory_by_device, key=lambda use: use.peak)
@@ -339,9 +360,9 @@ def costs_of(made: Plan) -> Costs:
 def check(made: Plan) -> None:
     """Prove the invariants of a plan.
 
-    The graph keeps its law; every node and value has a place on the machine's mesh; what replaces an input lies as
-    it does; nothing that leaves is a partial sum; the bytes of the certificate are those of the program; the memory
-    limit is kept.
+    Graph and program keep their laws; every node and value has a place on the machine's mesh; what replaces an input
+    lies as it does; nothing that leaves is a partial sum; the bytes of the certificate are those of the program; the
+    memory limit is kept.
 
     Raises:
         PlanError: naming what is broken.
@@ -366,6 +387,10 @@ def check(made: Plan) -> None:
     for output in made.graph.outputs:
         if any(code == -2 for code in strategy.layouts[output.name]):
             raise PlanError(f"output {output.name} would leave the program as a partial sum")
+    try:
+        check_program(made.program)
+    except ProgramError as error:
+        raise PlanError(f"the plan's program is broken: {error}") from error
     if made.objective == "bytes" and round(made.certificate.cost) != int(made.bytes_received.sum()):
         raise PlanError(
             f"the certificate says {made.certificate.cost:.0f} bytes, the program moves {made.bytes_received.sum()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 import girih
+from girih.lower import Overlap, StartStep
 from girih.partition import Strategy
-from girih.plans import Plan, check, plan_graph
+from girih.plans import WINDOWS, Plan, check, plan_graph
 
 
 class Net(torch.nn.Module):
@@ -135,6 +137,36 @@ def test_certificate_and_program_agree(made: Plan) -> None:
     check(made)
 
 
+def test_exchanges_overlap_and_the_plan_file_knows_how_far(made: Plan, tmp_path: Path) -> None:
+    assert made.overlap == WINDOWS[0]
+    assert any(isinstance(step, StartStep) for step in made.program.steps)
+    made.save(tmp_path / "plan.json")
+    assert len(girih.load(tmp_path / "plan.json").program.steps) == len(made.program.steps)
+    data = json.loads((tmp_path / "plan.json").read_text())
+    assert data["overlap"] == {"fetch": WINDOWS[0].fetch, "store": WINDOWS[0].store}
+    del data["overlap"]  # a plan from before there was overlap
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    old = girih.load(tmp_path / "old.json")
+    assert old.overlap == Overlap()
+    assert not any(isinstance(step, StartStep) for step in old.program.steps)
+    assert (old.bytes_received == made.bytes_received).all()
+    (tmp_path / "old.json").write_text(json.dumps({**data, "overlap": {"fetch": -1}}))
+    with pytest.raises(girih.PlanError, match="damaged"):
+        girih.load(tmp_path / "old.json")
+
+
+def test_a_memory_limit_narrows_the_windows_and_refuses_nothing(made: Plan) -> None:
+    """Between the peaks without and with overlap, every limit gives a plan that keeps it."""
+    peaks = {window: replace(made, overlap=window).peak for window in WINDOWS}
+    assert peaks[WINDOWS[0]] > peaks[Overlap()]
+    for limit in (peaks[Overlap()], (peaks[Overlap()] + peaks[WINDOWS[0]]) // 2, peaks[WINDOWS[0]]):
+        plan = plan_graph(made.graph, machine="local:4", memory=limit)
+        assert plan.strategy == made.strategy
+        assert plan.overlap == next(window for window in WINDOWS if peaks[window] <= limit)
+        assert plan.peak <= limit
+        check(plan)
+
+
 def test_inference_gives_the_models_outputs() -> None:
     model, _, _, data = training()
     plan = girih.plan(girih.Inference(model), (data[0][0],), machine="local:2", compare=())
@@ -238,4 +270,4 @@ def test_golden_plan(golden) -> None:
     from girih.report.tables import operators_table, render, tensors_table
 
     text = "\n".join([str(plan), render(tensors_table(plan), 160), render(operators_table(plan), 160)])
-    golden("plan.txt", "\n".join(line.split("  test_plans")[0].rstrip() for line in text.splitlines()))
+    golden("plan.txt", re.sub(r" *(\S*test_plans\.py:\d+)? *$", "", text, flags=re.MULTILINE))

@@ -10,7 +10,8 @@ views take no time. What this costs in memory is told by `girih.lower.memory`, e
 - A store finishes before its target is first read. If a fetch reads it, that fetch keeps its own window, or half of
   the steps between where there are too few.
 - A route of several hops shares the window among its hops: each starts when the one before has finished.
-- At one place exchanges start before others are waited for, the one that is needed first before the others.
+- At one place, what is needed at once and stays whole goes first, so that its messages do not queue behind later ones;
+  then exchanges start, the one that is needed first before the others; then others are waited for.
 - What moves nothing between devices, and what has no work to run beside, stays whole.
 
 All devices share the list of steps, so all start their exchanges in one order: messages between two devices keep
@@ -149,7 +150,7 @@ class _Windows:
             slot = start
 
     def ordered(self) -> list[Step]:
-        """All steps: in each slot starts as soon as their sources are there, those first that are needed first."""
+        """All steps, in the order of slots."""
         starts: list[list[int]] = [[] for _ in self.work]
         waits: list[list[int]] = [[] for _ in self.work]
         for number, (begin, end) in enumerate(zip(self.begin, self.end, strict=True)):
@@ -158,17 +159,23 @@ class _Windows:
                 starts[begin].append(number)
         made = {item.name for item in self.program.graph.inputs}
         result: list[Step] = []
-        for slot in range(len(self.work)):
-            starting = sorted(starts[slot], key=lambda number: (self.end[number], number))
-            for number in waits[slot]:
-                starting = self.start(starting, made, result)
+        for slot, (starting, waiting) in enumerate(zip(starts, waits, strict=True)):
+            starting.sort(key=lambda number: (self.end[number], number))
+            whole = [place for place, number in enumerate(waiting, start=1) if self.whole(number)]
+            for place, number in enumerate(waiting):
+                if place >= max(whole, default=0):
+                    starting = self.start(starting, made, result)
                 result.append(self.transfers[number])
                 made.add(self.transfers[number].target)
-            assert not self.start(starting, made, result)
+            assert not self.start(starting, made, result), "a source is made after its exchange starts"
             if slot < len(self.computes):
                 result.append(self.computes[slot])
                 made.update(self.computes[slot].writes)
         return result
+
+    def whole(self, number: int) -> bool:
+        """Is it an exchange with others that is not split?"""
+        return self.remote[number] and self.begin[number] == self.end[number]
 
     def start(self, numbers: list[int], made: set[str], result: list[Step]) -> list[int]:
         """Start those transfers whose sources are made; the others."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from girih.lower import ComputeStep, FreeStep, Program, TransferStep
+from girih.lower import ComputeStep, Message, Program, StartStep, TransferStep
 from girih.report.units import format_bytes
 
 
 def instructions(program: Program, device: int) -> Iterator[str]:
-    """`compute`, `exchange` and `free` lines."""
+    """`compute`, `exchange` and `free` lines; an exchange may be divided into `start` and `finish`."""
     graph = program.graph
+    started: set[str] = set()
     for step in program.steps:
         if isinstance(step, ComputeStep):
             node = graph.nodes[step.node]
@@ -19,18 +20,36 @@ def instructions(program: Program, device: int) -> Iterator[str]:
             reads = ", ".join(f"{part.buffer}{shape}" for part, shape in zip(step.reads, shapes, strict=True))
             writes = ", ".join(f"{name}{shape}" for name, shape in zip(step.writes, made, strict=True))
             yield f"compute   {writes} = {node.operator}({reads})"
+        elif isinstance(step, StartStep):
+            started.add(step.transfer.target)
+            yield f"start     {_exchange(program, step.transfer, device)}"
+        elif isinstance(step, TransferStep) and step.target in started:
+            yield f"finish    {step.target}: {_received(program, step, device)}"
         elif isinstance(step, TransferStep):
-            swap = program.exchange_of(step)
-            item = graph.values[step.value].item_bytes
-            sent = sum(m.elements for m in swap.messages if m.source == device != m.target) * item
-            received = sum(m.elements for m in swap.messages if m.target == device != m.source) * item
-            peers = sorted({m.source for m in swap.messages if m.target == device != m.source})
-            yield (
-                f"exchange  {step.target} from {step.source}: {swap.kind}, receives {format_bytes(received)}"
-                f" from {peers}, sends {format_bytes(sent)}"
-            )
-        elif isinstance(step, FreeStep):
+            yield f"exchange  {_exchange(program, step, device)}"
+        else:
             yield f"free      {', '.join(step.buffers)}"
+
+
+def _exchange(program: Program, step: TransferStep, device: int) -> str:
+    item = program.graph.values[step.value].item_bytes
+    sent = [message for message in program.messages_of(step, device) if message.source == device != message.target]
+    kind = program.exchange_of(step).kind
+    return (
+        f"{step.target} from {step.source}: {kind}, {_received(program, step, device)}, "
+        f"sends {format_bytes(_elements(sent) * item)}"
+    )
+
+
+def _received(program: Program, step: TransferStep, device: int) -> str:
+    item = program.graph.values[step.value].item_bytes
+    received = [message for message in program.messages_of(step, device) if message.target == device != message.source]
+    peers = sorted({message.source for message in received})
+    return f"receives {format_bytes(_elements(received) * item)} from {peers}"
+
+
+def _elements(messages: list[Message]) -> int:
+    return sum(message.elements for message in messages)
 
 
 def _shape(region: object) -> str:

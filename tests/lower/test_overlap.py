@@ -86,6 +86,24 @@ def test_windows_of_random_programs(case: tuple, fetch: int, store: int) -> None
         check_windows(plain, overlapped(plain, options), options)
 
 
+def test_what_is_needed_at_once_goes_first() -> None:
+    """The fetch of x stays whole: nothing can be computed before. Its messages do not queue behind those of w."""
+    text = """graph
+  input %w: float32[6, 6]  parameter  "w"
+  input %x: float32[4, 6]  batch  "0"
+  %a: float32[4, 6] = aten.relu(self=%x)  # forward
+  %y: float32[4, 6] = aten.mm(self=%a, mat2=%w)  # forward
+  return %y result"""
+    graph = parse_graph(text)
+    strategy = Strategy(Mesh((2,)), ((1,), (0,)), {"w": (0,), "x": (0,), "a": (1,), "y": (0,)})
+    plain = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
+    steps = [step for step in overlapped(plain, Overlap(3, 3)) if isinstance(step, (StartStep, TransferStep))]
+    assert steps[0] == plain.transfers[0]
+    assert plain.transfers[0].target == "x@a.0"
+    assert [step.transfer.target for step in steps if isinstance(step, StartStep)] == ["w@y.1"]
+    assert [type(step).__name__ for step in steps] == ["TransferStep", "StartStep", "TransferStep", "TransferStep"]
+
+
 def random_program(sizes: tuple[int, ...], objective: str, seed: int) -> Program:
     """A training step under random divisions and layouts."""
     graph, mesh, rules = perceptron(3, 8, 12), Mesh(sizes), Rules(repeat=True)
