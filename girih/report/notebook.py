@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ def notebook_html(plan: Plan) -> str:
     return f'<div class="girih-plan">{"".join(parts)}</div>'
 
 
-def _table(names: tuple[str, ...], rows: list[tuple[str, ...]], note: str = "") -> str:
+def _table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]], note: str = "") -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>" + (f"<small>{escape(note)}</small>" if note else "")

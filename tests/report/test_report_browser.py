@@ -225,3 +225,15 @@ def test_names_that_would_break_out_are_only_words(hostile: Plan, pages: Path, o
     page.locator("#phases .operator").first.click()
     assert "<img src=x" in page.inner_text("#details h3")
     assert page.locator("img").count() == 0
+
+
+def test_searching_the_graph_marks_operators_and_counts_those_in_folded_copies(gpt_page: Path, opened: Open) -> None:
+    page = opened(gpt_page)
+    page.fill("#graph-search", "forward attention.query mm")
+    assert page.inner_text("#graph-found") == "2 operators"
+    assert page.locator("#phases .operator.match").all_text_contents()[0].startswith("mm")
+    assert page.locator("#phases .operator.match").count() == 1
+    assert page.locator(".fold .inside").first.inner_text() == "1 found in folded copies"
+    page.locator(".fold").first.get_by_role("button", name="Unfold").click()
+    assert page.locator("#phases .operator.match").count() == 2
+    assert page.locator(".fold .inside").first.inner_text() == ""

@@ -3,6 +3,7 @@
 {
   const { make, byId, data } = girih;
   const { graph } = data;
+  let matches = null;
   const PLURAL = count => `${count} operator${count === 1 ? "" : "s"}`;
 
   const operator = number => {
@@ -43,9 +44,16 @@
     const [start, period, count, first, last, ways] = fold;
     const box = make("div", { class: "fold", "data-start": start });
     const button = make("button", { type: "button", "aria-expanded": "false" }, "Unfold");
+    const inside = make("span", { class: "inside" });
     const alike = ways === 1 ? "all divided alike" : `divided in ${ways} ways`;
     const head = make("div", { class: "head" }, make("b", {}, `×${count}`), make("span", { class: "names" }, first ? `${first} to ${last}` : "repeated"),
-      make("span", {}, `${PLURAL(period)} each, ${alike}`), button);
+      make("span", {}, `${PLURAL(period)} each, ${alike}`), inside, button);
+    /* How many operators are found in the copies that are not drawn. */
+    box.tell = () => {
+      let hidden = 0;
+      if (matches !== null && !box.classList.contains("open")) for (let node = start + period; node < start + period * count; node++) hidden += matches[node];
+      inside.textContent = hidden ? `${hidden} found in folded copies` : "";
+    };
     const show = open => {
       const body = open ? Array.from({ length: count }, (_, copy) => [
         make("div", { class: "copy" }, layerOf(fold, copy)), ...rows(start + copy * period, start + (copy + 1) * period, first && layerOf(fold, copy))]).flat()
@@ -57,7 +65,6 @@
       mark();
     };
     button.addEventListener("click", () => show(!box.classList.contains("open")));
-    box.show = show;
     show(false);
     return box;
   };
@@ -87,8 +94,8 @@
 
   /* ------------------------------------------------------------------ searching */
 
-  let matches = null;
   const mark = () => {
+    document.querySelectorAll("#phases .fold").forEach(box => box.tell());
     document.querySelectorAll("#phases .operator").forEach(item => item.classList.toggle("match", matches !== null && matches[item.dataset.node] === 1));
   };
   const search = () => {

@@ -50,6 +50,11 @@ pixel in the colour of the kind that fills most of it. */
     if (!transferColours.has(kind)) transferColours.set(kind, girih.style(girih.transferStyle(kind)) || girih.style("--transfer"));
     return transferColours.get(kind);
   };
+  /* Dark words on light colours, light ones on dark. */
+  const onColour = colour => {
+    const [red, green, blue] = [1, 3, 5].map(at => (parseInt(colour.slice(at, at + 2), 16) / 255) ** 2.2);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.25 ? "#10151a" : "#ffffff";
+  };
   const stepColours = () => data.graph.steps.map((_, step) => {
     const transfer = girih.stepTransfer(step);
     return transfer >= 0 ? transferColour(girih.transfer(transfer).kind) : colours[data.graph.nodes.kind[girih.stepNode(step)]];
@@ -108,7 +113,7 @@ pixel in the colour of the kind that fills most of it. */
   const EMPTY = { left: [], right: [], top: [], bottom: [], color: [], alpha: [] };
   const spans = new ColumnDataSource({ data: { ...EMPTY } });
   const outlines = new ColumnDataSource({ data: { left: [], right: [], top: [], bottom: [] } });
-  const words = new ColumnDataSource({ data: { x: [], y: [], text: [] } });
+  const words = new ColumnDataSource({ data: { x: [], y: [], text: [], color: [] } });
   const background = new ColumnDataSource({ data: {
     left: places.map(() => -longest), right: places.map(() => longest * 3), top: places.map(place => place.top), bottom: places.map(place => place.bottom) } });
   const chart = figure(height, range, new Range1d({ start: height, end: 0 }), false);
@@ -117,7 +122,7 @@ pixel in the colour of the kind that fills most of it. */
   const backs = chart.quad({ ...box, source: background, line_color: null });
   chart.quad({ ...box, source: spans, line_color: null, fill_color: field("color"), fill_alpha: field("alpha") });
   const frames = chart.quad({ ...box, source: outlines, fill_color: null, line_width: 1.5 });
-  const names = chart.text({ x: field("x"), y: field("y"), text: field("text"), source: words, text_baseline: "middle",
+  const names = chart.text({ x: field("x"), y: field("y"), text: field("text"), source: words, text_color: field("color"), text_baseline: "middle",
     text_font_size: "11px", x_offset: 5 });
   chart.ygrid.visible = false;
 
@@ -137,7 +142,7 @@ pixel in the colour of the kind that fills most of it. */
   const visible = () => {
     const { start, end } = range, pixel = (end - start) / width();
     const out = { left: [], right: [], top: [], bottom: [], color: [], alpha: [] };
-    const text = { x: [], y: [], text: [] };
+    const text = { x: [], y: [], text: [], color: [] };
     const around = { left: [], right: [], top: [], bottom: [] };
     const put = (place, left, right, color, alpha) => {
       out.left.push(left); out.right.push(right); out.top.push(place.top); out.bottom.push(place.bottom);
@@ -167,6 +172,7 @@ pixel in the colour of the kind that fills most of it. */
             const fits = Math.floor((room - 10) / 6.4);
             text.x.push(Math.max(begin, start));
             text.y.push((place.top + place.bottom) / 2);
+            text.color.push(onColour(colourOfStep[step]));
             text.text.push(name.length <= fits ? name : `${name.slice(0, fits - 1)}…`);
           }
         } else {
@@ -203,7 +209,6 @@ pixel in the colour of the kind that fills most of it. */
     backs.glyph.fill_color = theme.soft;
     backs.glyph.fill_alpha = 0.55;
     frames.glyph.line_color = theme.ink;
-    names.glyph.text_color = matchMedia("(prefers-color-scheme: dark)").matches ? "#10151a" : "#ffffff";
     names.glyph.text_font = getComputedStyle(document.body).fontFamily;
     girih.redraw();
   };
