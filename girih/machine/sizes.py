@@ -43,15 +43,14 @@ class SizeTable:
         return np.where(wanted > 0, made, 0.0)
 
     def line(self) -> tuple[float, float]:
-        """(latency in seconds, bytes per second): the line through the table with the least relative errors.
-
-        Robust: the latency is what the smallest size takes, the rate the median of the sizes that take over twice
-        as long.
-        """
-        latency = self.all_seconds[0]
-        larger = [(size, took) for size, took in self.points if took > 2 * latency] or [self.points[-1]]
-        rates = [size / max(took - latency, took / 10) for size, took in larger]
-        return latency, float(np.median(rates))
+        """(latency in seconds, bytes per second): of the lines through the table the one with the least sum of squared
+        relative errors, latency and rate kept above zero."""
+        sizes, seconds = np.asarray(self.sizes, float), np.asarray(self.all_seconds)
+        relative = np.column_stack([1 / seconds, sizes / seconds])
+        (latency, slope), *_ = np.linalg.lstsq(relative, np.ones(len(sizes)), rcond=None)
+        if slope <= 0:
+            slope = self.all_seconds[-1] / self.sizes[-1]
+        return float(max(latency, seconds.min() / 10)), float(1 / slope)
 
     def _last_rate(self) -> float:
         """Seconds for each further byte."""

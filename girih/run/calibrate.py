@@ -51,7 +51,7 @@ def calibrate(
     *,
     store_path: str | Path,
     programs: Sequence[Program] = (),
-    budget_seconds: float = 60.0,
+    budget_seconds: float = 45.0,
     backend: str = "processes",
     threads: int = 0,
     device: str = "cpu",

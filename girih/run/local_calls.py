@@ -113,11 +113,10 @@ class _Collector:
             if found is not None:
                 self.strides[target] = found
         elif description.operator.elementwise:
-            shape, strides = self.shape_of(first.buffer), self.strides[first.buffer]
-            if shape == tuple(_extents(first.needed.regions[0]).tolist()) == self.shape_of(target) and _dense(
-                shape, strides
-            ):
-                self.strides[target] = strides
+            shape, strides = self.shape_of(target), self.strides[first.buffer]
+            if tuple(_extents(first.needed.regions[0]).tolist()) == shape and all(strides):
+                order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
+                self.strides[target] = Form(order).strides_of(shape)
 
     def view(self, step: ComputeStep) -> Shape | None:
         """Strides of a view operator's result, None where it must copy."""
@@ -243,11 +242,6 @@ def _padded(operand: Operand) -> int:
     """Elements of an operand with its padding."""
     pads = operand.pads or ((0, 0),) * len(operand.shape)
     return prod(size + before + after for size, (before, after) in zip(operand.shape, pads, strict=True))
-
-
-def _dense(shape: Shape, strides: Shape) -> bool:
-    order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
-    return is_contiguous(tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order))
 
 
 def _numbered(node: Node) -> Iterator[tuple[str, Argument]]:

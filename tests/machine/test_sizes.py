@@ -38,5 +38,12 @@ def test_many_at_once_ascend() -> None:
 def test_the_line_of_a_link() -> None:
     sizes = [4096 << (2 * step) for step in range(8)]
     latency, rate = SizeTable.of([(size, 1e-4 + size / 2e9) for size in sizes]).line()
-    assert latency == pytest.approx(1e-4, rel=0.05)
-    assert rate == pytest.approx(2e9, rel=0.05)
+    assert latency == pytest.approx(1e-4)
+    assert rate == pytest.approx(2e9)
+
+
+@pytest.mark.parametrize("points", [[(4096, 1e-3)], [(4096, 1e-3), (65536, 1e-3)], [(1, 1e-9), (10**6, 1e-2)]])
+def test_the_line_is_never_backwards(points: list[tuple[int, float]]) -> None:
+    latency, rate = SizeTable.of(points).line()
+    assert latency > 0
+    assert rate > 0

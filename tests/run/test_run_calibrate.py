@@ -80,7 +80,7 @@ def test_the_profile_is_kept_and_gives_the_machine_its_numbers(calibrated) -> No
     table = profile.link(RING)
     assert item.levels[0].points == table.points
     assert item.levels[0].message_seconds(LARGEST) == pytest.approx(table.all_seconds[-1])
-    assert item.links.latency[0] == table.all_seconds[0]
+    assert (item.links.latency[0], 1 / item.links.seconds_per_byte[0]) == pytest.approx(table.line())
     assert profile.setting.device in item.source
     with pytest.raises(MachineError, match="the profile is of local:2, not of local:4"):
         machine("local:4", profile)
