@@ -81,7 +81,8 @@ class Builder:
         self.values: dict[str, Value] = {}
         self.note = Note()
         self.seed: Value | None = None
-        self.streams = 0
+        self.streams: dict[tuple[int | None, int], int] = {}
+        self.drawn = 0  # by the call that is being translated
         self._shared: dict[tuple[str, tuple[tuple[str, Argument], ...]], tuple[str, ...]] = {}
         self._reshaped: dict[str, Value] = {}
         self._permuted: dict[str, tuple[Value, tuple[int, ...]]] = {}
@@ -125,6 +126,10 @@ class Builder:
             item = arguments[name]
             if default is ... or not _equal(item, default):
                 yield name, argument_of(item)
+
+    def node_of(self, value: Value) -> Node | None:
+        """The node that made a value; None for an input. Cost: linear in the nodes made since."""
+        return next((node for node in reversed(self.nodes) if value.name in node.outputs), None)
 
     # Views
 

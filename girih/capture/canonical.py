@@ -5,7 +5,8 @@ What the rules of each file do, before → after:
     views.py      view, t, split, select, stack …     → reshape, permute, expand, slice, cat, constant_pad_nd
     products.py   addmm, convolution with bias        → the product, then the sum
     norms.py      batch, layer, group norm, softmax   → reductions, and element-wise operators of their results
-    tables.py     nll_loss, embedding                 → pick, place, embedding
+    tables.py     nll_loss, embedding, index_put      → pick, place, embedding, index_add, where
+    orders.py     sort, topk, max.dim             → positions, and what is gathered there
     makers.py     zeros_like, dropout, randn          → full, random numbers that a seed and a place determine
     pointwise.py  add.Scalar, mean, max without index → one spelling
 
@@ -21,10 +22,11 @@ from typing import Any
 
 import torch
 
-from girih.capture import makers, norms, pointwise, products, tables, views
+from girih.capture import makers, norms, orders, pointwise, products, tables, views
 from girih.capture.builder import Absent, Builder, Call, Tensor
 from girih.capture.errors import CaptureError
 from girih.capture.record import Note, Record, Recorder, Slot
+from girih.capture.refusals import translation_error
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
 
 Rule = Callable[[Builder, Call], Any]
@@ -35,6 +37,7 @@ RULES: dict[str, Rule] = {
     **products.RULES,
     **norms.RULES,
     **tables.RULES,
+    **orders.RULES,
     **makers.RULES,
 }
 
@@ -147,6 +150,7 @@ def _translate(
     builder: Builder, record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]
 ) -> None:
     builder.note = record.note
+    builder.drawn = 0
     call = _call(record, recorder, env, needed)
     rule = RULES.get(call.operator)
     if rule is None and torch.Tag.nondeterministic_seeded in record.function.tags:
@@ -154,7 +158,16 @@ def _translate(
             f"{call.operator} draws random numbers that do not follow from a seed and a place; use dropout, rand, "
             "randn, randint or bernoulli, or draw them outside and pass them in the batch"
         )
-    made = (rule or pointwise.keep)(builder, call)
+    try:
+        _define(record, call, (rule or pointwise.keep)(builder, call), builder, env)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
+
+
+def _define(record: Record, call: Call, made: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
+    """What a rule made becomes the value of the record's slots."""
     values = made if isinstance(made, tuple) else (made,)
     for slot, value, expected, used in zip(record.outputs, values, call.outputs, call.used, strict=True):
         if slot is None or not used:
@@ -163,9 +176,7 @@ def _translate(
             env[slot.number] = Absent(call.operator, builder.note.source)
             continue
         if value.shape != expected.shape:
-            raise AssertionError(
-                f"{builder.note.source}: the rule for {call.operator} made {value.shape}, not {expected.shape}"
-            )
+            raise AssertionError(f"its rule made the shape {list(value.shape)}, not {list(expected.shape)}")
         env[slot.number] = builder.cast(value, expected.dtype)
 
 

@@ -1,4 +1,7 @@
-"""Operators that PyTorch itself writes in simpler ones: they are recorded as those."""
+"""Operators that PyTorch itself writes in simpler ones: they are recorded as those.
+
+Those of `_NAMES`, which girih does not describe (they would run undivided), and what PyTorch has only as others.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,69 @@ from typing import Any
 import torch
 
 _NAMES = (
+    "_euclidean_dist",
     "_fused_rms_norm",
     "_fused_rms_norm_backward",
+    "_prelu_kernel",
+    "_prelu_kernel_backward",
+    "_safe_softmax",
     "_weight_norm_interface",
     "_weight_norm_interface_backward",
+    "addr",
+    "aminmax",
     "binary_cross_entropy",
     "binary_cross_entropy_backward",
     "binary_cross_entropy_with_logits",
+    "bucketize",
+    "celu",
+    "channel_shuffle",
+    "cross",
     "glu",
     "glu_backward",
     "huber_loss",
     "huber_loss_backward",
+    "linalg_cross",
     "log_sigmoid_backward",
     "log_sigmoid_forward",
+    "logit",
+    "logit_backward",
+    "mish_backward",
     "mse_loss",
     "mse_loss_backward",
+    "nansum",
+    "norm",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "renorm",
+    "rot90",
     "smooth_l1_loss",
     "smooth_l1_loss_backward",
     "soft_margin_loss",
     "soft_margin_loss_backward",
-    "_safe_softmax",
+    "trace",
+    "upsample_trilinear3d",
 )
 
 
+def decomposition_of(function: Any) -> Callable[..., Any] | None:
+    """What to run in place of an operator, if anything."""
+    found = _named().get(function)
+    if found is None and _is_composite(function):
+        found = function.decompose
+    return found
+
+
 @cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def _is_composite(function: Any) -> bool:
+    """Whether PyTorch has it only as other operators. Autograd takes most of these apart before we see them."""
+    if function.namespace != "aten":
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CPU")
+    return not has_kernel and bool(function._can_decompose())
+
+
+@cache
+def _named() -> dict[Any, Callable[..., Any]]:
     """By OpOverload, what to run in its place."""
     packets = [getattr(torch.ops.aten, name) for name in _NAMES if hasattr(torch.ops.aten, name)]
     return dict(torch._decomp.get_decompositions(packets))

@@ -53,16 +53,25 @@ def typed(b: Builder, c: Call) -> Value:
 
 
 def _draw(b: Builder, kind: str, shape: tuple[int, ...], made: str, /, **options: Any) -> Value:
-    if b.note.phase == "backward":
-        raise b.refuse(
-            "random numbers are drawn while the backward pass recomputes (torch.utils.checkpoint): they would "
-            "differ from the forward's; leave checkpointing out, or dropout outside of it"
-        )
     if b.seed is None:
         b.seed = b.input("seed", (), "int64")
-    stream, b.streams = b.streams, b.streams + 1
+    stream = _stream(b)
     place = {"size": shape, "start": (0,) * len(shape), "full": shape}
     return b.emit(f"girih.random_{kind}", shape, made, seed=b.seed, stream=stream, **place, **options)
+
+
+def _stream(b: Builder) -> int:
+    """The stream of a draw; one that the backward pass repeats has that of the forward pass."""
+    key = (b.note.draw, b.drawn)
+    b.drawn += 1
+    if key not in b.streams:
+        if b.note.phase == "backward":
+            raise b.refuse(
+                "random numbers are drawn in the backward pass that the forward pass did not draw; "
+                "for torch.utils.checkpoint leave preserve_rng_state on"
+            )
+        b.streams[key] = len(b.streams)
+    return b.streams[key]
 
 
 def _mask(b: Builder, shape: tuple[int, ...], keep: float) -> Value:
@@ -114,6 +123,13 @@ def normal(b: Builder, c: Call) -> Value:
     return _affine(b, drawn, deviation, mean)
 
 
+def exponential(b: Builder, c: Call) -> Value:
+    """-log(u) / lambd of a uniform u, kept off 0."""
+    tiny = {"float64": 2.3e-308, "float16": 6e-8}.get(c.out.dtype, 1.2e-38)
+    drawn = _draw(b, "uniform", c.out.shape, c.out.dtype, dtype=c.out.dtype)
+    return _affine(b, b.unary("log", b.binary("add", drawn, tiny)), -1.0 / c.arguments.get("lambd", 1.0), 0)
+
+
 def integers(b: Builder, c: Call) -> Value:
     low, high = c.arguments.get("low", 0), c["high"]
     options = {"low": low, "high": high, "dtype": c.out.dtype}
@@ -147,5 +163,6 @@ RULES: dict[str, Any] = {
     **dict.fromkeys(("aten.bernoulli", "aten.bernoulli.p", "aten.bernoulli.Tensor"), bernoulli),
     **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform"), uniform),
     **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal_functional"), normal),
+    "aten.exponential": exponential,
     **dict.fromkeys(("aten.randint", "aten.randint.low", "aten.randint_like", "aten.randint_like.low_dtype"), integers),
 }

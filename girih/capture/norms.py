@@ -261,6 +261,11 @@ def variance_mean(b: Builder, c: Call) -> tuple[Value, Value]:
     return b.reshape(made, c.out.shape), b.reshape(mean, c.out.shape)
 
 
+def deviation_mean(b: Builder, c: Call) -> tuple[Value, Value]:
+    made, mean = variance_mean(b, c)
+    return b.unary("sqrt", made), mean
+
+
 # Softmax
 
 
@@ -313,6 +318,7 @@ RULES: dict[str, Any] = {
     "aten.var.correction": variance,
     "aten.std.correction": deviation,
     "aten.var_mean.correction": variance_mean,
+    "aten.std_mean.correction": deviation_mean,
     "aten._softmax": softmax,
     "aten._log_softmax": log_softmax,
     "aten._softmax_backward_data": softmax_backward,

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
+from girih.capture.errors import CaptureError
+
 Tensor = Any
 
 
@@ -149,14 +151,20 @@ OPTIMIZERS: dict[type, Rule] = {
 }
 
 
+MADE = "torch.optim.SGD(model.parameters(), lr=0.1)"
+
+
 def rule_of(optimizer: Any) -> Rule:
     """The functional form of an optimizer.
 
     Raises:
-        ValueError: naming its class and the classes that are supported.
+        CaptureError: naming its class and the classes that are supported.
     """
     found = OPTIMIZERS.get(type(optimizer))
     if found is None:
         names = ", ".join(kind.__name__ for kind in OPTIMIZERS)
-        raise ValueError(f"{type(optimizer).__name__} has no functional form here; supported: {names} of torch.optim")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            given = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
+            raise CaptureError(f"optimizer must be one made from the model's parameters, such as {MADE}; got {given}")
+        raise CaptureError(f"{type(optimizer).__name__} has no functional form here; supported: {names} of torch.optim")
     return found

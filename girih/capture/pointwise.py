@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.builder import Builder, Call, dims_of
+from girih.capture.builder import Builder, Call, Tensor, dims_of
 from girih.graph import Value
 
 
@@ -21,6 +21,18 @@ def keep(b: Builder, c: Call) -> tuple[Value, ...] | Value:
     if any(item is None for item in c.outputs):
         raise b.refuse(f"{c.operator} leaves some of its outputs out, which a graph cannot say")
     return b.emit_many(c.operator, [item for item in c.outputs if item is not None], c.arguments)
+
+
+def grid_sample_backward(b: Builder, c: Call) -> tuple[Value | None, ...]:
+    """Both gradients are made, also where only one is wanted: the node has two outputs."""
+    shapes = (Tensor(c["input"].shape, c["input"].dtype), Tensor(c["grid"].shape, c["grid"].dtype))
+    return b.emit_many(c.operator, shapes, {**c.arguments, "output_mask": (True, True)})
+
+
+def conjugate(b: Builder, c: Call) -> Value:
+    """What PyTorch puts off is done here; of real numbers it is nothing."""
+    x: Value = c["self"]
+    return b.unary("conj_physical", x) if x.dtype.startswith("complex") else x
 
 
 def _typed(b: Builder, c: Call) -> Value:
@@ -48,16 +60,6 @@ def reduction(b: Builder, c: Call) -> Value:
     return b.emit(name, c.out.shape, c.out.dtype, self=x, **options)
 
 
-def extreme(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
-    """max.dim and min.dim: amax and amin when no one reads the indices."""
-    if c.used[1]:
-        return keep(b, c)
-    x = c["self"]
-    options = {"dim": dims_of(c["dim"], x), "keepdim": c["keepdim"]}
-    name = "aten.amax" if c.operator == "aten.max.dim" else "aten.amin"
-    return b.emit(name, c.out.shape, c.out.dtype, self=x, **options), None
-
-
 def vector_norm(b: Builder, c: Call) -> Value | tuple[Value, ...]:
     """The 2-norm as a sum that can be divided."""
     if c["ord"] != 2:
@@ -79,7 +81,7 @@ RULES: dict[str, Any] = {
         ("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.logsumexp", "aten.any.dims", "aten.all.dims"),
         reduction,
     ),
-    "aten.max.dim": extreme,
-    "aten.min.dim": extreme,
     "aten.linalg_vector_norm": vector_norm,
+    **dict.fromkeys(("aten._conj", "aten._conj_physical", "aten.conj_physical"), conjugate),
+    **dict.fromkeys(("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward"), grid_sample_backward),
 }

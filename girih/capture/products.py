@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.builder import Builder, Call, broadcast
+from girih.capture.builder import Builder, Call
 from girih.graph import Value
 
 
+def _alike(b: Builder, *factors: Value) -> None:
+    """Fake tensors do not mind, but kernels multiply only what has one dtype."""
+    dtypes = list(dict.fromkeys(factor.dtype for factor in factors))
+    if len(dtypes) > 1:
+        raise b.refuse(
+            f"a product of {' and '.join(f'{x.dtype}{list(x.shape)}' for x in factors)}, which PyTorch does not "
+            "convert: bring batch and model to one dtype, or use autocast"
+        )
+
+
 def mm(b: Builder, left: Value, right: Value) -> Value:
+    _alike(b, left, right)
     shape = (left.shape[0], right.shape[1])
     return b.emit("aten.mm", shape, left.dtype, self=left, mat2=right)
 
 
 def bmm(b: Builder, left: Value, right: Value) -> Value:
+    _alike(b, left, right)
     shape = (left.shape[0], left.shape[1], right.shape[2])
     return b.emit("aten.bmm", shape, left.dtype, self=left, mat2=right)
 
@@ -57,6 +69,7 @@ def _channels(bias: Value, rank: int, b: Builder) -> Value:
 
 
 def convolution(b: Builder, c: Call) -> Value:
+    _alike(b, c["input"], c["weight"])
     arguments = {**c.arguments, "bias": None}
     out = b.emit("aten.convolution", c.out.shape, c.out.dtype, **arguments)
     if c["bias"] is None:
@@ -168,37 +181,6 @@ def adaptive_pool_backward(b: Builder, c: Call) -> Value:
     )
 
 
-def index(b: Builder, c: Call) -> Value:
-    """One index tensor: index_select; more stay together."""
-    x = c["self"]
-    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
-    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
-        return b.emit("aten.index.Tensor", c.out.shape, c.out.dtype, **c.arguments)
-    dim, item = given[0]
-    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
-    shape = (*x.shape[:dim], item.elements, *x.shape[dim + 1 :])
-    made = b.emit("aten.index_select", shape, x.dtype, self=x, dim=dim, index=flat)
-    return b.reshape(made, c.out.shape)
-
-
-def _wrapped(b: Builder, item: Value, size: int) -> Value:
-    """Indices from the end made non-negative."""
-    return b.emit("aten.remainder.Scalar", item.shape, item.dtype, self=item, other=size)
-
-
-def index_put(b: Builder, c: Call) -> Value:
-    """Accumulating along one dimension: index_add; others stay."""
-    x = c["self"]
-    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
-    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32") or not c["accumulate"]:
-        return b.emit("aten.index_put", c.out.shape, c.out.dtype, **c.arguments)
-    dim, item = given[0]
-    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
-    source = b.expand(c["values"], broadcast(c["values"].shape, x.shape[:dim] + item.shape + x.shape[dim + 1 :]))
-    source = b.reshape(source, (*x.shape[:dim], item.elements, *x.shape[dim + 1 :]))
-    return b.emit("aten.index_add", x.shape, x.dtype, self=x, dim=dim, index=flat, source=source)
-
-
 def linear(b: Builder, c: Call) -> Value:
     x, weight = c["input"], c["weight"]
     flat = b.reshape(x, (x.elements // x.shape[-1], x.shape[-1]))
@@ -222,8 +204,4 @@ RULES: dict[str, Any] = {
     "aten.max_pool3d_with_indices_backward": max_pool_backward,
     "aten._adaptive_avg_pool2d": adaptive_pool,
     "aten._adaptive_avg_pool2d_backward": adaptive_pool_backward,
-    "aten.index.Tensor": index,
-    "aten.index_put": index_put,
-    "aten._unsafe_index.Tensor": index,
-    "aten._unsafe_index_put": index_put,
 }

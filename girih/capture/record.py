@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from girih.capture.errors import CaptureError
 from girih.capture.source import find_source
+from girih.capture.surroundings import next_draw
 
 Tensor = Any
 Phase = Literal["forward", "backward", "update"]
@@ -39,11 +40,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Where a call comes from."""
+    """Where a call comes from.
+
+    draw: of a call that draws random numbers, its number; a draw that is repeated has the same.
+    """
 
     phase: Phase = "forward"
     source: str = ""
     scope: str = ""
+    draw: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +62,37 @@ class Record:
     note: Note
 
 
-class Recorder(TorchDispatchMode):
-    """Collects records. `tensors[n]` is slot n's fake tensor; `constants` the real ones that were met."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that raised `error`, with the arguments that it was given."""
 
-    def __init__(self, fake_mode: Any, decompositions: dict[Any, Callable] | None = None) -> None:
+    error: BaseException
+    function: Any
+    arguments: tuple[Any, ...]
+    note: Note
+
+    @property
+    def operator(self) -> str:
+        return str(self.function).removesuffix(".default")
+
+
+class Recorder(TorchDispatchMode):
+    """Collects records. `tensors[n]` is slot n's fake tensor; `constants` the real ones that were met.
+
+    decomposition_of: what to run in place of an operator, or None to record it.
+    """
+
+    def __init__(self, fake_mode: Any, decomposition_of: Callable[[Any], Callable[..., Any] | None]) -> None:
         super().__init__()
         self.fake_mode = fake_mode
-        self.decompositions = decompositions or {}
+        self.decomposition_of = decomposition_of
         self.records: list[Record] = []
         self.tensors: list[Tensor] = []
         self.constants: dict[int, Tensor] = {}
         self.phase: Phase = "forward"
         self.scopes: list[str] = [""]
         self.replayed: Note | None = None
+        self.failure: Failure | None = None
         self._slots: dict[int, Slot] = {}
         self._keep: list[Tensor] = []  # an id is good only as long as its tensor lives
         self._forward: dict[int, Note] = {}
@@ -97,12 +120,27 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        decomposition = self.decompositions.get(function)
-        if decomposition is None and _is_composite(function):
-            decomposition = function.decompose
+        if function.namespace == "prim":  # a tensor's device, asked for by C++ that ends the process if it fails
+            return function(*args, **kwargs)
+        try:
+            return self._record(function, args, kwargs)
+        except Exception as error:
+            if self.failure is None or self.failure.error is not error:  # the innermost call of nested ones
+                note = self._place(sys._getframe(1))
+                self.failure = Failure(error, function, (*args, *kwargs.values()), note)
+            raise
+
+    def failure_of(self, error: BaseException) -> Failure | None:
+        """The call at which this error was raised, if it was raised at one."""
+        found = self.failure
+        same = found is not None and (found.error is error or str(found.error) == str(error))
+        return found if same else None
+
+    def _record(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        decomposition = self.decomposition_of(function)
         if decomposition is not None:
             with self:
-                return decomposition(*args, **kwargs)
+                return _run(decomposition, args, kwargs)
         if function is torch.ops.aten.lift_fresh.default:
             return self.tensors[self.slot(args[0]).number]
         noted_args = tuple(self._noted(item) for item in args)
@@ -110,14 +148,17 @@ class Recorder(TorchDispatchMode):
         if self.constants:
             args = tuple(self._fake(item) for item in args)
             kwargs = {name: self._fake(item) for name, item in kwargs.items()}
-        made = function(*args, **kwargs)
+        made = _run(function, args, kwargs)
         if isinstance(made, torch.Tensor):
             outputs: tuple[Any, ...] = (self._made(made),)
         elif isinstance(made, (tuple, list)):
             outputs = tuple(self._made(item) for item in made)
         else:
             return made  # a number that the fake tensor knows: a size, or the value of a constant
-        self.records.append(Record(function, noted_args, noted_kwargs, outputs, self._note()))
+        note = self._place(sys._getframe(2))
+        if _is_random(function) and self.replayed is None:
+            note = replace(note, draw=next_draw())
+        self.records.append(Record(function, noted_args, noted_kwargs, outputs, note))
         return made
 
     def _made(self, item: Any) -> Any:
@@ -144,7 +185,8 @@ class Recorder(TorchDispatchMode):
             return type(item)(self._fake(part) for part in item)
         return item
 
-    def _note(self) -> Note:
+    def _place(self, frame: Any) -> Note:
+        """Where the present call comes from, which `frame` has made."""
         if self.replayed is not None:
             return self.replayed
         if self.phase == "backward" and not torch.is_grad_enabled():
@@ -156,7 +198,7 @@ class Recorder(TorchDispatchMode):
         if self.phase == "update":
             return self._intern("update", "", self.scopes[-1])
         # With gradients on in the backward pass, torch.utils.checkpoint runs a part of the forward again.
-        note = self._intern(self.phase, find_source(sys._getframe(2)), self.scopes[-1])
+        note = self._intern(self.phase, find_source(frame), self.scopes[-1])
         if torch.is_grad_enabled():
             self._forward.setdefault(torch.autograd._get_sequence_nr() - 1, note)
         return note
@@ -169,13 +211,24 @@ class Recorder(TorchDispatchMode):
         return found
 
 
+def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """PyTorch's part of a call: errors that come through here are the program's, others of a call are girih's."""
+    return function(*args, **kwargs)
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether recording a call raised this error, and not the call."""
+    inner, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == __file__:
+            inner = trace.tb_frame.f_code.co_name
+        trace = trace.tb_next
+    return inner not in ("", "_run", "module_scopes", "functionalise", "replay")
+
+
 @cache
-def _is_composite(function: Any) -> bool:
-    """Whether PyTorch has it only as other operators. Autograd takes most of these apart before we see them."""
-    if function.namespace != "aten":
-        return False
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CPU")
-    return not has_kernel and bool(function._can_decompose())
+def _is_random(function: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in function.tags
 
 
 def _is_fake(tensor: Tensor) -> bool:
@@ -215,7 +268,7 @@ def functionalise(
     """The same program without writes: (its recorder, its inputs, its outputs)."""
     entering = [*inputs, *(Slot(number) for number in recorder.constants)]
     fakes = [recorder.tensors[slot.number].detach().clone() for slot in entering]
-    second = Recorder(recorder.fake_mode, recorder.decompositions)
+    second = Recorder(recorder.fake_mode, recorder.decomposition_of)
     slots = [second.slot(fake) for fake in fakes]
 
     def replay(*tensors: Tensor) -> list[Tensor]:
@@ -230,10 +283,12 @@ def functionalise(
 
         for record in recorder.records:
             second.replayed = record.note
-            made = record.function(
-                *(fill(item) for item in record.args),
-                **{name: fill(item) for name, item in record.kwargs.items()},
-            )
+            args = [fill(item) for item in record.args]
+            try:
+                made = record.function(*args, **{name: fill(item) for name, item in record.kwargs.items()})
+            except Exception as error:
+                recorder.failure = Failure(error, record.function, tuple(args), record.note)
+                raise
             parts = made if isinstance(made, (tuple, list)) else (made,)
             for slot, part in zip(record.outputs, parts, strict=True):
                 if slot is not None:

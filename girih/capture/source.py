@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_LAYERS = _TORCH + "nn" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep
 
@@ -46,13 +47,20 @@ def find_source(frame: FrameType | None) -> str:
 
 
 def source_of_error(error: BaseException) -> tuple[str, str]:
-    """(`file:line`, that line's text) of the innermost frame outside PyTorch that the error came through."""
-    found = ("", "")
+    """(`file:line`, that line's text) of the innermost frame outside PyTorch that the error came through.
+
+    Where it came through none, as in a model of PyTorch's own layers alone: of the innermost frame of those layers.
+    """
+    found = layer = ("", "")
     trace: TracebackType | Any = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if _is_outside(code):
+        if _is_outside(code) or code.co_filename.startswith(_LAYERS):
             text = linecache.getline(code.co_filename, trace.tb_lineno).strip()
-            found = (_place(code, trace.tb_lineno), text)
+            place = (_place(code, trace.tb_lineno), text)
+            if _is_outside(code):
+                found = place
+            else:
+                layer = place
         trace = trace.tb_next
-    return found
+    return found if found[0] else layer

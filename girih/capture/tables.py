@@ -1,16 +1,19 @@
-"""Rules for operators that look things up: embeddings and the negative log likelihood.
+"""Rules for operators that look things up: embeddings, the negative log likelihood, indices and masks.
 
 An index outside the table picks 0 and places nothing, so that pieces of a table add up to the whole.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from girih.capture.builder import Builder, Call
+from girih.capture import pointwise
+from girih.capture.builder import Builder, Call, broadcast
 from girih.graph import Value
 
 NONE, MEAN, SUM = 0, 1, 2  # torch.nn._reduction
+BAG_SUM, BAG_MAX = 0, 2  # of torch.nn.functional.embedding_bag
 
 
 def embedding(b: Builder, c: Call) -> Value:
@@ -30,6 +33,55 @@ def embedding_backward(b: Builder, c: Call) -> Value:
         rows=c.out.shape[0],
         padding=padding,
     )
+
+
+def _bag_size(b: Builder, c: Call) -> int | None:
+    """The size of the bags where all have one and each is a sum or mean: nn.EmbeddingBag of a matrix of indices."""
+    plain = c["mode"] != BAG_MAX and c["per_sample_weights"] is None and c.arguments.get("padding_idx", -1) < 0
+    if not plain or c.arguments.get("include_last_offset") or c["scale_grad_by_freq"]:
+        return None
+    made = b.node_of(c["offsets"])
+    if made is None or made.operator != "aten.arange.start_step":
+        return None
+    options = dict(made.arguments)
+    regular = options["start"] == 0 and options["end"] == c["indices"].elements
+    return int(options["step"]) if regular else None  # type: ignore[arg-type]
+
+
+def embedding_bag(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
+    size = _bag_size(b, c)
+    if size is None:
+        return pointwise.keep(b, replace(c, arguments={**c.arguments, "sparse": False}))
+    weight, shape = c["weight"], (c["indices"].elements // size, size)
+    options = {"weight": weight, "indices": b.reshape(c["indices"], shape)}
+    rows = b.emit("girih.embedding", (*shape, weight.shape[1]), weight.dtype, **options)
+    made = b.sum(rows, (1,), keepdim=False) if c["mode"] == BAG_SUM else b.mean(rows, (1,), keepdim=False)
+    return made, None, None, None
+
+
+def embedding_bag_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+    size, grad = _bag_size(b, c), c["grad"]
+    if size is None:
+        return pointwise.keep(b, replace(c, arguments={**c.arguments, "sparse": False}))
+    if c["mode"] != BAG_SUM:
+        grad = b.binary("div", grad, float(size))
+    bags, width = grad.shape
+    each = b.expand(b.reshape(grad, (bags, 1, width)), (bags, size, width))
+    options = {"grad": each, "indices": b.reshape(c["indices"], (bags, size)), "rows": c.out.shape[0]}
+    return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
+
+
+def sparse_rows(b: Builder, c: Call) -> Value:
+    """The gradient of nn.Embedding(sparse=True): rows that add up, dense here."""
+    if c["sparse_dim"] != 1 or c["dense_dim"] != 1:
+        raise b.refuse("sparse tensors are not supported: give dense ones")
+    indices, rows = b.reshape(c["indices"], c["values"].shape[:1]), c.out.shape[0]
+    options = {"grad": c["values"], "indices": indices, "rows": rows}
+    return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
+
+
+def dense(b: Builder, c: Call) -> Value:
+    return b.cast(c["self"], c.out.dtype)
 
 
 def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> Value:
@@ -58,6 +110,8 @@ def _class_dim(x: Value) -> int:
 
 def nll_loss(b: Builder, c: Call) -> tuple[Value, Value | None]:
     x, plain = c["self"], c["target"]
+    if plain.dtype not in ("int64", "uint8"):
+        raise b.refuse(f"the classes must be int64, got {plain.dtype}{list(plain.shape)}")
     dim = _class_dim(x)
     target = _masked_target(b, plain, c["ignore_index"], x.shape[dim])
     picked = b.emit("girih.pick", target.shape, x.dtype, input=x, index=target, dim=dim)
@@ -90,9 +144,59 @@ def nll_loss_backward(b: Builder, c: Call) -> Value:
     return b.emit("girih.place", c.out.shape, value.dtype, **options)
 
 
+def index(b: Builder, c: Call) -> Value:
+    """One index tensor: index_select; more stay together."""
+    x = c["self"]
+    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
+        return b.emit("aten.index.Tensor", c.out.shape, c.out.dtype, **c.arguments)
+    dim, item = given[0]
+    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
+    shape = (*x.shape[:dim], item.elements, *x.shape[dim + 1 :])
+    made = b.emit("aten.index_select", shape, x.dtype, self=x, dim=dim, index=flat)
+    return b.reshape(made, c.out.shape)
+
+
+def _wrapped(b: Builder, item: Value, size: int) -> Value:
+    """Indices from the end made non-negative."""
+    return b.emit("aten.remainder.Scalar", item.shape, item.dtype, self=item, other=size)
+
+
+def index_put(b: Builder, c: Call) -> Value:
+    """Accumulating along one dimension: index_add; under a mask: where; others stay."""
+    x = c["self"]
+    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if _is_masked(x, given, c):
+        mask = given[0][1]
+        mask = b.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
+        return b.emit("aten.where.self", x.shape, x.dtype, condition=mask, self=b.cast(c["values"], x.dtype), other=x)
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32") or not c["accumulate"]:
+        return b.emit("aten.index_put", c.out.shape, c.out.dtype, **c.arguments)
+    dim, item = given[0]
+    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
+    source = b.expand(c["values"], broadcast(c["values"].shape, x.shape[:dim] + item.shape + x.shape[dim + 1 :]))
+    source = b.reshape(source, (*x.shape[:dim], item.elements, *x.shape[dim + 1 :]))
+    return b.emit("aten.index_add", x.shape, x.dtype, self=x, dim=dim, index=flat, source=source)
+
+
+def _is_masked(x: Value, given: list[tuple[int, Value]], c: Call) -> bool:
+    """x[mask] = values, where the values are the same wherever the mask is true."""
+    if len(given) != 1 or given[0][0] != 0 or given[0][1].dtype != "bool" or c["accumulate"]:
+        return False
+    return len(c["values"].shape) <= len(x.shape) - len(given[0][1].shape)
+
+
 RULES: dict[str, Any] = {
+    "aten.index.Tensor": index,
+    "aten.index_put": index_put,
+    "aten._unsafe_index.Tensor": index,
+    "aten._unsafe_index_put": index_put,
     "aten.embedding": embedding,
     "aten.embedding_dense_backward": embedding_backward,
+    "aten._embedding_bag": embedding_bag,
+    "aten._embedding_bag_backward": embedding_bag_backward,
+    "aten._sparse_coo_tensor_with_dims_and_tensors": sparse_rows,
+    "aten._to_dense": dense,
     "aten.nll_loss_forward": nll_loss,
     "aten.nll_loss2d_forward": nll_loss,
     "aten.nll_loss_backward": nll_loss_backward,

@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
 
 from girih.capture.canonical import Entry, Exit, canonicalise
-from girih.capture.decompose import decompositions
+from girih.capture.decompose import decomposition_of
 from girih.capture.errors import CaptureError
 from girih.capture.initial import Initial, initial_of, is_real
 from girih.capture.optimizers import Group, rule_of
 from girih.capture.record import Recorder, functionalise, is_functional, module_scopes
-from girih.capture.source import source_of_error
-from girih.capture.training import Inference, TrainingStep
+from girih.capture.refusals import refusal
+from girih.capture.surroundings import surroundings
+from girih.capture.training import Inference, TrainingStep, check_batch
 from girih.graph import Graph, Input
 
 Tensor = Any
@@ -75,7 +70,10 @@ def capture(step: Step, batch: Any) -> Captured:
         CaptureError: the program reads a tensor's value, or does what the Graph cannot say; with file and
             line, and what to do.
     """
-    return _Capture(step, batch).run()
+    try:
+        return _Capture(step, batch).run()
+    except _NeedsLeavesError:
+        return _Capture(step, batch, leaves=True).run()
 
 
 def state_of(step: Step) -> dict[str, Tensor]:
@@ -103,7 +101,7 @@ def state_of(step: Step) -> dict[str, Tensor]:
                     if found is None:
                         fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
                         found = torch.full_like(parameters[name], fill)
-                    state[f"{name}/{key}"] = found.detach()
+                    state[f"{name}/{key}"] = found.detach().to_dense()  # a sparse gradient's momentum is sparse
             if len(steps) > 1:
                 raise ValueError(
                     f"parameters of the optimizer's group {number} are at steps {sorted(steps)}: one step count "
@@ -125,14 +123,22 @@ def _valid(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", name)
 
 
-class _Capture:
-    """One run of `capture`: what has entered and what leaves."""
+class _NeedsLeavesError(Exception):
+    """torch.utils.checkpoint(use_reentrant=True) is in the program: it gives gradients to leaves only."""
 
-    def __init__(self, step: Step, batch: Any) -> None:
+
+class _Capture:
+    """One run of `capture`: what has entered and what leaves.
+
+    leaves: take the gradients that `loss.backward()` leaves in the parameters (a copy and a sum more for each).
+    """
+
+    def __init__(self, step: Step, batch: Any, leaves: bool = False) -> None:
         self.step = step
         self.batch = batch
+        self.leaves = leaves
         self.fake_mode = FakeTensorMode()
-        self.recorder = Recorder(self.fake_mode, decompositions())
+        self.recorder = Recorder(self.fake_mode, decomposition_of)
         self.entries: list[Entry] = []
         self.exits: list[Exit] = []
         self.initial: dict[str, Initial] = {}
@@ -164,9 +170,10 @@ class _Capture:
     def _graph(self) -> Graph:
         recorder, entries, exits = self.recorder, self.entries, self.exits
         if not is_functional(recorder.records):
-            recorder, inputs, outputs = functionalise(
-                recorder, [entry.slot for entry in entries], [item.slot for item in exits]
-            )
+            with self._clear_errors():
+                recorder, inputs, outputs = functionalise(
+                    recorder, [entry.slot for entry in entries], [item.slot for item in exits]
+                )
             entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
             exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
         return canonicalise(recorder, entries, exits)
@@ -199,6 +206,7 @@ class _Capture:
     def _batch(self) -> tuple[Any, dict[str, str], Any]:
         leaves, spec = tree_flatten_with_path(self.batch)
         made, names = [], {}
+        check_batch([(_path(path), leaf) for path, leaf in leaves])
         for path, leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 place = _path(path)
@@ -219,21 +227,26 @@ class _Capture:
     @contextmanager
     def _recording(self) -> Iterator[None]:
         """Everything that turns a run of the program into a record of its calls."""
+        with (
+            self._clear_errors(),
+            surroundings(),
+            self.fake_mode,
+            module_scopes(self.step.model, self.recorder),
+            self.recorder,
+        ):
+            yield
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        """Whatever goes wrong becomes a CaptureError that says where."""
         try:
-            with ExitStack() as stack:
-                stack.enter_context(_without_onednn())
-                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-                stack.enter_context(enable_python_dispatcher())
-                stack.enter_context(self.fake_mode)
-                stack.enter_context(module_scopes(self.step.model, self.recorder))
-                stack.enter_context(self.recorder)
-                yield
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise CaptureError(_refusal(error)) from error
-        except (RuntimeError, TypeError) as error:
-            if not any(text in str(error) for text in _READS):
-                raise
-            raise CaptureError(_refusal(error)) from error
+            yield
+        except (CaptureError, _NeedsLeavesError):
+            raise
+        except Exception as error:
+            if "use_reentrant=True" in str(error) and not self.leaves:
+                raise _NeedsLeavesError from error
+            raise refusal(error, self.recorder.failure_of(error)) from error
 
     def _forward(self, model: Any, batch: Any) -> Any:
         if self.step.autocast is None:
@@ -257,8 +270,7 @@ class _Capture:
         if self.step.optimizer is None:
             trained = [name for name, fake in self.fakes.items() if fake.requires_grad]
         self.recorder.phase = "backward"
-        found = torch.autograd.grad(loss, [self.fakes[name] for name in trained], allow_unused=True)
-        grads = {name: grad for name, grad in zip(trained, found, strict=True) if grad is not None}
+        grads = self._gradients(loss, trained)
         self.recorder.phase = "update"
         with torch.no_grad():
             if self.step.clip_grad_norm is not None and grads:
@@ -270,12 +282,26 @@ class _Capture:
                 self._leave(grad, "result")
         return None
 
+    def _gradients(self, loss: Tensor, names: list[str]) -> dict[str, Tensor]:
+        """By name, of the parameters that the loss depends on."""
+        tensors = [self.fakes[name] for name in names]
+        if self.leaves:
+            loss.backward()
+            found = [tensor.grad for tensor in tensors]
+        else:
+            found = list(torch.autograd.grad(loss, tensors, allow_unused=True))
+        made = {name: grad for name, grad in zip(names, found, strict=True) if grad is not None}
+        return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in made.items()}
+
     def _check_loss(self, loss: Any) -> None:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
             got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise ValueError(f"the loss must be one floating-point number, got {got}")
+            raise CaptureError(f"the loss must be a tensor of one floating-point number, got {got}")
         if not loss.requires_grad:
-            raise ValueError("the loss depends on no parameter that requires gradients")
+            raise CaptureError(
+                "the loss depends on no parameter that requires gradients: return it as it was computed, not detached "
+                "or under no_grad, and leave backward and the optimizer's step to the plan"
+            )
 
     def _update(self, number: int, options: dict[str, Any], names: list[str], grads: dict[str, Tensor]) -> None:
         if not names:
@@ -346,42 +372,12 @@ def _stand_ins(model: Any, tensors: dict[str, Tensor]) -> Iterator[None]:
                 module._update_flat_weights()
 
 
-@contextmanager
-def _without_onednn() -> Iterator[None]:
-    """nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)"""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
-
-
 def _clipped(grads: dict[str, Tensor], greatest: float) -> dict[str, Tensor]:
     """As torch.nn.utils.clip_grad_norm_ with the 2-norm over all gradients together."""
     squares = [torch.linalg.vector_norm(grad).square() for grad in grads.values()]
     total = torch.sqrt(torch.stack(squares).sum())
     scale = torch.clamp(greatest / (total + 1e-6), max=1.0)
     return {name: grad * scale.to(grad.dtype) for name, grad in grads.items()}
-
-
-# What PyTorch says when NumPy, or C++, wants the memory of a fake tensor.
-_READS = (".numpy() is not supported", "Cannot access data pointer", "can't convert")
-
-
-def _refusal(error: Exception) -> str:
-    source, text = source_of_error(error)
-    operator = str(getattr(error, "func", error)).removesuffix(".default")
-    if isinstance(error, DynamicOutputShapeException):
-        what = f"makes a tensor whose shape depends on the data ({operator})"
-        mend = "keep shapes fixed: torch.where, multiplication by a mask, or topk with a fixed number"
-    else:
-        what = f"needs a tensor's value while the program is captured ({operator})"
-        mend = (
-            "a graph has no values yet: use torch.where instead of `if`, keep `.item()` and printing out of "
-            "the step, and compute numbers that set shapes from Python numbers"
-        )
-    return f"{source}: `{text}` {what}; {mend}"
 
 
 __all__ = ["Captured", "Initial", "capture", "is_real", "state_of"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from girih.capture.errors import CaptureError
 from girih.capture.optimizers import rule_of
 
 
@@ -24,7 +25,7 @@ class TrainingStep:
     autocast: run forward under torch.autocast with this dtype.
 
     Raises:
-        ValueError: neither or both of loss and step; an optimizer that is not supported, or over parameters
+        CaptureError: neither or both of loss and step; an optimizer that is not supported, or over parameters
             that are not the model's.
     """
 
@@ -39,9 +40,10 @@ class TrainingStep:
         _check_model(self.model)
         if (self.loss is None) == (self.step is None):
             given = "neither" if self.loss is None else "both"
-            raise ValueError(f"give one of loss=f(output, target) and step=f(model, batch); got {given}")
+            raise CaptureError(f"give one of loss=f(output, target) and step=f(model, batch); got {given}")
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
-            raise ValueError(f"clip_grad_norm must be positive, got {self.clip_grad_norm}")
+            raise CaptureError(f"clip_grad_norm must be positive, got {self.clip_grad_norm}")
+        _check_autocast(self.autocast)
         if self.optimizer is not None:
             rule_of(self.optimizer)
             self._check_parameters()
@@ -51,7 +53,7 @@ class TrainingStep:
         for number, group in enumerate(self.optimizer.param_groups):
             for place, parameter in enumerate(group["params"]):
                 if id(parameter) not in names:
-                    raise ValueError(
+                    raise CaptureError(
                         f"parameter {place} of the optimizer's group {number}, shape "
                         f"{tuple(parameter.shape)}, is not one of the model's: make the optimizer from "
                         f"model.parameters() of the very model that is given"
@@ -77,7 +79,7 @@ class TrainingStep:
         if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:
             size = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
             kind = "Tensor" if isinstance(batch, torch.Tensor) else type(batch).__name__
-            raise ValueError(
+            raise CaptureError(
                 f"with loss=, a batch is (inputs, target) or (*inputs, target), got {kind}{size}; for any other "
                 "nesting write step=f(model, batch)"
             )
@@ -99,6 +101,7 @@ class Inference:
 
     def __post_init__(self) -> None:
         _check_model(self.model)
+        _check_autocast(self.autocast)
 
     def forward(self, model: Any, batch: Any) -> Any:
         if self.call is not None:
@@ -113,6 +116,35 @@ def parameter_names(model: Any) -> dict[int, str]:
     return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
+def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
+    """Raises CaptureError for what would silently become a part of the program, or lie otherwise than it says.
+
+    leaves: (path, item) of everything in a batch.
+    """
+    for path, leaf in leaves:
+        if type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array__"):
+            raise CaptureError(f"the batch has a NumPy array at {path!r}: make it a tensor, with torch.from_numpy")
+        if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
+            raise CaptureError(f"the batch's tensor {path!r} is {leaf.layout}: give it with to_dense()")
+    kinds = sorted({type(leaf).__name__ for _, leaf in leaves})
+    if kinds and not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
+        given = ", ".join(kinds)
+        raise CaptureError(f"the batch has no tensors, only {given}: other values become constants of the program")
+
+
 def _check_model(model: Any) -> None:
     if not isinstance(model, torch.nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise CaptureError(f"model must be a torch.nn.Module, got {kind}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CaptureError("the model is a TorchScript module, whose code PyTorch hides: give the Python module itself")
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise CaptureError(
+                f"{path!r} of the model has no shape yet (a Lazy module): run the model once on a batch before"
+            )
+
+
+def _check_autocast(dtype: Any) -> None:
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise CaptureError(f"autocast must be a dtype such as torch.bfloat16, got {dtype!r}")

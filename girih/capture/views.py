@@ -167,6 +167,11 @@ def as_strided(b: Builder, c: Call) -> Value:
     )
 
 
+def diagonal(b: Builder, c: Call) -> Value:
+    """diagonal_copy: the graph has no aliases to tell apart."""
+    return b.emit("aten.diagonal", c.out.shape, c.out.dtype, **c.arguments)
+
+
 RULES: dict[str, Any] = {
     **dict.fromkeys(
         (
@@ -177,6 +182,8 @@ RULES: dict[str, Any] = {
             "aten.lift",
             "aten.lift_fresh",
             "aten.lift_fresh_copy",
+            "aten.resolve_conj",
+            "aten.resolve_neg",
         ),
         same,
     ),
@@ -221,4 +228,5 @@ RULES: dict[str, Any] = {
     "aten.select_scatter": select_scatter,
     "aten.constant_pad_nd": pad,
     "aten.as_strided": as_strided,
+    "aten.diagonal_copy": diagonal,
 }

@@ -214,6 +214,19 @@ def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0,
     return out
 
 
+# Orders
+
+
+def sort_indices(input: Tensor, dim: int, descending: bool = False) -> Tensor:
+    """Positions along `dim` in the order of the values there; equal ones in their own order."""
+    return torch.sort(input, dim=dim, descending=descending, stable=True)[1]
+
+
+def topk_indices(input: Tensor, k: int, dim: int, largest: bool = True) -> Tensor:
+    """Positions along `dim` of the k largest (or smallest) values, in their order."""
+    return torch.topk(input, k, dim=dim, largest=largest)[1]
+
+
 # Random masks
 
 
@@ -247,6 +260,8 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         place,
         embedding,
         embedding_gradient,
+        sort_indices,
+        topk_indices,
         random_uniform,
         random_normal,
         random_mask,

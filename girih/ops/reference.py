@@ -33,6 +33,9 @@ Array = NDArray[Any]
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "add": np.add,
+    "complex": lambda real, imaginary: real + 1j * imaginary,
+    "conj": np.conj,
+    "polar": lambda size, angle: size * np.exp(1j * angle),
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.true_divide,

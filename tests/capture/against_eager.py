@@ -94,6 +94,7 @@ def compare(step: TrainingStep, batches: Sequence[Any], tolerance: float = 1e-10
             difference = (actual.double() - wanted.double()).abs().max().item() if actual.numel() else 0.0
             bound = tolerance * (1 + wanted.double().abs().max().item())
             assert difference <= bound, f"{item.path}: differs by {difference}"
-    trained = {item.name for item in graph.inputs if item.role in ("parameter", "state")}
+    frozen = {path for path, parameter in step.model.named_parameters() if not parameter.requires_grad}
+    trained = {item.name for item in graph.inputs if item.role in ("parameter", "state") and item.path not in frozen}
     assert trained <= set(graph.updates), sorted(trained - set(graph.updates))
     return captured

@@ -211,3 +211,16 @@ add("aten.sort.stable", lambda rng: {**with_dim(rng, real(rng, shape(rng, 1))), 
 def topk(rng: Generator) -> Arguments:
     given = with_dim(rng, real(rng, shape(rng, 1)))
     return {**given, "k": integer(rng, 1, given["self"].shape[given["dim"]])}
+
+
+@sample("girih.sort_indices")
+def sort_indices(rng: Generator) -> Arguments:
+    x = real(rng, shape(rng, 1))
+    return {"input": x, "dim": integer(rng, 0, x.ndim - 1), "descending": some(rng, False, True)}
+
+
+@sample("girih.topk_indices")
+def topk_indices(rng: Generator) -> Arguments:
+    x = real(rng, shape(rng, 1))
+    dim = integer(rng, 0, x.ndim - 1)
+    return {"input": x, "k": integer(rng, 1, x.shape[dim]), "dim": dim, "largest": some(rng, False, True)}

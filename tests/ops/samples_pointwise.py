@@ -251,3 +251,23 @@ def softmax_from(rng: Generator) -> Arguments:
 def softmax_gradient(rng: Generator) -> Arguments:
     size = shape(rng, 1)
     return {"grad": real(rng, size), "output": real(rng, size), "sum": real(rng, (*size[:-1], 1))}
+
+# ------------------------------------------------------------------------------------------- complex numbers
+
+
+def imaginary(rng: Generator, size: tuple[int, ...]) -> np.ndarray:
+    return real(rng, size) + 1j * real(rng, size)
+
+
+def parts(first: str, second: str) -> Maker:
+    def maker(rng: Generator) -> Arguments:
+        size = shape(rng)
+        return {first: real(rng, size), second: real(rng, size)}
+
+    return maker
+
+
+add("aten.view_as_complex", lambda rng: {"self": real(rng, (*shape(rng), 2))})
+add("aten.view_as_real aten.conj_physical", lambda rng: {"self": imaginary(rng, shape(rng))})
+add("aten.complex", parts("real", "imag"))
+add("aten.polar", parts("abs", "angle"))

@@ -8,6 +8,7 @@ from types import ModuleType
 from girih.ops.catalogue import (
     activations,
     comparison,
+    complex_numbers,
     convolution,
     creation,
     linear_algebra,
@@ -28,6 +29,7 @@ PAGES: tuple[ModuleType, ...] = (
     pointwise,
     comparison,
     transcendental,
+    complex_numbers,
     activations,
     linear_algebra,
     convolution,

@@ -26,6 +26,26 @@ def sort(x, dim=-1):
     return along(x, dim)
 
 
+def sorted_values(work):
+    """The values, which are made with their positions and dropped."""
+    return work.inputs["input"].bytes
+
+
+@operator("girih.sort_indices", temporary=sorted_values)
+def sort_indices(input, dim):
+    return along(input, dim)
+
+
+def first_values(work):
+    x, attributes = work.inputs["input"], work.attributes
+    return x.bytes // max(x.shape[attributes["dim"]], 1) * attributes["k"]
+
+
+@operator("girih.topk_indices", temporary=first_values)
+def topk_indices(input, dim):
+    return along(input, dim)
+
+
 @operator("aten.kthvalue", "aten.median.dim", "aten.mode", result=0)
 def order_statistic(x, dim=-1, keepdim=False):
     dim %= max(x.rank, 1)
