@@ -23,6 +23,7 @@ from girih.machine import Machine
 from girih.simulate.patterns import Resolution
 from girih.simulate.prices import Prices
 from girih.simulate.room import Room
+from girih.simulate.spans import Schedule
 from girih.simulate.tasks import POSTS, WAITS, build, items_of
 from girih.simulate.ticks import TICKS_PER_SECOND, ticks
 
@@ -33,15 +34,6 @@ class Block:
 
     steps: tuple[Step, ...]
     prices: Prices
-
-
-@dataclass(frozen=True, eq=False)
-class Schedule:
-    """When everything happens, in ticks. done: when each device has done with each row, in the rows' order
-    [rows, devices]; start: of all message tasks, row by row in the same order."""
-
-    done: NDArray[np.int64]
-    start: NDArray[np.int64]
 
 
 class Simulator:
@@ -159,16 +151,14 @@ class Simulator:
         order, columns = self.graph.order, self.graph.columns
         base = self.past.base[order]
         posting = (columns["kind"].array[order] & POSTS) > 0
+        begins = columns["task_at"].array[order[posting]].tolist()
+        numbers = columns["pattern"].array[order[posting]].tolist()
         starts = [
-            self.past.start[begin : begin + len(self.graph.store.patterns[pattern])] + moved
-            for begin, pattern, moved in zip(
-                columns["task_at"].array[order[posting]].tolist(),
-                columns["pattern"].array[order[posting]].tolist(),
-                base[posting].tolist(),
-                strict=True,
-            )
+            self.past.start[begin : begin + len(self.graph.store.patterns[number])] + moved
+            for begin, number, moved in zip(begins, numbers, base[posting].tolist(), strict=True)
         ]
-        return Schedule(self.past.done[order] + base[:, None], np.concatenate([np.zeros(0, np.int64), *starts]))
+        done = self.past.done[order] + base[:, None]
+        return Schedule(self.graph, done, np.concatenate([np.zeros(0, np.int64), *starts]))
 
 
 @dataclass

@@ -1,0 +1,152 @@
+"""The Timeline of a schedule: spans of devices and of messages, and memory over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.lower import Program, live_bytes
+from girih.simulate.patterns import Pattern
+from girih.simulate.tasks import POSTS, TaskGraph
+from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, seconds_of
+from girih.simulate.timeline import COMPUTE, Memory, Timeline
+
+FOLLOWED = 8  # devices whose memory is followed; of more, the first and the last
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """When everything happens, in ticks; rows are counted by position.
+
+    done: when each device has done with each row, [rows, devices]; start: of all message tasks, row by row.
+    """
+
+    graph: TaskGraph
+    done: Ticks
+    start: Ticks
+
+    @cached_property
+    def kind(self) -> NDArray[np.int8]:
+        found: NDArray[np.int8] = self.graph.columns["kind"].array[self.graph.order]
+        return found
+
+    @cached_property
+    def before(self) -> Ticks:
+        found: Ticks = self.graph.columns["before"].array[self.graph.order]
+        return found
+
+    @cached_property
+    def after(self) -> Ticks:
+        found: Ticks = self.graph.columns["after"].array[self.graph.order]
+        return found
+
+    @cached_property
+    def step(self) -> NDArray[np.int32]:
+        """The program's step of each row."""
+        found: NDArray[np.int32] = self.graph.step.array[self.graph.order]
+        return found
+
+    @cached_property
+    def partner(self) -> NDArray[np.int64]:
+        """The position of each row's partner: of one that posts the one that waits, and the other way round."""
+        position = np.zeros(self.graph.row_places.end, np.int64)
+        position[self.graph.order] = np.arange(len(self.graph.order))
+        found: NDArray[np.int64] = position[self.graph.columns["partner"].array[self.graph.order]]
+        return found
+
+    @cached_property
+    def arrival(self) -> Ticks:
+        """When each device comes to each row."""
+        return np.concatenate([np.zeros((1, self.graph.devices), np.int64), self.done[:-1]])
+
+    @cached_property
+    def posting(self) -> NDArray[np.int64]:
+        """The rows that post, by position."""
+        return np.flatnonzero(self.kind & POSTS)
+
+    @cached_property
+    def patterns(self) -> list[Pattern]:
+        """Of the rows that post."""
+        numbers = self.graph.columns["pattern"].array[self.graph.order[self.posting]]
+        return [self.graph.store.patterns[number] for number in numbers.tolist()]
+
+    @cached_property
+    def first_task(self) -> NDArray[np.int64]:
+        """Of the rows that post, where their tasks begin; then the number of all."""
+        return np.concatenate([[0], np.cumsum([len(pattern) for pattern in self.patterns])]).astype(np.int64)
+
+    @property
+    def makespan(self) -> int:
+        return int(self.done[-1].max()) if len(self.done) else 0
+
+
+def timeline_of(program: Program, schedule: Schedule, *, memory: bool = True) -> Timeline:
+    """The spans of devices, then those of messages, without those that take no time."""
+    graph = schedule.graph
+    own = [_own(schedule, part) for part in ("before", "after")]
+    device, step, begin, end = (np.concatenate(columns) for columns in zip(*own, strict=True))
+    patterns = schedule.patterns
+    waiting = schedule.step[schedule.partner[schedule.posting]]
+    nothing = np.zeros(0, np.int64)
+    receiver = np.concatenate([nothing, *(pattern.receiver for pattern in patterns)])
+    over = np.concatenate([nothing, *(pattern.axis for pattern in patterns)])
+    amount = np.concatenate([nothing, *(pattern.bytes for pattern in patterns)])
+    duration = np.concatenate([nothing, *(pattern.duration for pattern in patterns)])
+    return Timeline(
+        graph.devices,
+        ("compute", *(level.name for level in graph.store.ports.levels)),
+        np.concatenate([device, receiver]).astype(np.int32),
+        np.concatenate([np.full(len(device), COMPUTE), 1 + over]).astype(np.int32),
+        np.concatenate([step, np.repeat(waiting, np.diff(schedule.first_task))]).astype(np.int32),
+        seconds_of(np.concatenate([begin, schedule.start])),
+        seconds_of(np.concatenate([end, schedule.start + duration])),
+        np.concatenate([np.zeros(len(device), np.int64), amount]),
+        _memories(program, schedule) if memory else (),
+    )
+
+
+def _own(schedule: Schedule, part: str) -> tuple[NDArray[np.int64], NDArray[np.int32], Ticks, Ticks]:
+    """Device, step, begin and end of what devices do themselves before they post, or after they have waited."""
+    if part == "before":
+        took, begin = schedule.before, schedule.arrival
+    else:
+        took = schedule.after
+        begin = schedule.done - took
+    row, device = np.nonzero(took)
+    return device, schedule.step[row], begin[row, device], begin[row, device] + took[row, device]
+
+
+def _memories(program: Program, schedule: Schedule) -> tuple[Memory, ...]:
+    count = schedule.graph.devices
+    devices = range(count) if count <= FOLLOWED else (0, count - 1)
+    return tuple(_memory(program, schedule, device) for device in devices)
+
+
+def _memory(program: Program, schedule: Schedule, device: int) -> Memory:
+    """What a step uses is in use from when the device comes to it until the device comes to the next."""
+    amounts = live_bytes(program, device)
+    done = np.concatenate([[0], schedule.done[:, device]])
+    ends = done[np.searchsorted(schedule.step, np.arange(len(program.steps)), side="right")]
+    begins = np.concatenate([[0, 0], ends])  # before the first step, in each step, behind the last
+    kept = np.concatenate([[True], amounts[1:] != amounts[:-1]])
+    return Memory(seconds_of(begins[kept]), amounts[kept])
+
+
+def busy_ports(schedule: Schedule) -> NDArray[np.float64]:
+    """Seconds that each port is occupied."""
+    total = np.zeros(len(schedule.graph.store.ports.names), np.float64)
+    numbers = schedule.graph.columns["pattern"].array[schedule.graph.order[schedule.posting]]
+    for number, uses in zip(*np.unique(numbers, return_counts=True), strict=True):
+        pattern = schedule.graph.store.patterns[number]
+        for port in (pattern.egress, pattern.ingress):
+            known = port >= 0
+            total += uses * np.bincount(port[known], pattern.duration[known], len(total))
+    return total / TICKS_PER_SECOND
+
+
+def busy_devices(schedule: Schedule) -> NDArray[np.float64]:
+    """Seconds that each device works itself."""
+    return seconds_of(schedule.before.sum(axis=0) + schedule.after.sum(axis=0))
