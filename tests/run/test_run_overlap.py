@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 from run_programs import program_of, transfers
+from torch.utils._pytree import tree_map
 
+import girih
+from girih.capture import TrainingStep
 from girih.graph import parse_graph
 from girih.layout import Mesh
 from girih.lower import Overlap, Program, StartStep, TransferStep, lower, overlapped
+from girih.models import example as example_of
+from girih.models import random_batch
 from girih.partition.strategy import Strategy
 from girih.run.crew import Status, culprit
 from girih.run.errors import StepError, TransportError, WorkerError, where
@@ -57,6 +63,29 @@ def test_the_same_bits_in_processes(example, window):
     program = overlapped(plain, window)
     assert sum(isinstance(step, StartStep) for step in program.steps) > 3
     same_bits(states(program, example, "processes"), states(plain, example, "threads"))
+
+
+def double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+@pytest.mark.parametrize("name", ["lenet-tiny", "gpt-tiny"])
+def test_the_same_bits_of_models(name):
+    made = example_of(name)
+    module = made.module.double()
+    step = TrainingStep(module, step=made.step, optimizer=torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9))
+    batch = tree_map(double, random_batch(name, made.batch))
+    wide = girih.plan(step, batch, machine="local:2", compare=(), seconds=5.0)
+    plain = replace(wide, overlap=Overlap())
+    assert sum(isinstance(step, StartStep) for step in wide.program.steps) > 5
+    assert (wide.bytes_received == plain.bytes_received).all()
+    found = []
+    for plan in (plain, wide):
+        with plan.start(backend="threads") as run:
+            losses = [run.step(batch) for _ in range(2)]
+            found.append((losses, run.run.state(), [item.bytes_received for item in run.statistics()]))
+    assert found[0][1][next(iter(dict(module.named_parameters())))].dtype == torch.float64
+    same_bits(*found)
 
 
 def test_intervals_are_one_for_each_step(example):
