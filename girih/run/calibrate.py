@@ -63,8 +63,8 @@ def calibrate(
 
     programs: whose calls are measured beside the common ones; they must be for N devices. budget_seconds: about how
     long measuring takes, besides starting the workers; calls that are slow themselves take longer. threads: of each
-    worker process; 0: the cores divided by the workers. largest_bytes: the largest message. again: measure what is
-    known, too. observe: told what is being measured, and which share of everything is done.
+    worker process; 0: the cores divided by the workers. largest_bytes: of messages, and of what common calls read and
+    write. again: measure what is known, too. observe: told what is being measured, and which share of all is done.
 
     Raises:
         MachineError: another machine than local:N, a program for another number of devices, a store that is none.
@@ -88,7 +88,7 @@ def calibrate(
         crew = CREWS[backend](_idle_program(workers), options)
         try:
             crowded = threads * workers > (os.cpu_count() or 1)
-            _operators(crew, store, setting, _wanted(programs), budget_seconds, crowded, again, note)
+            _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
             links = tuple(_links(crew, workers, budget_seconds * LINK_SHARE, largest_bytes, note))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
         finally:
@@ -133,10 +133,10 @@ def _processor() -> str:
 # ------------------------------------------------------------------------------------------- operators
 
 
-def _wanted(programs: Sequence[Program]) -> list[Call]:
-    """The different calls of the programs, then the common ones."""
-    found = {call.key: call for program in programs for call in local_calls(program).calls}
-    return list({**found, **{call.key: call for call in common_calls() if call.key not in found}}.values())
+def _wanted(programs: Sequence[Program], largest: int) -> list[Call]:
+    """The different calls of the programs, and the common ones."""
+    common = {call.key: call for call in common_calls() if call.work.bytes <= largest}
+    return list({**common, **{call.key: call for program in programs for call in local_calls(program).calls}}.values())
 
 
 def _operators(

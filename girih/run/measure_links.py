@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from girih.machine.profile import ALL_TO_ALL, RING, SEND
-from girih.run.measure_operators import Sample, barrier
+from girih.run.measure_operators import Sample, barrier, wait_for
 from girih.run.parts import Tensor
 from girih.run.transport import Messages, Transport, exchange
 
@@ -59,23 +59,24 @@ class LinkTask:
         into = [(peer, torch.empty(self.size, dtype=torch.uint8, device=device)) for _, peer in peers]
         for _, tensor in into:
             tensor.zero_()  # so that its memory is there
-        barrier(transport, rank)
+        barrier(transport, rank, device)
         turn = _turn(self.pattern, transport, rank, out, into)
         # All workers do equally many turns and batches: the first one says how many.
         once = []
         for _ in range(3):
             began = perf_counter()
             turn()
+            wait_for(device)
             once.append(perf_counter() - began)
-        turns = _agreed(transport, rank, max(LEAST_TURNS, int(self.seconds / BATCHES / float(np.median(once)))))
+        turns = _agreed(transport, rank, device, max(LEAST_TURNS, int(self.seconds / BATCHES / float(np.median(once)))))
         took: list[float] = []
         deadline = perf_counter() + self.seconds
-        while len(took) < LEAST_BATCHES or _agreed(transport, rank, int(perf_counter() < deadline)):
-            barrier(transport, rank)
+        while len(took) < LEAST_BATCHES or _agreed(transport, rank, device, int(perf_counter() < deadline)):
+            barrier(transport, rank, device)
             began = perf_counter()
             for _ in range(turns):
                 turn()
-            _wait_for(device)
+            wait_for(device)
             took.append((perf_counter() - began) / turns / self.messages(workers))
         if not peers:
             return None
@@ -110,9 +111,9 @@ def _turn(pattern: str, transport: Transport, rank: int, out: Messages, into: Me
     return there_and_back
 
 
-def _agreed(transport: Transport, rank: int, count: int) -> int:
+def _agreed(transport: Transport, rank: int, device: Any, count: int) -> int:
     """The first worker's number."""
-    box = torch.tensor([count])
+    box = torch.tensor([count], device=device)
     if rank == 0:
         exchange(transport, [(peer, box) for peer in range(1, len(transport.sent))], ())
     else:
@@ -137,20 +138,20 @@ class CopyTask:
             copies = max(1, min(16, SPREAD_BYTES // size))
             wide = [torch.ones(rows, 2 * row, device=device) for _ in range(copies)]
             into = [torch.ones(rows, row, device=device) for _ in range(copies)]
-            barrier(transport, rank)
+            barrier(transport, rank, device)
             packing = self._time([partial(_pack, part, row) for part in wide], device)
-            barrier(transport, rank)
+            barrier(transport, rank, device)
             other = torch.ones(rows, row, device=device)
             adding = self._time([partial(part.add_, other) for part in into], device)
             made.append((packing, adding))
-        barrier(transport, rank)
+        barrier(transport, rank, device)
         return made
 
     def _time(self, actions: list[Callable[[], Tensor]], device: Any) -> Sample:
         began = perf_counter()
         for action in actions:
             action()
-        _wait_for(device)
+        wait_for(device)
         rounds = max(1, int(self.seconds / BATCHES / max(perf_counter() - began, 1e-6)))
         took = []
         for _ in range(BATCHES):
@@ -158,7 +159,7 @@ class CopyTask:
             for _ in range(rounds):
                 for action in actions:
                     action()
-            _wait_for(device)
+            wait_for(device)
             took.append((perf_counter() - began) / rounds / len(actions))
         low, middle, high = np.quantile(took, [0.25, 0.5, 0.75]).tolist()
         return Sample(middle, (high - low) / middle, rounds * BATCHES * len(actions))
@@ -166,8 +167,3 @@ class CopyTask:
 
 def _pack(wide: Tensor, row: int) -> Tensor:
     return wide.narrow(1, 0, row).contiguous()
-
-
-def _wait_for(device: Any) -> None:
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
