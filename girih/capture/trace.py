@@ -70,10 +70,7 @@ def capture(step: Step, batch: Any) -> Captured:
         CaptureError: the program reads a tensor's value, or does what the Graph cannot say; with file and
             line, and what to do.
     """
-    try:
-        return _Capture(step, batch).run()
-    except _NeedsLeavesError:
-        return _Capture(step, batch, leaves=True).run()
+    return _Capture(step, batch).run()
 
 
 def state_of(step: Step) -> dict[str, Tensor]:
@@ -123,20 +120,12 @@ def _valid(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]", "_", name)
 
 
-class _NeedsLeavesError(Exception):
-    """torch.utils.checkpoint(use_reentrant=True) is in the program: it gives gradients to leaves only."""
-
-
 class _Capture:
-    """One run of `capture`: what has entered and what leaves.
+    """One run of `capture`: what has entered and what leaves."""
 
-    leaves: take the gradients that `loss.backward()` leaves in the parameters (a copy and a sum more for each).
-    """
-
-    def __init__(self, step: Step, batch: Any, leaves: bool = False) -> None:
+    def __init__(self, step: Step, batch: Any) -> None:
         self.step = step
         self.batch = batch
-        self.leaves = leaves
         self.fake_mode = FakeTensorMode()
         self.recorder = Recorder(self.fake_mode, decomposition_of)
         self.entries: list[Entry] = []
@@ -241,11 +230,9 @@ class _Capture:
         """Whatever goes wrong becomes a CaptureError that says where."""
         try:
             yield
-        except (CaptureError, _NeedsLeavesError):
+        except CaptureError:
             raise
         except Exception as error:
-            if "use_reentrant=True" in str(error) and not self.leaves:
-                raise _NeedsLeavesError from error
             raise refusal(error, self.recorder.failure_of(error)) from error
 
     def _forward(self, model: Any, batch: Any) -> Any:
@@ -283,14 +270,12 @@ class _Capture:
         return None
 
     def _gradients(self, loss: Tensor, names: list[str]) -> dict[str, Tensor]:
-        """By name, of the parameters that the loss depends on."""
-        tensors = [self.fakes[name] for name in names]
-        if self.leaves:
-            loss.backward()
-            found = [tensor.grad for tensor in tensors]
-        else:
-            found = list(torch.autograd.grad(loss, tensors, allow_unused=True))
-        made = {name: grad for name, grad in zip(names, found, strict=True) if grad is not None}
+        """By name, of the parameters that the loss depends on.
+
+        By `backward`, as people do: torch.autograd.grad misses what torch.utils.checkpoint(use_reentrant=True) gives.
+        """
+        loss.backward()
+        made = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
         return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in made.items()}
 
     def _check_loss(self, loss: Any) -> None:

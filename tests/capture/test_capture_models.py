@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from against_eager import advance, check_text, compare, eager_step, first_inputs
+from against_eager import advance, check_text, compare, eager_step, first_inputs, run
 from torch import nn
 
 from girih.capture import TrainingStep, capture
@@ -208,3 +208,40 @@ def test_a_step_with_a_nested_batch() -> None:
     assert captured.batch_names == {"inputs/0": "x.inputs.0", "target": "x.target"}
     with pytest.raises(ValueError, match="nested"):
         captured.flatten([draw(2, 4)])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_draws_what_the_forward_pass_drew(reentrant: bool) -> None:
+    """The gradients are those without checkpointing, at every seed."""
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 3)).double()
+    x = draw(64, 4).requires_grad_(True)
+
+    def plain(net: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return (net(batch) * F.dropout(batch[:, :3], 0.5)).square().mean()
+
+    def again(net: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        made = torch.utils.checkpoint.checkpoint(net, batch, use_reentrant=reentrant)
+        return (made * F.dropout(batch[:, :3], 0.5)).square().mean()
+
+    made = []
+    for step in (TrainingStep(model, step=plain), TrainingStep(model, step=again)):
+        captured = capture(step, x)
+        given = first_inputs(captured, step) | captured.flatten(x)
+        made.append([list(run(captured.graph, given | {"seed": torch.tensor(seed)}).values()) for seed in (1, 2)])
+        streams = [node.attributes["stream"] for node in captured.graph.nodes if node.operator == "girih.random_mask"]
+        assert set(streams) == {0, 1, 2}
+    assert len(streams) == 5  # three, and two once more in the backward pass
+    torch.testing.assert_close(made[1], made[0])
+    assert not torch.equal(made[0][0][0], made[0][1][0])
+
+
+def test_dropout_between_recurrent_layers() -> None:
+    """PyTorch's own decomposition leaves it out."""
+    for kind, layers in (("LSTM", 3), ("GRU", 2), ("RNN", 2)):
+        model = getattr(nn, kind)(4, 6, num_layers=layers, dropout=0.5)
+        graph = capture(TrainingStep(model, step=lambda net, x: net(x)[0].sum()), draw(5, 3, 4).float()).graph
+        masks = [graph.values[node.name].shape for node in graph.nodes if node.operator == "girih.random_mask"]
+        assert masks == [(5, 3, 6)] * (layers - 1)
+        model.eval()
+        graph = capture(TrainingStep(model, step=lambda net, x: net(x)[0].sum()), draw(5, 3, 4).float()).graph
+        assert not any(item.role == "seed" for item in graph.inputs)
