@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from girih import __version__
 
 SEARCH_NAMES = (
-    "exact", "recursive", "greedy", "data", "sharded", "row", "equal", "no-reduction", "megatron", "single",
+    "exact", "recursive", "greedy", "data", "sharded", "row", "equal", "no-reduction", "megatron", "one-weird-trick",
+    "model", "rnn-expert", "hybrid", "single",
 )  # fmt: skip
 
 
@@ -41,8 +42,10 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--machine", "-m", default="local:2", help="local:N, HOSTSxDEVICES or a preset (default local:2)")
     plan.add_argument("--memory", help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
     plan.add_argument("--search", choices=SEARCH_NAMES, default="exact", help="how to search (default exact)")
-    plan.add_argument("--objective", choices=("bytes", "seconds"), default="bytes",
-                      help="what to minimise: bytes moved, or roofline seconds (default bytes)")  # fmt: skip
+    plan.add_argument("--objective", choices=("bytes", "seconds", "time"), default="bytes",
+                      help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
+                      "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
+    _store(plan)
     plan.add_argument("--optimizer", choices=("sgd", "momentum", "adam", "adamw", "adagrad"), default="momentum",
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument("--seconds", type=float, default=60.0, help="most seconds to search (default 60)")
@@ -69,14 +72,51 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=int, default=0, help="of weights, data and random operators (default 0)")
     run.add_argument("--save", metavar="DIR", help="write a sharded checkpoint at the end")
     run.add_argument("--resume", metavar="DIR", help="go on from a checkpoint")
+    run.add_argument("--measure", action="store_true", help="measure every instruction of the last step, and show "
+                     "measured beside predicted seconds, operator by operator")  # fmt: skip
+    _store(run)
     run.add_argument("--timeout", type=float, default=120.0, help="seconds after which a silent worker counts as hung")
 
     compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
     compare.add_argument("plans", metavar="PLAN", nargs="+")
 
+    calibrate = _command(
+        commands, "calibrate", "measure this machine: operators, links and copies, for predictions",
+        "girih calibrate --machine local:4 plan.json",
+    )  # fmt: skip
+    calibrate.add_argument("plans", metavar="PLAN", nargs="*", help="plans whose operators are measured too")
+    calibrate.add_argument("--machine", "-m", help="local:N (default: the plans' machine, or local:2)")
+    calibrate.add_argument("--backend", choices=("processes", "threads"), default="processes")
+    calibrate.add_argument("--seconds", type=float, default=60.0, help="how long to measure, about (default 60)")
+    calibrate.add_argument("--again", action="store_true", help="measure again what is known")
+    _store(calibrate)
+
+    simulate = _command(
+        commands, "simulate", "price a plan by simulating its program",
+        "girih simulate plan.json --machine 2x4",
+    )  # fmt: skip
+    report = _command(commands, "report", "write a plan as one page to look at", "girih report plan.json -o plan.html")
+    report.add_argument("--output", "-o", required=True, help="the page (HTML), without any need of a network")
+    trace = _command(
+        commands, "trace", "write a plan's timeline for Perfetto or chrome://tracing",
+        "girih trace plan.json -o trace.json.gz",
+    )  # fmt: skip
+    trace.add_argument("--output", "-o", required=True, help="the trace (JSON; compressed if it ends in .gz)")
+    for command in (simulate, report, trace):
+        command.add_argument("plan", metavar="PLAN")
+        command.add_argument("--machine", "-m", help="another machine with the plan's mesh (default: the plan's)")
+        _store(command)
+    for command in (report, trace):
+        command.add_argument("--measure", action="store_true",
+                             help="run two steps on this host's processes and show them as measured")  # fmt: skip
+
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", help="count the operators of these models too")
     return top
+
+
+def _store(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--store", metavar="FILE", help="measured costs (default: ~/.cache/girih/costs.sqlite)")
 
 
 def _command(commands: argparse._SubParsersAction, name: str, about: str, example: str) -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -127,6 +128,7 @@ def plan(options: argparse.Namespace) -> int:
             compare=() if options.no_compare else ("single", "data"),
             seconds=options.seconds,
             model=made.name,
+            store=_store(options) if options.objective == "time" else None,
             observe=progress,
         )
         check(result)
@@ -218,6 +220,72 @@ def compare(options: argparse.Namespace) -> int:
         )  # fmt: skip
     _print(table)
     return 0
+
+
+def _store(options: argparse.Namespace) -> Path:
+    from girih.predicting import store_path
+
+    return store_path(options.store)
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    from girih.predicting import calibrate_machine
+
+    with _clear_errors(), _Progress() as progress:
+        numbers, lines = calibrate_machine(options, progress)
+    print(json.dumps(numbers) if options.json else "\n".join(lines))
+    return 0
+
+
+def simulate(options: argparse.Namespace) -> int:
+    from girih.predicting import predicted, simulation_numbers, simulation_table
+
+    with _clear_errors(), _Progress() as progress:
+        item = load(options.plan)
+        progress("simulate", 0.0)
+        made = predicted(item, options)
+    if options.json:
+        print(json.dumps(simulation_numbers(item, made)))
+    else:
+        for part in simulation_table(item, made):
+            _print(part)
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    from girih.predicting import measured_steps, predicted
+    from girih.report.page import MissingLibraryError, write_page
+
+    with _clear_errors(), _Progress() as progress:
+        item = load(options.plan)
+        progress("simulate", 0.0)
+        made = predicted(item, options)
+        measured = measured_steps(item, progress) if options.measure else None
+        progress("page", 0.0)
+        try:
+            path = write_page(options.output, item, made.timeline, measured=measured)
+        except MissingLibraryError as error:
+            raise BadInputError(str(error)) from error
+    _written(options, path)
+    return 0
+
+
+def trace(options: argparse.Namespace) -> int:
+    from girih.predicting import measured_steps, predicted
+    from girih.report.trace import write_trace
+
+    with _clear_errors(), _Progress() as progress:
+        item = load(options.plan)
+        progress("simulate", 0.0)
+        timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline
+        path = write_trace(options.output, timeline, item)
+    _written(options, path)
+    return 0
+
+
+def _written(options: argparse.Namespace, path: Path) -> None:
+    size = path.stat().st_size
+    print(json.dumps({"path": str(path), "bytes": size}) if options.json else f"{path}: {format_bytes(size)}")
 
 
 def ops(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from girih.plans import PlanError, check, flatten_batch
 
 if TYPE_CHECKING:
     from girih.plans import Plan
+    from girih.simulate.timeline import Timeline
 
 
 def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def start_training(
     resume: str | Path | None,
     seed: int,
     timeout: float,
+    measure: bool = False,
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
     from girih.run.checkpoint import CheckpointError
@@ -94,6 +96,7 @@ def start_training(
             resume=None if resume is None else str(resume),
             seed=seed,
             timeout=timeout,
+            timeline=measure,
         )
     except (ValueError, CheckpointError) as error:
         raise PlanError(str(error)) from error
@@ -134,6 +137,20 @@ class TrainingRun:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def timeline(self) -> Timeline:
+        """The last step as it was measured, instruction by instruction; `Plan.start(measure=True)`.
+
+        Raises:
+            PlanError: the run does not measure.
+        """
+        from girih.run.measured import measured_timeline
+
+        intervals = self.run.timeline()
+        if not any(intervals):
+            raise PlanError("nothing was measured: start the plan with measure=True, and make a step")
+        levels = [level.name for level in self.plan.machine.levels for _ in level.axes]
+        return measured_timeline(self.plan.program, intervals, ("compute", *levels))
 
     def step(self, *batch: Any, lr: float | None = None) -> Any:
         """One step: the loss as a float for a training step, the outputs for an inference.

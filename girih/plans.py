@@ -29,7 +29,10 @@ from girih.plan_costs import compute, transfer_seconds
 from girih.report.units import format_bytes
 
 if TYPE_CHECKING:
+    from girih.plan_predict import Prediction
     from girih.plan_run import TrainingRun
+
+OBJECTIVES = ("bytes", "seconds", "time")
 
 Observe = Callable[[str, float], None]
 
@@ -83,7 +86,7 @@ class Plan:
 
     @cached_property
     def program(self) -> Program:
-        plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
+        plain = lower(self.graph, self.strategy, goal_of(self.objective, self.machine).transfers)
         return overlapped(plain, self.overlap)
 
     @cached_property
@@ -115,6 +118,29 @@ class Plan:
     def gap(self) -> float:
         return self.certificate.gap
 
+    def predict(self, *, machine: str | Machine | None = None, store: str | Path | None = None) -> Prediction:
+        """What a step takes, by simulating the program on this machine or on another one with the same mesh.
+
+        store: the file in which `girih calibrate` keeps what it measured; without it, by data sheets alone.
+
+        Raises:
+            PlanError: the other machine has another mesh, or the store is none.
+        """
+        from girih.plan_predict import predict
+
+        return predict(self, machine=machine, store=store)
+
+    def report(self, path: str | Path, *, store: str | Path | None = None) -> None:
+        """Write the plan as one page (HTML) to look at, with its predicted timeline; see `predict`."""
+        from girih.report.page import write_page
+
+        write_page(path, self, self.predict(store=store).timeline)
+
+    def _repr_html_(self) -> str:
+        from girih.report.notebook import notebook_html
+
+        return notebook_html(self)
+
     def __str__(self) -> str:
         from girih.report.tables import render, summary
 
@@ -134,19 +160,23 @@ class Plan:
         resume: str | Path | None = None,
         seed: int = 0,
         timeout: float = 120.0,
+        measure: bool = False,
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
         backend: `processes` (torch.distributed over gloo) or `threads` (inside this process).
         model: take the weights from this module instead of the one that was planned.
         resume: a directory that `save` wrote, under this plan or another one of the same program.
+        measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
 
         Raises:
             PlanError: before anything starts, if the plan cannot run here.
         """
         from girih.plan_run import start_training
 
-        return start_training(self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout)
+        return start_training(
+            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
+        )
 
 
 def plan(
@@ -160,14 +190,17 @@ def plan(
     compare: tuple[str, ...] = ("single", "data"),
     seconds: float = 60.0,
     model: str = "",
+    store: str | Path | None = None,
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
     batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
     search: one of `girih.partition.SEARCHES`. objective: `bytes` (Tofu's: communicate least, all work divided, every
-    tensor held once) or `seconds` (the roofline of the pieces plus transfers). compare: searches whose costs are put
-    beside. seconds: the time after which the search returns the best so far, with its gap.
+    tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
+    computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
+    searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
+    gap. store: measured costs (`girih calibrate`), for `time`.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -187,6 +220,7 @@ def plan(
         objective=objective,
         compare=compare,
         seconds=seconds,
+        store=store,
         observe=observe,
     )
     recipes: dict[str, tuple[str, float, float]] = {
@@ -211,6 +245,7 @@ def plan_graph(
     objective: str = "bytes",
     compare: tuple[str, ...] = (),
     seconds: float = 60.0,
+    store: str | Path | None = None,
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
@@ -218,14 +253,18 @@ def plan_graph(
     where, limit = _machine(machine, memory)
     if search not in SEARCHES:
         raise PlanError(f"no search {search!r}: expected one of {', '.join(SEARCHES)}")
-    if objective not in ("bytes", "seconds"):
-        raise PlanError(f"no objective {objective!r}: expected bytes or seconds")
-    goal = Objective(objective, where)
+    if objective not in OBJECTIVES:
+        raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+    goal = goal_of(objective, where)
     note(f"search {search}", 0.0)
     found = SEARCHES[search](graph, goal, seconds=seconds)
     result = _fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=_overlap(made))
+    if objective == "time":
+        from girih.plan_predict import fastest
+
+        made = fastest(made, seconds=seconds, store=store, note=note)
     baselines = []
     for name in compare:
         if name == search:
@@ -235,6 +274,11 @@ def plan_graph(
         beside = Plan(graph, where, other.strategy, other.certificate, name, objective, None, {}, overlap=made.overlap)
         baselines.append(replace(beside.costs, name=name))
     return replace(made, baselines=tuple(baselines))
+
+
+def goal_of(objective: str, where: Machine) -> Objective:
+    """What is minimised, as the searches over tables know it: `time` begins with `seconds`."""
+    return Objective("seconds" if objective == "time" else objective, where)
 
 
 def _scalars(step: Any) -> dict[str, float]:

@@ -48,6 +48,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         resume=options.resume,
         seed=options.seed,
         timeout=options.timeout,
+        measure=options.measure,
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
@@ -64,15 +65,21 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         if options.save:
             progress("save", 0.0)
             running.save(options.save)
+        measured = running.timeline() if options.measure else None
         statistics = [
             {"rank": item.rank, "bytes_received": item.bytes_received, **vars(item.times)}
             for item in running.statistics()
         ]
     if rank == 0:
+        beside: dict[str, Any] = {}
+        if measured is not None:
+            from girih.predicting import measured_beside
+
+            beside, lines = measured_beside(plan, measured, options)
         if options.json:
-            print(json.dumps({"steps": losses, "statistics": statistics}, default=str))
+            print(json.dumps({"steps": losses, "statistics": statistics, **beside}, default=str))
         else:
-            print("\n".join(_closing(plan, statistics, options)))
+            print("\n".join([*_closing(plan, statistics, options), *(lines if measured is not None else ())]))
     return 0 if all(row.get("ok", True) for row in losses) else 1
 
 

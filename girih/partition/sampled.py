@@ -219,8 +219,8 @@ def sampled(
     """The fastest strategy that chains from several candidates find.
 
     objective: a machine, with `seconds`. judge: seconds of a strategy's program (the simulator); without one the
-    guide's. initial: more candidates by name, beside data parallelism and the exact search's answer. bound, how: a
-    lower bound on any strategy's seconds, which the certificate repeats.
+    guide's. initial: more candidates by name, beside data parallelism and the exact search's answer (which is not
+    searched again where `exact` is given). bound, how: a lower bound on any strategy's seconds, for the certificate.
 
     Raises:
         ValueError: the objective is not `seconds`.
@@ -229,11 +229,10 @@ def sampled(
         raise ValueError(f"objective {objective.name}: the sampled search needs an objective in seconds")
     started = time.perf_counter()
     options = sampling or Sampling()
-    candidates = {
-        "exact": exact(graph, objective, seconds=seconds / 4).strategy,
-        "data parallel": data(graph, objective, seconds=seconds / 4).strategy,
-        **(initial or {}),
-    }
+    candidates = dict(initial or {})
+    if "exact" not in candidates:
+        candidates["exact"] = exact(graph, objective, seconds=seconds / 4).strategy
+    candidates["data parallel"] = data(graph, objective, seconds=seconds / 4).strategy
     item = build(graph, objective, rules)
     arrays = flatten(item)
     priced = time.perf_counter()
