@@ -17,7 +17,10 @@ from girih.simulate.timeline import Timeline
 if TYPE_CHECKING:
     from girih.plans import Plan
 
-OWN_SCRIPTS = ("data.js", "tiles.js", "details.js", "timeline.js", "memory.js", "graph.js", "panels.js", "main.js")
+OWN_SCRIPTS = (
+    "data.js", "words.js", "tiles.js", "details.js", "charts.js", "lanes.js", "timeline.js", "moving.js", "pointing.js",
+    "memory.js", "graph.js", "folded.js", "panels.js", "measured.js", "main.js",
+)  # fmt: skip
 
 
 def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None) -> str:

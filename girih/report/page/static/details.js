@@ -2,43 +2,56 @@
 /* The panel at the side that tells all of one operator, and the tooltip. */
 {
   const { make, byId } = girih;
-  const panel = byId("details"), tooltip = byId("tooltip");
+  const panel = byId("details");
+  const tooltip = byId("tooltip");
   let opener = null;
 
   const axisWords = ([what, variable, kind, size, part], axis) => {
     const ways = girih.data.graph.axes[axis] + (part.length ? `, on coordinate ${part.join(", ")} alone` : "");
     if (what === "divides") return [`divides ${variable}`, `${kind} dimension of ${size}, over ${ways}`];
-    if (what === "sums") return [`divides the sum over ${variable}`, `${kind} dimension of ${size}, over ${ways}: partial sums`];
+    if (what === "sums")
+      return [`divides the sum over ${variable}`, `${kind} dimension of ${size}, over ${ways}: partial sums`];
     if (what === "passes") return ["lets partial sums pass", `over ${ways}`];
     return ["repeats the work", `over ${ways}`];
   };
   girih.axisWords = axisWords;
 
-  const list = (title, rows) => rows.length ? [make("h4", {}, title), make("ul", {}, ...rows)] : [];
+  const list = (title, rows) => (rows.length ? [make("h4", {}, title), make("ul", {}, ...rows)] : []);
   const line = (first, second) => make("li", {}, first, make("span", {}, second));
   const operand = (number, part) => {
     const value = girih.value(number);
     return line(value.name, `${value.type} ${value.shape}; lies ${value.layout}; a device ${part}`);
   };
 
+  const transferLine = item => {
+    const when = item.purpose === "fetch" ? "before it" : "after it";
+    const what = `${item.kind} of ${girih.value(item.value).name}`;
+    return line(what, `${girih.bytes(item.bytes)} received by all devices, ${when}`);
+  };
+  const KEY = "S0: an axis splits dimension 0; R: copies; P: partial sums; @: on these coordinates alone.";
+
   girih.showNode = number => {
     const node = girih.node(number);
     if (panel.hidden) opener = document.activeElement;
-    const seconds = girih.longest[number];
+    const seconds = girih.nodeSeconds[number];
+    const sub = words => make("p", { class: "sub" }, words);
+    const axes = node.division.map((item, axis) => line(...axisWords(item, axis)));
+    const reads = node.inputs.map((value, n) => operand(value, `reads ${girih.text(node.reads[n])}`));
+    const makes = node.outputs.map(value => operand(value, `keeps ${girih.value(value).part}`));
+    const transfers = girih.transfersOf(number).map(girih.transfer).map(transferLine);
+    const time = seconds > 0 ? [line(girih.seconds(seconds), "on the device where it takes longest")] : [];
     panel.replaceChildren(
       make("button", { class: "close", "aria-label": "Close details", onclick: girih.hideDetails }, "×"),
       make("h3", {}, node.name),
-      make("p", { class: "sub" }, `${node.operator}, ${girih.data.graph.kinds[node.kind]}, ${node.phase}`),
-      ...(node.scope ? [make("p", { class: "sub" }, `in ${node.scope}`)] : []),
-      ...(node.source ? [make("p", { class: "sub" }, node.source)] : []),
-      make("div", { class: "big-tile" }, girih.largeTile(node.tile), make("p", { class: "sub" }, girih.tileWords(node.tile))),
-      ...list("Division by mesh axis", node.division.map((item, axis) => line(...axisWords(item, axis)))),
-      ...list("Reads", node.inputs.map((value, n) => operand(value, `reads ${girih.text(node.reads[n])}`))),
-      ...list("Makes", node.outputs.map(value => operand(value, `keeps ${girih.value(value).part}`))),
-      ...list("Transfers that it causes", girih.transfersOf(number).map(girih.transfer).map(item =>
-        line(`${item.kind} of ${girih.value(item.value).name}`, `${girih.bytes(item.bytes)} received by all devices, ${item.purpose === "fetch" ? "before it" : "after it"}`))),
-      ...list("Time", seconds > 0 ? [line(girih.seconds(seconds), "on the device where it takes longest")] : []),
-      make("p", { class: "key" }, "S0: an axis splits dimension 0; R: copies; P: partial sums; @: on these coordinates alone."),
+      sub(`${node.operator}, ${girih.data.graph.kinds[node.kind]}, ${node.phase}`),
+      ...[node.scope && `in ${node.scope}`, node.source].filter(Boolean).map(sub),
+      make("div", { class: "big-tile" }, girih.largeTile(node.tile), sub(girih.tileWords(node.tile))),
+      ...list("Division by mesh axis", axes),
+      ...list("Reads", reads),
+      ...list("Makes", makes),
+      ...list("Transfers that it causes", transfers),
+      ...list("Time", time),
+      make("p", { class: "key" }, KEY),
       make("button", { class: "go", onclick: () => girih.showOnTimeline(number) }, "Show on the timeline"),
     );
     girih.hideTip();
@@ -53,7 +66,9 @@
     document.querySelectorAll(".operator.chosen").forEach(item => item.classList.remove("chosen"));
     if (opener && opener.isConnected) opener.focus({ preventScroll: true });
   };
-  document.addEventListener("keydown", event => { if (event.key === "Escape" && !panel.hidden) girih.hideDetails(); });
+  document.addEventListener("keydown", event => {
+    if (event.key === "Escape" && !panel.hidden) girih.hideDetails();
+  });
 
   girih.tip = (event, title, lines) => {
     tooltip.replaceChildren(make("strong", {}, title), ...lines.filter(Boolean).map(words => make("span", {}, words)));
@@ -64,5 +79,7 @@
     tooltip.style.left = `${Math.max(8, left)}px`;
     tooltip.style.top = `${Math.max(8, top)}px`;
   };
-  girih.hideTip = () => { tooltip.hidden = true; };
+  girih.hideTip = () => {
+    tooltip.hidden = true;
+  };
 }

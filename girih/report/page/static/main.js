@@ -1,7 +1,10 @@
 "use strict";
-/* Everything begins: the charts when the page is laid out, so that they know their width. */
+/* Everything begins; a mark on the document says when it is done. */
 girih.startTimeline();
+girih.startMoving();
+girih.startPointing();
 girih.startMemory();
 girih.startGraph();
 girih.startPanels();
+girih.startMeasured();
 document.documentElement.dataset.ready = "true";

@@ -1,85 +1,151 @@
 "use strict";
-/* Memory at the peak, bytes on the links, predicted beside measured: tables with bars. */
+/* Memory at the peak and bytes on the links: tables with bars. */
 {
   const { make, byId, data } = girih;
-  const cell = (words, number) => make("td", { class: number ? "number" : false }, words);
-  const head = (...names) => make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col", class: name.startsWith("#") ? "number" : false }, name.replace("#", "")))));
-  const meter = (parts, whole, plain, colour) => make("td", {}, make("span", { class: plain ? "meter plain" : "meter", style: colour ? `--of-row:var(${colour}, var(--transfer))` : "" },
-    ...parts.map(([from, to]) => make("i", { style: `left:${(100 * from / whole).toFixed(2)}%;width:${(100 * (to - from) / whole).toFixed(2)}%` }))));
-  const nodeButton = (number, words) => make("button", { type: "button", class: "plain-button", onclick: () => girih.showNode(number) }, words);
+  const MOST_TRANSFERS = 10;
+  const sumOf = numbers => numbers.reduce((a, b) => a + b, 0);
 
-  /* ------------------------------------------------------------------ memory */
+  /* ------------------------------------------------------------------ parts of tables */
 
-  const tensors = item => {
-    const rest = item.peak - item.tensors.reduce((sum, [, size]) => sum + size, 0);
-    const most = Math.max(...item.tensors.map(([, size]) => size), rest, 1);
-    const rows = item.tensors.map(([name, size, what]) => make("tr", {},
-      make("th", { scope: "row", class: "name-cell" }, name, make("div", { class: "what" }, what)), meter([[0, size]], most, true), cell(girih.bytes(size), true), cell(girih.share(size, item.peak), true)));
-    if (rest > 0) rows.push(make("tr", {}, make("th", { scope: "row" }, "all others, and what kernels hold"), meter([[0, rest]], most, true, "--faint"), cell(girih.bytes(rest), true), cell(girih.share(rest, item.peak), true)));
-    const during = item.node >= 0 ? ["Reached during ", nodeButton(item.node, girih.node(item.node).name)] : ["Reached at the start"];
-    byId("tensors").replaceChildren(make("table", {}, make("caption", {}, `Tensors on device ${item.device} at its peak`, make("small", {}, ...during)),
-      head("tensor", "", "#bytes", "#of the peak"), make("tbody", {}, ...rows)));
+  const number = words => make("td", { class: "number" }, words);
+  const name = (words, note = "") =>
+    make("th", { scope: "row", class: "name-cell" }, words, note ? make("div", { class: "what" }, note) : null);
+  const deviceName = device =>
+    make(
+      "span",
+      { class: "device" },
+      make("i", { class: "dot", style: `background:${girih.deviceColour(device)}` }),
+      `device ${device}`,
+    );
+  const nodeButton = (node, words) =>
+    make("button", { type: "button", class: "plain-button", onclick: () => girih.showNode(node) }, words);
+  /* A bar of one part, or of several one after another. */
+  const bar = (amounts, whole, colour) => {
+    const attributes = colour
+      ? { class: "meter plain", style: `--of-row:var(${colour}, var(--transfer))` }
+      : { class: "meter" };
+    const percent = amount => `${((100 * amount) / whole).toFixed(2)}%`;
+    let from = 0;
+    const parts = amounts.map(amount => {
+      const part = make("i", { style: `left:${percent(from)};width:${percent(amount)}` });
+      from += amount;
+      return part;
+    });
+    return make("span", attributes, ...parts);
+  };
+  const cell = (...children) => make("td", {}, ...children);
+  const row = (...cells) => make("tr", {}, ...cells);
+  /* heads: names of columns, `#` before those of numbers. */
+  const table = (title, notes, heads, rows, attributes = {}) => {
+    const column = words => {
+      const isNumber = words.startsWith("#");
+      return make("th", { scope: "col", class: isNumber ? "number" : "" }, isNumber ? words.slice(1) : words);
+    };
+    const caption = make("caption", {}, title, make("small", {}, ...notes));
+    return make("table", attributes, caption, make("thead", {}, row(...heads.map(column))), make("tbody", {}, ...rows));
+  };
+  Object.assign(girih, { table, row, cell, number, name, bar, nodeButton });
+
+  /* ------------------------------------------------------------------ memory at the peak */
+
+  const showTensors = ({ device, peak, tensors, node }) => {
+    const rest = peak - sumOf(tensors.map(([, size]) => size));
+    const most = Math.max(...tensors.map(([, size]) => size), rest, 1);
+    const one = (words, note, size, colour) =>
+      row(
+        name(words, note),
+        cell(bar([size], most, colour)),
+        number(girih.bytes(size)),
+        number(girih.share(size, peak)),
+      );
+    const rows = tensors.map(([buffer, size, what]) => one(buffer, what, size, "--accent"));
+    if (rest > 0) rows.push(one("all others, and what kernels hold", "", rest, "--faint"));
+    const during = node >= 0 ? ["Reached during ", nodeButton(node, girih.node(node).name)] : ["Reached at the start"];
+    const title = `Tensors on device ${device} at its peak`;
+    byId("tensors").replaceChildren(table(title, during, ["tensor", "", "#bytes", "#of the peak"], rows));
   };
   const memory = () => {
     const { devices, limit, given } = data.holdings;
-    const most = Math.max(...devices.map(item => item.peak), 1), scale = limit && limit < 1.8 * most ? Math.max(limit, most) : most;
-    const rows = devices.map(item => make("tr", { class: "choose", "aria-selected": "false" },
-      make("th", { scope: "row" }, make("button", { type: "button", class: "plain-button" }, make("i", { class: "dot", style: `background:${girih.deviceColour(item.device)};margin-right:8px` }), `device ${item.device}`)),
-      meter([[0, item.state], [item.state, item.peak]], scale), cell(girih.bytes(item.state), true), cell(girih.bytes(item.peak), true), cell(limit ? girih.share(item.peak, limit) : "–", true)));
-    const choose = number => { rows.forEach((row, n) => row.setAttribute("aria-selected", String(n === number))); tensors(devices[number]); };
-    rows.forEach((row, number) => row.addEventListener("click", () => choose(number)));
-    const title = `${given ? "Limit" : "The device has"} ${girih.bytes(limit)}`;
-    const note = devices.length < data.devices ? `; ${devices.length} of ${data.devices} devices were followed` : "";
-    byId("peaks").append(make("table", {}, make("caption", {}, "Each device", make("small", {}, title + note)), head("device", "", "#state", "#peak", "#of it"), make("tbody", {}, ...rows)));
-    choose(devices.reduce((best, item, number) => item.peak > devices[best].peak ? number : best, 0));
-  };
-
-  /* ------------------------------------------------------------------ links */
-
-  const links = () => {
-    const { axes, devices, received, total, kinds } = data.links;
-    const most = Math.max(...received.flat(), 1);
-    const shade = amount => `background:color-mix(in srgb, var(--transfer) ${(70 * amount / most).toFixed(0)}%, var(--soft))`;
-    const rows = devices.map((device, n) => make("tr", {},
-      make("th", { scope: "row" }, make("i", { class: "dot", style: `background:${girih.deviceColour(device)};margin-right:8px` }), `device ${device}`),
-      ...received[n].map(amount => make("td", { style: shade(amount) }, girih.bytes(amount))), cell(girih.bytes(received[n].reduce((a, b) => a + b, 0)), true)));
-    const all = make("tr", {}, make("th", { scope: "row" }, make("b", {}, "all devices")), ...total.map(amount => cell(girih.bytes(amount), true)), cell(girih.bytes(total.reduce((a, b) => a + b, 0)), true));
-    byId("received").append(make("table", { class: "heat" }, make("caption", {}, "Received over each axis of the mesh"), head("device", ...axes.map(name => `#${name}`), "#together"), make("tbody", {}, ...rows, all)));
-    const largest = Math.max(...kinds.map(([, , amount]) => amount), 1);
-    byId("collectives").append(make("table", {}, make("caption", {}, "By collective"), head("collective", "", "#times", "#bytes"), make("tbody", {},
-      ...kinds.map(([name, count, amount]) => make("tr", {}, make("th", { scope: "row" }, name), meter([[0, amount]], largest, true, girih.transferStyle(name)), cell(String(count), true), cell(girih.bytes(amount), true))))));
-    const order = data.graph.transfers.bytes.map((bytes, number) => [bytes, number]).filter(([bytes]) => bytes > 0).sort((a, b) => b[0] - a[0]).slice(0, 10);
-    const sum = total.reduce((a, b) => a + b, 0);
-    if (!order.length) return;
-    byId("largest").append(make("table", {}, make("caption", {}, "The largest transfers"), head("tensor", "collective", "for", "module", "#bytes", "#of all"), make("tbody", {}, ...order.map(([bytes, number]) => {
-      const item = girih.transfer(number), node = girih.node(item.node), value = girih.value(item.value);
-      return make("tr", {}, make("th", { scope: "row", class: "name-cell" }, value.name, make("div", { class: "what" }, `${value.type} ${value.shape}`)), cell(item.kind),
-        make("td", { class: "name-cell" }, nodeButton(item.node, node.name), make("div", { class: "what" }, girih.short(node.operator))), make("td", { class: "name-cell what" }, node.scope || "–"), cell(girih.bytes(bytes), true), cell(girih.share(bytes, sum), true));
-    }))));
-  };
-
-  /* ------------------------------------------------------------------ measured */
-
-  const ratio = (one, other) => one > 0 ? `${(other / one).toFixed(2)} ×` : "–";
-  const beside = (title, note, rows, name) => {
-    const most = Math.max(...rows.flatMap(row => [row[1], row[2]]), 1e-12);
-    return make("table", {}, make("caption", {}, title, make("small", {}, note)), head(name, "", "#predicted", "#measured", "#ratio"), make("tbody", {}, ...rows.map(([words, one, other]) => make("tr", {},
-      make("th", { scope: "row", class: "name-cell" }, words),
-      make("td", {}, make("span", { class: "meter plain", style: "height:7px;margin-bottom:3px;--of-row:var(--accent)" }, make("i", { style: `width:${100 * one / most}%` })), make("span", { class: "meter plain", style: "height:7px;--of-row:var(--mark)" }, make("i", { style: `width:${100 * other / most}%` }))),
-      cell(girih.seconds(one), true), cell(girih.seconds(other), true), cell(ratio(one, other), true)))));
-  };
-  const measured = () => {
-    if (!data.measured) return;
-    byId("measured").hidden = false;
-    byId("totals").append(beside("Busiest device", "upper bar predicted, lower bar measured", data.measured.totals, ""));
-    byId("by-kind").append(beside("By kind of work", "mean of a device", data.measured.kinds, "kind"));
-    const rows = data.measured.steps.map(([step, one, other]) => {
-      const transfer = girih.stepTransfer(step), node = girih.stepNode(step), item = girih.node(node);
-      const words = transfer >= 0 ? `${girih.transfer(transfer).kind} for ${item.name}` : item.name;
-      return [make("span", {}, nodeButton(node, words), make("div", { class: "what" }, [item.operator, item.scope].filter(Boolean).join(", "))), one, other];
+    const most = Math.max(...devices.map(item => item.peak), 1);
+    const whole = limit && limit < 1.8 * most ? Math.max(limit, most) : most;
+    const rows = devices.map(({ device, state, peak }) => {
+      const button = make("button", { type: "button", class: "plain-button" }, deviceName(device));
+      const cells = [
+        cell(bar([state, peak - state], whole)),
+        ...[state, peak].map(amount => number(girih.bytes(amount))),
+      ];
+      return row(name(button), ...cells, number(limit ? girih.share(peak, limit) : "–"));
     });
-    byId("differences").append(beside("Where they differ most", "mean of a device", rows, "step"));
+    const choose = number => {
+      rows.forEach((item, n) => item.setAttribute("aria-selected", String(n === number)));
+      showTensors(devices[number]);
+    };
+    rows.forEach((item, n) => {
+      item.className = "choose";
+      item.addEventListener("click", () => choose(n));
+    });
+    const notes = [`${given ? "limit" : "the device has"} ${girih.bytes(limit)}`];
+    if (devices.length < data.devices) notes.push(`; ${devices.length} of ${data.devices} devices were followed`);
+    byId("peaks").append(table("Each device", notes, ["device", "", "#state", "#peak", "#of it"], rows));
+    const highest = devices.map(item => item.peak).indexOf(most);
+    choose(Math.max(highest, 0));
   };
 
-  girih.startPanels = () => { memory(); links(); measured(); };
+  /* ------------------------------------------------------------------ bytes on the links */
+
+  const received = () => {
+    const { axes, devices, received, total } = data.links;
+    const most = Math.max(...received.flat(), 1);
+    const shade = amount =>
+      `background:color-mix(in srgb, var(--transfer) ${Math.round((70 * amount) / most)}%, var(--soft))`;
+    const heat = amount => make("td", { class: "number", style: shade(amount) }, girih.bytes(amount));
+    const rows = devices.map((device, n) =>
+      row(name(deviceName(device)), ...received[n].map(heat), number(girih.bytes(sumOf(received[n])))),
+    );
+    const all = [...total, sumOf(total)].map(amount => number(girih.bytes(amount)));
+    rows.push(row(name(make("b", {}, "all devices")), ...all));
+    const heads = ["device", ...axes.map(axis => `#${axis}`), "#together"];
+    byId("received").append(table("Received over each axis of the mesh", [], heads, rows, { class: "heat" }));
+  };
+  const collectives = () => {
+    const { kinds } = data.links;
+    const most = Math.max(...kinds.map(([, , amount]) => amount), 1);
+    const rows = kinds.map(([kind, count, amount]) => {
+      const drawn = cell(bar([amount], most, girih.transferStyle(kind)));
+      return row(name(kind), drawn, number(String(count)), number(girih.bytes(amount)));
+    });
+    byId("collectives").append(table("By collective", [], ["collective", "", "#times", "#bytes"], rows));
+  };
+  const largest = () => {
+    const amounts = data.graph.transfers.bytes;
+    const whole = sumOf(amounts);
+    const order = [...amounts.keys()].filter(item => amounts[item] > 0).sort((a, b) => amounts[b] - amounts[a]);
+    if (!order.length) return;
+    const rows = order
+      .slice(0, MOST_TRANSFERS)
+      .map(girih.transfer)
+      .map(item => {
+        const node = girih.node(item.node);
+        const value = girih.value(item.value);
+        const reader = make("td", { class: "name-cell" }, nodeButton(item.node, node.name));
+        reader.append(make("div", { class: "what" }, girih.short(node.operator)));
+        return row(
+          name(value.name, `${value.type} ${value.shape}`),
+          cell(item.kind),
+          reader,
+          make("td", { class: "name-cell what" }, node.scope || "–"),
+          number(girih.bytes(item.bytes)),
+          number(girih.share(item.bytes, whole)),
+        );
+      });
+    const heads = ["tensor", "collective", "for", "module", "#bytes", "#of all"];
+    byId("largest").append(table("The largest transfers", [], heads, rows));
+  };
+
+  girih.startPanels = () => {
+    memory();
+    received();
+    collectives();
+    largest();
+  };
 }
