@@ -115,7 +115,7 @@ def all_presets() -> dict[str, Preset]:
                     Level("X-bus", (2,), 32e9, 15e-6, shared=True),
                     Level("NVLink", (3,), 100e9, 10e-6),
                 ),
-                "ROC §6: Summit nodes of 6 V100 with NVLink, 100 Gbit/s EDR Infiniband; inside a node, by the Summit "
+                "ROC's evaluation: Summit nodes of 6 V100 with NVLink, 100 Gbit/s EDR Infiniband; inside a node, by the Summit "
                 "user guide: three GPUs at each of two CPUs, NVLink 2 at 50 GB/s one way to each of two neighbours, "
                 f"X-bus between the CPUs at 64 GB/s both ways; {V100_SOURCE}",
             ),
@@ -126,7 +126,7 @@ def all_presets() -> dict[str, Preset]:
                 "p3.2xlarge",
                 V100,
                 (),
-                f"SwapAdvisor §6 and TASO §7: Amazon p3.2xlarge, one V100; {V100_SOURCE}",
+                f"SwapAdvisor's and TASO's evaluations: Amazon p3.2xlarge, one V100; {V100_SOURCE}",
             )
         ),
         Preset(

@@ -43,6 +43,7 @@ CREWS: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew
 LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
 PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
 MOST_SECONDS = 0.25  # for each call
+WORKER_SECONDS = 300.0  # beyond the budget, after which a worker counts as hung
 CHUNK_CALLS, CHUNK_BYTES = 400, 256 << 20  # that are measured in the same rounds
 
 
@@ -83,7 +84,7 @@ def calibrate(
     setting = setting_of(threads, workers, device, backend)
     note = observe or _silent
     note("start workers", 0.0)
-    options = Options(timeout=max(120.0, budget_seconds), device=device, threads=threads)
+    options = Options(timeout=WORKER_SECONDS + budget_seconds, device=device, threads=threads)
     with Store(store_path) as store:
         crew = CREWS[backend](_idle_program(workers), options)
         try:
