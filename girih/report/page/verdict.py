@@ -29,19 +29,30 @@ def sentences(plan: Plan, timeline: Timeline) -> list[str]:
 
 def headline(plan: Plan, timeline: Timeline) -> str:
     """What the plan buys against its baselines."""
-    devices = plan.machine.devices
-    where = f"{devices} devices" if devices > 1 else "one device"
-    text = f"A step takes {format_seconds(timeline.seconds)} on {where}"
-    speeds = [_speed(plan, item) for item in _baselines(plan)]
-    if speeds:
-        text += ": " + ", ".join(speeds)
-    largest = max(plan.baselines, key=lambda item: item.peak, default=None)
+    devices, limit = plan.machine.devices, _limit(plan)
+    fitting = [item for item in _baselines(plan) if item.peak <= limit]
+    text = f"A step takes {format_seconds(timeline.seconds)} on {f'{devices} devices' if devices > 1 else 'one device'}"
+    if fitting:
+        text += ": " + ", ".join(_speed(plan.costs, item) for item in fitting)
+    text += f"; each device needs {format_bytes(plan.peak)}"
+    largest = max(fitting, key=lambda item: item.peak, default=None)
     if largest is not None and largest.peak > 1.05 * plan.peak:
-        text += f"; each device needs {format_bytes(plan.peak)}, {_times(largest.peak / plan.peak)} less memory than "
-        text += name_of(largest.name)
-    else:
-        text += f"; each device needs {format_bytes(plan.peak)}"
+        text += f", {_times(largest.peak / plan.peak)} less than {_with(largest)}"
+    if len(fitting) < len(plan.baselines):
+        others = [item for item in _baselines(plan) if item.peak > limit]
+        needs = " and ".join(f"{format_bytes(item.peak)} {_with(item)}" for item in others)
+        text += f", where it would need {needs}: more than the {format_bytes(limit)} that it has"
     return text + "."
+
+
+def _with(item: Costs) -> str:
+    """`under data parallelism`, `alone`: a baseline as seen from a device."""
+    return "alone" if item.name == "single" else f"under {name_of(item.name)}"
+
+
+def _limit(plan: Plan) -> int:
+    """Bytes that a device may hold."""
+    return plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
 
 
 def _baselines(plan: Plan) -> list[Costs]:
@@ -49,17 +60,13 @@ def _baselines(plan: Plan) -> list[Costs]:
     return sorted(plan.baselines, key=lambda item: (item.name == "single", item.name != "data"))
 
 
-def _speed(plan: Plan, other: Costs) -> str:
+def _speed(own: Costs, other: Costs) -> str:
     name = name_of(other.name)
-    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
-    if other.peak > limit:
-        return f"{name} would not fit ({format_bytes(other.peak)} on a device of {format_bytes(limit)})"
-    own = plan.costs.seconds
-    if own <= 0 or other.seconds <= 0 or 0.98 < other.seconds / own < 1.02:
+    if own.seconds <= 0 or other.seconds <= 0 or 0.98 < other.seconds / own.seconds < 1.02:
         return f"as fast as {name}"
-    if other.seconds > own:
-        return f"{_times(other.seconds / own)} faster than {name}"
-    return f"{_times(own / other.seconds)} slower than {name}"
+    if other.seconds > own.seconds:
+        return f"{_times(other.seconds / own.seconds)} faster than {name}"
+    return f"{_times(own.seconds / other.seconds)} slower than {name}"
 
 
 def _times(ratio: float) -> str:
@@ -119,7 +126,7 @@ def gap_sentence(plan: Plan) -> str:
 
 def figures(plan: Plan, timeline: Timeline) -> list[tuple[str, str, str]]:
     """(name, number, what to know of it) of each key figure."""
-    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
+    limit = _limit(plan)
     share = f"{_percent(plan.peak / limit)} of {format_bytes(limit)}" if limit else ""
     parameters = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
     received = int(plan.bytes_received.sum())
@@ -143,11 +150,11 @@ def _percent(share: float) -> str:
 
 def comparisons(plan: Plan) -> list[dict[str, object]]:
     """For each measure the plan and its baselines: rows of (name, amount, its text, whether it fits)."""
-    limit = plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
+    limit = _limit(plan)
     rows = [("this plan", plan.costs), *((name_of(item.name), item) for item in _baselines(plan))]
     return [
         {
-            "title": "Time of a step",
+            "title": "Time before simulation",
             "note": "arithmetic and transfers one after another",
             "rows": [(name, item.seconds, format_seconds(item.seconds), True) for name, item in rows],
         },

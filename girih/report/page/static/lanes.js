@@ -7,6 +7,7 @@ most of it, fainter where less of it is filled. */
   const { make, byId, data } = girih;
   const DIMMED = 0.14;
   const MOST_WORDS = 400;
+  const SHADES = 5; // by how much a pixel is filled
   const many = data.timelines[0].devices.length > 8;
   const [TALL, LOW, APART] = many ? [18, 9, 9] : [24, 12, 12];
   const BETWEEN = 3;
@@ -123,9 +124,19 @@ most of it, fainter where less of it is filled. */
       if (colour !== null) {
         const left = this.start + shared.number * this.pixel;
         const seen = view.matches === null || shared.matched ? 1 : DIMMED;
-        this.box(place, left, left + this.pixel, colour, seen * Math.min(1, 0.42 + (0.58 * total) / this.pixel));
+        const full = Math.round(Math.min(1, total / this.pixel) * SHADES) / SHADES;
+        this.pixels(place, left, left + this.pixel, colour, seen * (0.42 + 0.58 * full));
       }
       shared.clear();
+    }
+    /* A pixel's box; the one before grows instead if it looks the same. */
+    pixels(place, left, right, colour, alpha) {
+      const { boxes } = this;
+      const last = boxes.left.length - 1;
+      const touches =
+        last >= 0 && boxes.top[last] === place.top && Math.abs(boxes.right[last] - left) < this.pixel * 0.01;
+      if (touches && boxes.color[last] === colour && boxes.alpha[last] === alpha) boxes.right[last] = right;
+      else this.box(place, left, right, colour, alpha);
     }
     box(place, left, right, colour, alpha) {
       const { boxes } = this;
