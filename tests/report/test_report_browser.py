@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graphs import machine_of, perceptron
 from stand_in import as_if_measured, timeline_of
 
-from girih.plans import Plan
+from girih.plans import Plan, plan_graph
 from girih.report.page import write_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser: pip install playwright")
@@ -237,3 +238,18 @@ def test_searching_the_graph_marks_operators_and_counts_those_in_folded_copies(g
     page.locator(".fold").first.get_by_role("button", name="Unfold").click()
     assert page.locator("#phases .operator.match").count() == 2
     assert page.locator(".fold .inside").first.inner_text() == ""
+
+
+@pytest.mark.parametrize("sizes", [(), (3,), (8, 16)])
+def test_machines_of_one_three_and_many_devices(sizes: tuple[int, ...], pages: Path, opened: Open) -> None:
+    plan = plan_graph(perceptron(), machine=machine_of(sizes))
+    page = opened(write_page(pages / f"machine-{len(sizes)}.html", plan, timeline_of(plan)))
+    drawn = page.evaluate("girih.data.timelines[0].devices")
+    assert page.locator("#lanes li").count() == len(drawn) * (1 + len(sizes))
+    assert page.locator("#drawn").is_visible() == (plan.machine.devices > 16)
+    assert len(drawn) == plan.machine.devices if plan.machine.devices <= 16 else {0, 127} <= set(drawn)
+    assert page.locator("#received thead th").count() == 2 + len(sizes)
+    forward = [node for node in plan.graph.nodes if node.phase == "forward"]  # the only phase that is open
+    assert page.locator("#phases .operator").count() == len(forward)
+    page.locator("#phases .operator").first.click()
+    assert page.locator("#details").is_visible()
