@@ -115,9 +115,9 @@ def all_presets() -> dict[str, Preset]:
                     Level("X-bus", (2,), 32e9, 15e-6, shared=True),
                     Level("NVLink", (3,), 100e9, 10e-6),
                 ),
-                "ROC's evaluation: Summit nodes of 6 V100 with NVLink, 100 Gbit/s EDR Infiniband; inside a node, by the "
-                "Summit user guide: three GPUs at each of two CPUs, NVLink 2 at 50 GB/s one way to each of two neighbours, "
-                f"X-bus between the CPUs at 64 GB/s both ways; {V100_SOURCE}",
+                "ROC's evaluation: Summit nodes of 6 V100 with NVLink, 100 Gbit/s EDR Infiniband; inside a node, by "
+                "the Summit user guide: three GPUs at each of two CPUs, NVLink 2 at 50 GB/s one way to each of two "
+                f"neighbours, X-bus between the CPUs at 64 GB/s both ways; {V100_SOURCE}",
             ),
             growing=True,
         ),
