@@ -21,12 +21,10 @@ from girih.lower import MemoryUse, Overlap, Program, ProgramError, lower, memory
 from girih.lower import check as check_program
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
-from girih.partition import Certificate, SearchResult, Strategy
-from girih.partition.capped import CannotFitError, Measured, capped
+from girih.partition import Certificate, Strategy
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
-from girih.report.units import format_bytes
 
 if TYPE_CHECKING:
     from girih.plan_predict import Prediction
@@ -35,10 +33,6 @@ if TYPE_CHECKING:
 OBJECTIVES = ("bytes", "seconds", "time")
 
 Observe = Callable[[str, float], None]
-
-# How far exchanges may overlap with computation: the first, or under a memory limit the first that meets it. The widest
-# costs 0.5 % of peak memory for wresnet-50-2 on 8 devices, 3 % for a GPT, 4 % for lenet-tiny, 16 % for gpt-tiny.
-WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 
 
 class PlanError(ValueError):
@@ -81,7 +75,7 @@ class Plan:
     scalars: dict[str, float] = field(default_factory=dict)
     baselines: tuple[Costs, ...] = ()
     ranges: dict[str, int] = field(default_factory=dict)
-    overlap: Overlap = WINDOWS[-1]
+    overlap: Overlap = field(default_factory=Overlap)
     state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -256,11 +250,13 @@ def plan_graph(
     if objective not in OBJECTIVES:
         raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     goal = goal_of(objective, where)
+    from girih.plan_memory import fit, widest_overlap
+
     note(f"search {search}", 0.0)
     found = SEARCHES[search](graph, goal, seconds=seconds)
-    result = _fit(graph, goal, found, search, limit, seconds, note)
+    result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
-    made = replace(made, overlap=_overlap(made))
+    made = replace(made, overlap=widest_overlap(made))
     if objective == "time":
         from girih.plan_predict import fastest
 
@@ -335,64 +331,6 @@ def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, in
         return with_memory(machine(name), limit), limit
     except MachineError as error:
         raise PlanError(str(error)) from error
-
-
-def _fit(
-    graph: Graph,
-    goal: Objective,
-    found: SearchResult,
-    search: str,
-    limit: int | None,
-    seconds: float,
-    note: Observe,
-) -> SearchResult:
-    """The result, or the cheapest one that meets the memory limit."""
-    if limit is None:
-        return found
-
-    def trial(strategy: Strategy) -> Plan:
-        return Plan(graph, goal.machine, strategy, found.certificate, search, goal.name, limit, {})
-
-    def measure(strategy: Strategy) -> Measured:
-        worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
-        return Measured(worst.peak, worst.at)
-
-    first = measure(found.strategy)
-    if first.peak <= limit:
-        return found
-    if search != "exact":
-        name = {"single": "one device", "data": "data parallelism"}.get(search, search)
-        raise PlanError(_refusal(trial(found.strategy), name, limit, 0))
-    note("fit memory", 0.0)
-    try:
-        return capped(graph, goal, limit, measure, first=found, seconds=seconds)
-    except CannotFitError as error:
-        raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit, error.bound)) from error
-
-
-def _overlap(made: Plan) -> Overlap:
-    """The first of the windows with which the plan, which meets its memory limit without, still does."""
-    if made.memory is None:
-        return WINDOWS[0]
-    worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]
-    for window in WINDOWS:
-        program = overlapped(made.program, window)
-        if all(memory_use(program, device).peak <= made.memory for device in worst_first):
-            return window
-    return WINDOWS[-1]
-
-
-def _refusal(tried: Plan, what: str, limit: int, bound: int) -> str:
-    """bound: bytes that every plan needs, where plans of less memory were searched for; else 0."""
-    worst = max(tried.memory_by_device, key=lambda use: use.peak)
-    tensors = ", ".join(f"{buffer} {format_bytes(size)}" for buffer, size in worst.largest[:5])
-    during = "" if worst.at < 0 else f" during {tried.graph.nodes[worst.at].name}"
-    smallest = f", the smallest limit that was met; no plan needs less than {bound}" if bound else ""
-    return (
-        f"{what} does not fit {format_bytes(limit)} for each device: it needs {format_bytes(worst.peak)}"
-        f" ({worst.peak} bytes{smallest}){during}; largest there: {tensors}. "
-        f"Raise the limit, use more devices, or make the batch smaller"
-    )
 
 
 def costs_of(made: Plan) -> Costs:

@@ -13,7 +13,8 @@ import torch
 import girih
 from girih.lower import Overlap, StartStep
 from girih.partition import Strategy
-from girih.plans import WINDOWS, Plan, check, plan_graph
+from girih.plan_memory import WINDOWS
+from girih.plans import Plan, check, plan_graph
 
 
 class Net(torch.nn.Module):
