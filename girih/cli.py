@@ -1,6 +1,6 @@
 """The command line: `girih plan`, `girih run`, …; every command has --help with an example and --json for programs.
 
-Exit codes: 0 done; 1 a verification failed; 2 bad input, with one clear line; 130 interrupted.
+Exit codes: 0 done; 1 a verification or a worker failed; 2 bad input, with one clear line; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from girih import __version__
+from girih.spelling import did_you_mean
 
 SEARCH_NAMES = (
     "exact", "recursive", "greedy", "data", "sharded", "row", "equal", "no-reduction", "megatron", "one-weird-trick",
@@ -17,8 +19,41 @@ SEARCH_NAMES = (
 )  # fmt: skip
 
 
+class Parser(argparse.ArgumentParser):
+    """One line for an error, with what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}{'' if message.endswith('?') else ';'} see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            near = did_you_mean(str(value), known) or f": expected one of {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"no {value!r}{near}")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            commands = next(item for item in self._actions if isinstance(item, argparse._SubParsersAction))
+            chosen = commands.choices[options.command]
+            near = did_you_mean(unknown[0].partition("=")[0], chosen._option_string_actions)
+            chosen.error(f"no argument {unknown[0]!r}{near}")
+        return options
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, of an option."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="girih",
         description="Lay a machine-learning program written for one device out over many, with a certificate.",
         epilog="first: girih models; girih plan gpt-tiny --machine local:4 -o plan.json; girih run plan.json",
@@ -38,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     plan.add_argument("model", metavar="MODEL", help="a name from `girih models`, or file.py:function that returns "
                       "a TrainingStep and a batch")  # fmt: skip
-    plan.add_argument("--batch", type=int, help="examples in a batch (default: the model's)")
+    plan.add_argument("--batch", type=count, help="examples in a batch (default: the model's)")
     plan.add_argument("--machine", "-m", default="local:2", help="local:N, HOSTSxDEVICES or a preset (default local:2)")
     plan.add_argument("--memory", help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
     plan.add_argument("--search", choices=SEARCH_NAMES, default="exact", help="how to search (default exact)")
@@ -65,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
         "girih run plan.json --steps 3 --verify",
     )  # fmt: skip
     run.add_argument("plan", metavar="PLAN")
-    run.add_argument("--steps", type=int, default=3, help="how many steps (default 3)")
+    run.add_argument("--steps", type=count, default=3, help="how many steps (default 3)")
     run.add_argument("--backend", choices=("processes", "threads"), default="processes")
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
     run.add_argument("--lr", type=float, help="learning rate (default: the planned optimizer's)")
@@ -124,6 +159,7 @@ def _command(commands: argparse._SubParsersAction, name: str, about: str, exampl
         name, help=about, description=about[0].upper() + about[1:] + ".", epilog=f"example: {example}"
     )
     command.add_argument("--json", action="store_true", help="print JSON for programs")
+    command.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
     return command
 
 
@@ -139,9 +175,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
-    except commands.BadInputError as error:
-        print(f"girih {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except (commands.BadInputError, commands.FailedRunError) as error:
+        if options.traceback:
+            raise
+        bad = isinstance(error, commands.BadInputError)
+        message = " ".join(str(error).split()) if bad else str(error)
+        print(f"girih {options.command}: {message}", file=sys.stderr)
+        return 2 if bad else 1
 
 
 if __name__ == "__main__":

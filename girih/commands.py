@@ -4,68 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from girih.capture.errors import CaptureError
-from girih.machine import MachineError, machine, presets
-from girih.plans import Plan, PlanError, check, load
-from girih.programs import ProgramError, batch_of, program
-from girih.report.tables import operators_table, render, summary, tensors_table
+from girih.machine import Machine, MachineError, machine, presets
+from girih.plans import Plan, check, load
+from girih.programs import batch_of, program
+from girih.report.tables import operators_table, summary, tensors_table
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
+from girih.spelling import did_you_mean
+from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
+from girih.terminal import show as show_table
 
-
-class BadInputError(ValueError):
-    """One clear line for the user; exit code 2."""
-
-
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    try:
-        yield
-    except (PlanError, MachineError, ProgramError, CaptureError) as error:
-        raise BadInputError(str(error)) from error
-
-
-def _print(item: Any) -> None:
-    console = Console(highlight=False)
-    if console.is_terminal:
-        console.print(item)
-    else:
-        print(render(item, width=140))
-
-
-class _Progress:
-    """Says on the error stream what is being done, when that stream is a terminal."""
-
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
-        self.status = self.console.status("starting") if self.console.is_terminal else None
-
-    def __enter__(self) -> _Progress:
-        if self.status is not None:
-            self.status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.status is not None:
-            self.status.stop()
-
-    def __call__(self, what: str, share: float) -> None:
-        if self.status is not None:
-            self.status.update(what + (f" {share:.0%}" if share else ""))
+__all__ = ["BadInputError", "FailedRunError"]
 
 
 def models(options: argparse.Namespace) -> int:
     from girih.models import names
 
     if options.name:
-        with _clear_errors():
+        with clear_errors():
             made = program(options.name, None, "momentum")
         parameters = sum(item.numel() for item in made.step.model.parameters())
         tensors = {path: f"{item.dtype}{list(item.shape)}" for path, item in batch_of(made).items()}
@@ -82,14 +42,14 @@ def models(options: argparse.Namespace) -> int:
     table = Table("model", "examples", "what it is", "source", box=None, pad_edge=False)
     for item in families:
         table.add_row(item.pattern, ", ".join(item.examples), item.description, item.source)
-    _print(table)
+    show_table(table)
     print("or file.py:function that returns a girih.TrainingStep and a batch")
     return 0
 
 
 def machines(options: argparse.Namespace) -> int:
-    with _clear_errors():
-        listed = [machine(options.name)] if options.name else [machine("local:4"), machine("2x4"), *presets().values()]
+    with clear_errors():
+        listed = [_machine(options.name)] if options.name else [machine("local:4"), machine("2x4"), *presets().values()]
     if options.json:
         print(json.dumps([{"name": item.name, "devices": item.devices, "mesh": item.mesh.sizes,
                            "device": vars(item.device), "levels": [vars(level) for level in item.levels],
@@ -107,21 +67,37 @@ def machines(options: argparse.Namespace) -> int:
             links,
             item.source,
         )
-    _print(table)
+    show_table(table)
     print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
     return 0
+
+
+def _machine(name: str) -> Machine:
+    """A machine by name; for one that is not known, what may have been meant."""
+    try:
+        return machine(name)
+    except MachineError as error:
+        base = name.partition(":")[0]
+        near = "" if base in presets() else did_you_mean(base, presets())
+        if not near:
+            raise
+        raise MachineError(f"no machine {name!r}{near} `girih machines` lists all") from error
 
 
 def plan(options: argparse.Namespace) -> int:
     from girih.plans import plan as make
 
-    with _clear_errors(), _Progress() as progress:
+    check_output(options.output)
+    if not options.seconds > 0:
+        raise BadInputError(f"--seconds must be more than 0, got {options.seconds:g}")
+    with clear_errors(), Progress() as progress:
+        goal = _machine(options.machine)
         progress("model", 0.0)
         made = program(options.model, options.batch, options.optimizer)
         result = make(
             made.step,
             made.batch,
-            machine=options.machine,
+            machine=goal,
             memory=options.memory,
             search=options.search,
             objective=options.objective,
@@ -132,12 +108,12 @@ def plan(options: argparse.Namespace) -> int:
             observe=progress,
         )
         check(result)
-    if options.output:
-        result.save(options.output)
+        if options.output:
+            result.save(options.output)
     if options.json:
         print(json.dumps(_numbers(result)))
     else:
-        _print(summary(result))
+        show_table(summary(result))
         if options.output:
             print(f"plan written to {options.output}")
     return 0
@@ -166,7 +142,7 @@ def _numbers(item: Plan) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace) -> int:
-    with _clear_errors():
+    with clear_errors():
         item = load(options.plan)
     if options.json:
         numbers = _numbers(item)
@@ -174,9 +150,9 @@ def show(options: argparse.Namespace) -> int:
             numbers["tensors"] = {name: list(layout) for name, layout in item.strategy.layouts.items()}
         print(json.dumps(numbers))
     elif options.tensors:
-        _print(tensors_table(item))
+        show_table(tensors_table(item))
     elif options.operators:
-        _print(operators_table(item))
+        show_table(operators_table(item))
     elif options.graph:
         print(item.graph)
     elif options.device is not None:
@@ -187,21 +163,22 @@ def show(options: argparse.Namespace) -> int:
         for line in instructions(item.program, options.device):
             print(line)
     else:
-        _print(summary(item))
+        show_table(summary(item))
     return 0
 
 
 def run(options: argparse.Namespace) -> int:
-    from girih.running import run_plan
+    from girih.running import check_options, run_plan
 
-    with _clear_errors():
+    check_options(options)
+    with clear_errors():
         item = load(options.plan)
-        with _Progress() as progress:
+        with Progress() as progress:
             return run_plan(item, options, progress)
 
 
 def compare(options: argparse.Namespace) -> int:
-    with _clear_errors():
+    with clear_errors():
         items = [load(path) for path in options.plans]
     if options.json:
         print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
@@ -218,7 +195,7 @@ def compare(options: argparse.Namespace) -> int:
             path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
             format_bytes(own.peak), ratios[1], format_seconds(own.seconds), ratios[2], format_gap(item.gap),
         )  # fmt: skip
-    _print(table)
+    show_table(table)
     return 0
 
 
@@ -231,7 +208,7 @@ def _store(options: argparse.Namespace) -> Path:
 def calibrate(options: argparse.Namespace) -> int:
     from girih.predicting import calibrate_machine
 
-    with _clear_errors(), _Progress() as progress:
+    with clear_errors(), Progress() as progress:
         numbers, lines = calibrate_machine(options, progress)
     print(json.dumps(numbers) if options.json else "\n".join(lines))
     return 0
@@ -240,7 +217,7 @@ def calibrate(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     from girih.predicting import predicted, simulation_numbers, simulation_table
 
-    with _clear_errors(), _Progress() as progress:
+    with clear_errors(), Progress() as progress:
         item = load(options.plan)
         progress("simulate", 0.0)
         made = predicted(item, options)
@@ -248,7 +225,7 @@ def simulate(options: argparse.Namespace) -> int:
         print(json.dumps(simulation_numbers(item, made)))
     else:
         for part in simulation_table(item, made):
-            _print(part)
+            show_table(part)
     return 0
 
 
@@ -256,7 +233,8 @@ def report(options: argparse.Namespace) -> int:
     from girih.predicting import measured_steps, predicted
     from girih.report.page import MissingLibraryError, write_page
 
-    with _clear_errors(), _Progress() as progress:
+    check_output(options.output)
+    with clear_errors(), Progress() as progress:
         item = load(options.plan)
         progress("simulate", 0.0)
         made = predicted(item, options)
@@ -274,7 +252,8 @@ def trace(options: argparse.Namespace) -> int:
     from girih.predicting import measured_steps, predicted
     from girih.report.trace import write_trace
 
-    with _clear_errors(), _Progress() as progress:
+    check_output(options.output)
+    with clear_errors(), Progress() as progress:
         item = load(options.plan)
         progress("simulate", 0.0)
         timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline
@@ -294,7 +273,7 @@ def ops(options: argparse.Namespace) -> int:
     from girih.ops.coverage import count, standard
 
     rows = list(standard())
-    with _clear_errors():
+    with clear_errors():
         for model in options.models:
             made = program(model, None, "momentum")
             graph = capture(made.step, made.batch).graph
@@ -312,7 +291,7 @@ def ops(options: argparse.Namespace) -> int:
             str(len(row.opaque)),
             str(len(row.plain)),
         )
-    _print(table)
+    show_table(table)
     for row in rows:
         if row.undescribed:
             print(f"not described of {row.title}: {', '.join(row.undescribed)}")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from girih.capture.errors import CaptureError
 from girih.plans import flatten_batch
+from girih.spelling import did_you_mean
 
 
 class ProgramError(ValueError):
@@ -28,10 +34,15 @@ def program(name: str, batch: int | None, optimizer: str, device: str = "meta") 
     """The program that a name means.
 
     Raises:
-        ProgramError: for unknown models, files that are not there, functions that return something else.
+        ProgramError: for unknown models, files that are not there, functions that fail or return something else.
     """
-    if ".py:" in name:
-        return _from_file(name)
+    path, colon, function = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _from_file(name, Path(path), function)
+    if name.endswith(".py"):
+        raise ProgramError(f"{name}: say which function makes the step and the batch, as {name}:training")
+    if colon:
+        raise ProgramError(f"no program {name!r}: expected the name of a model, or file.py:function")
     return _from_catalogue(name, batch, optimizer, device)
 
 
@@ -39,9 +50,11 @@ def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -
     from girih.capture import TrainingStep
     from girih.models import example
 
-    base, _, size = name.partition("@")
+    base, at, size = name.partition("@")
+    if at and not size.isdecimal():
+        raise ProgramError(f"no batch {size!r} in {name!r}: expected a whole number, as in {base}@32")
     try:
-        made = example(base, batch=batch or (int(size) if size else None), device=device)
+        made = example(base, batch=batch if batch is not None or not at else int(size), device=device)
     except ValueError as error:
         raise ProgramError(str(error)) from error
     step = TrainingStep(made.module, step=made.step, optimizer=_optimizer(optimizer, made.module))
@@ -61,26 +74,59 @@ def _optimizer(name: str, module: Any) -> Any:
     return kinds[name](module.parameters())
 
 
-def _from_file(name: str) -> NamedProgram:
-    path, _, function = name.rpartition(":")
-    where = Path(path)
-    if not where.is_file():
+def _from_file(name: str, path: Path, function: str) -> NamedProgram:
+    from girih.capture import Inference, TrainingStep
+
+    if not path.is_file():
         raise ProgramError(f"there is no file {path}")
-    specification = importlib.util.spec_from_file_location(where.stem, where)
+    module = _module(path)
+    made = getattr(module, function, None)
+    if not callable(made):
+        own = [key for key, item in vars(module).items() if getattr(item, "__module__", None) == module.__name__]
+        raise ProgramError(f"{path} has no function {function!r}{did_you_mean(function, own)}")
+    with _own_errors(path, f"{path}:{function}"):
+        result = made()
+    given = result if isinstance(result, tuple) else (result,)
+    if len(given) != 2 or not isinstance(given[0], TrainingStep | Inference):
+        kinds = " and ".join(type(item).__name__ for item in given)
+        raise ProgramError(f"{name} must return a girih.TrainingStep (or Inference) and a batch, got {kinds or '()'}")
+    return NamedProgram(name, *given)
+
+
+def _module(path: Path) -> ModuleType:
+    """The file as a module of a name that shadows no other; modules beside it can be imported."""
+    name = f"_girih_program_{path.stem}"
+    specification = importlib.util.spec_from_file_location(name, path)
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    sys.modules[where.stem] = module
-    specification.loader.exec_module(module)
-    made = getattr(module, function, None)
-    if made is None:
-        raise ProgramError(f"{path} has no function {function!r}")
-    result = made()
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise ProgramError(
-            f"{name} must return a girih.TrainingStep (or Inference) and a batch, got {type(result).__name__}"
-        )
-    return NamedProgram(name, *result)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    with _own_errors(path, str(path)):
+        specification.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _own_errors(path: Path, what: str) -> Iterator[None]:
+    """An error of the user's code, as one line that says where in that file."""
+    try:
+        yield
+    except (ProgramError, CaptureError):
+        raise
+    except SyntaxError as error:
+        where = path if _same(error.filename, path) else error.filename
+        raise ProgramError(f"{where}:{error.lineno}: {error.msg}: `{(error.text or '').strip()}`") from error
+    except Exception as error:
+        inside = [frame for frame in traceback.extract_tb(error.__traceback__) if _same(frame.filename, path)]
+        place = f"{path}:{inside[-1].lineno}: `{inside[-1].line}`" if inside else what
+        raise ProgramError(f"{place} raises {type(error).__name__}: {error}") from error
+
+
+def _same(filename: str | None, path: Path) -> bool:
+    return filename is not None and Path(filename).resolve() == path.resolve()
 
 
 def batch_of(made: NamedProgram) -> dict[str, Any]:

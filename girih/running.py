@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from girih.plans import Plan, PlanError, flatten_batch
+from girih.plans import Plan, flatten_batch
+from girih.terminal import BadInputError, check_output, clear_errors
 
 
 def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
@@ -34,10 +37,22 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
     return batch
 
 
+def check_options(options: argparse.Namespace) -> None:
+    """Raises BadInputError for what could only fail later."""
+    if options.lr is not None and not math.isfinite(options.lr):
+        raise BadInputError(f"--lr must be a number, got {options.lr}")
+    if not options.timeout > 0:
+        raise BadInputError(f"--timeout must be more than 0 seconds, got {options.timeout:g}")
+    if options.save is not None:
+        from girih.run.checkpoint import check_goal
+
+        check_output(options.save, folder=True)
+        with clear_errors():
+            check_goal(Path(options.save))
+
+
 def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, float], None]) -> int:
     """Run the steps, print the losses; exit code 1 if a verification fails."""
-    if options.steps < 1:
-        raise PlanError(f"--steps must be at least 1, got {options.steps}")
     from girih.run.session import torchrun_rank
 
     rank = torchrun_rank()

@@ -128,13 +128,19 @@ def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
     found = max(beginning, key=lambda family: len(family.name), default=None)
     rest = name.lower().removeprefix(found.name).split("-")[1:] if found is not None else []
     numbers = [_read_number(text) for text in rest]
-    if found is None or None in numbers:
+    if found is None or (None in numbers and _near(name)):
         raise ValueError(_unknown(name))
-    try:
-        inspect.signature(found.configure).bind(*numbers)
-    except TypeError:
-        raise ValueError(_unknown(name)) from None
+    if None in numbers or not _fits(found, numbers):
+        raise ValueError(f"no model {name!r}: names of this family are {found.pattern}, such as {found.examples[0]}")
     return found, found.configure(*numbers), None
+
+
+def _fits(family: ModelFamily, numbers: list[int | None]) -> bool:
+    try:
+        inspect.signature(family.configure).bind(*numbers)
+    except TypeError:
+        return False
+    return True
 
 
 def _read_number(text: str) -> int | None:
@@ -143,11 +149,18 @@ def _read_number(text: str) -> int | None:
     return None if match is None else int(match[1]) * (1024 if match[2] else 1)
 
 
-def _unknown(name: str) -> str:
+def _near(name: str) -> str:
+    """`: did you mean a or b?`, or nothing."""
     known = [example for family in FAMILIES for example in family.examples]
     known += [preset.name for family in FAMILIES for preset in family.presets]
-    near = difflib.get_close_matches(name.lower(), list(dict.fromkeys(known)), n=3, cutoff=0.5)
-    suggestion = f" Did you mean {' or '.join(near)}?" if near else ""
+    near = difflib.get_close_matches(name.lower(), list(dict.fromkeys(known)), n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def _unknown(name: str) -> str:
+    near = _near(name)
+    if near:
+        return f"no model {name!r}{near}"
+    presets = [preset.name for family in FAMILIES for preset in family.presets if not preset.name.endswith("-tiny")]
     patterns = [family.pattern for family in FAMILIES]
-    presets = [preset.name for family in FAMILIES for preset in family.presets]
-    return f"no model is called {name!r}.{suggestion} Names are: {', '.join(patterns + presets)}."
+    return f"no model {name!r}; names are {', '.join(patterns + presets)}, and FAMILY-tiny"

@@ -104,7 +104,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
     ),
     ModelFamily(
         name="rnntc",
-        pattern="rnntc[-LAYERS-HIDDEN[-STEPS]]",
+        pattern="rnntc[-LAYERS[-HIDDEN[-STEPS]]]",
         examples=("rnntc", "rnntc-4-1k-40"),
         description="text classification: LSTM of 4 layers of 1024, unrolled for 40 steps",
         source=FLEXFLOW,
@@ -117,7 +117,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
     ),
     ModelFamily(
         name="rnnlm",
-        pattern="rnnlm[-LAYERS-HIDDEN[-STEPS]]",
+        pattern="rnnlm[-LAYERS[-HIDDEN[-STEPS]]]",
         examples=("rnnlm", "rnnlm-2-2k-2"),
         description="language model: LSTM of 2 layers of 2048, unrolled for 40 steps",
         source=FLEXFLOW,
@@ -130,7 +130,7 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
     ),
     ModelFamily(
         name="nmt",
-        pattern="nmt[-LAYERS-HIDDEN[-STEPS]]",
+        pattern="nmt[-LAYERS[-HIDDEN[-STEPS]]]",
         examples=("nmt", "nmt-2-1k-10"),
         description="translation: LSTM encoder and decoder of 2 layers of 1024 each, attention, 40 steps",
         source=FLEXFLOW,

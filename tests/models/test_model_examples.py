@@ -117,11 +117,15 @@ def test_masked_tokens_are_a_minority_and_never_none() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("wresnt-152-10", "Did you mean wresnet-152-10"),
+        ("wresnt-152-10", "no model 'wresnt-152-10': did you mean wresnet-152-10"),
+        ("gpt-tny", "no model 'gpt-tny': did you mean gpt-tiny"),
+        ("zebra", "names are mlp.*, and FAMILY-tiny"),
         ("gpt3", "gpt2"),
         ("rnn-8", "rnn-LAYERS-HIDDEN"),
         ("rnn-8-8k-3", "rnn-LAYERS-HIDDEN"),
-        ("rnn-8-eight", "rnn-LAYERS-HIDDEN"),
+        ("rnn-8-eight", "did you mean rnn-8-8k"),
+        ("rnnlm-2-2k-2-2", r"names of this family are rnnlm\[-LAYERS\[-HIDDEN\[-STEPS\]\]\], such as rnnlm"),
+        ("dlrm-criteo-3", "names of this family are dlrm-criteo"),
         ("alexnet-7", "alexnet"),
         ("", "wresnet-DEPTH-WIDTH"),
         ("resnet-18", "got 18"),
