@@ -37,7 +37,7 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None) ->
             "title": escape(title),
             "style": _static("page.css"),
             "verdict": _verdict(sentences(plan, timeline)),
-            "figures": "".join(map(_figure, figures(plan, timeline))),
+            "figures": "".join(map(_figure, figures(plan, timeline, measured))),
             "comparisons": "".join(map(_comparison, comparisons(plan))) if plan.baselines else "",
             "data": to_script(page_data(plan, timeline, measured)),
             "library": "".join(f"<script>{_closed(text)}</script>\n" for text in library),
@@ -81,7 +81,8 @@ def _static(name: str) -> str:
 
 
 def _verdict(items: list[str]) -> str:
-    first, *rest = items
+    # A number and its unit stay on one line.
+    first, *rest = (re.sub(r"(?<=\d) (?=\S)", "\u00a0", text) for text in items)
     return f'<p class="lead">{escape(first)}</p>' + "".join(f"<p>{escape(text)}</p>" for text in rest)
 
 

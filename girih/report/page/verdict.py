@@ -124,7 +124,7 @@ def gap_sentence(plan: Plan) -> str:
     return f"The best plan {best} at most {less:.2f} % less, of all in the search's space ({space})."
 
 
-def figures(plan: Plan, timeline: Timeline) -> list[tuple[str, str, str]]:
+def figures(plan: Plan, timeline: Timeline, measured: Timeline | None = None) -> list[tuple[str, str, str]]:
     """(name, number, what to know of it) of each key figure."""
     limit = _limit(plan)
     share = f"{_percent(plan.peak / limit)} of {format_bytes(limit)}" if limit else ""
@@ -133,8 +133,11 @@ def figures(plan: Plan, timeline: Timeline) -> list[tuple[str, str, str]]:
     most = int(plan.bytes_received.max(initial=0))
     gap, how = format_gap(plan.gap).removesuffix(" (proved)"), "proved" if plan.gap == 0 else plan.certificate.stopped
     machine = plan.machine
+    step = "measured" if timeline.measured else "predicted"
+    if measured is not None:
+        step += f"; measured {format_seconds(measured.seconds)}"
     return [
-        ("Step", format_seconds(timeline.seconds), "measured" if timeline.measured else "predicted"),
+        ("Step", format_seconds(timeline.seconds), step),
         ("Moved in a step", format_bytes(received), f"a device receives up to {format_bytes(most)}"),
         ("Peak of a device", format_bytes(plan.peak), share),
         ("Gap", gap, how),
@@ -154,8 +157,8 @@ def comparisons(plan: Plan) -> list[dict[str, object]]:
     rows = [("this plan", plan.costs), *((name_of(item.name), item) for item in _baselines(plan))]
     return [
         {
-            "title": "Time before simulation",
-            "note": "arithmetic and transfers one after another",
+            "title": "Time of a step",
+            "note": "not simulated, nothing overlapped",
             "rows": [(name, item.seconds, format_seconds(item.seconds), True) for name, item in rows],
         },
         {

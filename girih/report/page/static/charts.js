@@ -7,8 +7,8 @@
   const longest = Math.max(...girih.timelines.map(item => item.seconds), 1e-9);
   const makeRange = () =>
     new Range1d({
-      start: -longest * 0.004,
-      end: longest * 1.004,
+      start: -girih.timelines[0].seconds * 0.004,
+      end: (girih.timelines[0].seconds || longest) * 1.004,
       bounds: [-longest * 0.02, longest * 1.02],
       min_interval: longest * 1e-6,
     });

@@ -18,7 +18,11 @@
     const by = (range.end - range.start) * share;
     show(range.start + by, range.end + by);
   };
-  const whole = () => show(-longest * 0.004, longest * 1.004);
+  const whole = () => {
+    const seconds = view.shown.seconds || longest;
+    show(-seconds * 0.004, seconds * 1.004);
+  };
+  girih.showWhole = whole;
   const KEYS = {
     ArrowLeft: () => shift(-0.2),
     ArrowRight: () => shift(0.2),

@@ -98,6 +98,7 @@
     const show = number => {
       view.shown = girih.timelines[number];
       [...group.children].forEach((button, n) => button.setAttribute("aria-pressed", String(n === number)));
+      girih.showWhole();
       girih.redraw();
       if (girih.showMemory) girih.showMemory(view.shown);
     };
