@@ -35,6 +35,10 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
                 f"the batch's tensor {path!r} is {dtype}{list(tensor.shape)}; the plan was made for "
                 f"{value.dtype}{list(value.shape)}: make batches of this shape, or plan again"
             )
+        if str(tensor.device) == "meta" or type(tensor).__name__ == "FakeTensor":
+            raise PlanError(f"the batch's tensor {path!r} is on the meta device and has no values: give a real one")
+        if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+            raise PlanError(f"the batch's tensor {path!r} is {tensor.layout}: give it with to_dense()")
         named[name] = tensor
     return named
 
@@ -83,6 +87,8 @@ def start_training(
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
     state = {} if resume is not None else dict(plan.state or {})
+    if model is not None and not hasattr(model, "named_parameters"):
+        raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
     if model is not None:
         own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         state = {**{path: item for path, item in state.items() if "/" in path}, **own}

@@ -245,8 +245,9 @@ def plan_graph(
     """Lay a graph out over a machine; see `plan`."""
     note = observe or _silent
     where, limit = _machine(machine, memory)
-    if search not in SEARCHES:
-        raise PlanError(f"no search {search!r}: expected one of {', '.join(SEARCHES)}")
+    for name in (search, *compare):
+        if name not in SEARCHES:
+            raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
     if objective not in OBJECTIVES:
         raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     goal = goal_of(objective, where)

@@ -26,7 +26,7 @@ from girih.capture.optimizers import Group, rule_of
 from girih.capture.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.refusals import refusal
 from girih.capture.surroundings import surroundings
-from girih.capture.training import Inference, TrainingStep, check_batch
+from girih.capture.training import Inference, TrainingStep, check_batch, check_step
 from girih.graph import Graph, Input
 
 Tensor = Any
@@ -70,6 +70,7 @@ def capture(step: Step, batch: Any) -> Captured:
         CaptureError: the program reads a tensor's value, or does what the Graph cannot say; with file and
             line, and what to do.
     """
+    check_step(step)
     return _Capture(step, batch).run()
 
 

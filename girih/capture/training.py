@@ -116,6 +116,15 @@ def parameter_names(model: Any) -> dict[int, str]:
     return {id(parameter): name for name, parameter in model.named_parameters()}
 
 
+def check_step(step: Any) -> None:
+    """Raises CaptureError for anything but a TrainingStep or an Inference."""
+    if not isinstance(step, TrainingStep | Inference):
+        raise CaptureError(
+            f"expected a TrainingStep or an Inference, got {type(step).__name__}: "
+            "girih.TrainingStep(model, loss=…, optimizer=…) says what is to be trained, and how"
+        )
+
+
 def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
     """Raises CaptureError for what would silently become a part of the program, or lie otherwise than it says.
 
