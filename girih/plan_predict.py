@@ -7,7 +7,8 @@ sampled search, and lets the simulator judge what they find.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,22 +55,36 @@ def predict(
 ) -> Prediction:
     """Simulate a plan's program; see `Plan.predict`. memory: follow it over time."""
     where = plan.machine if machine is None else _other(plan, machine)
-    with ExitStack() as stack:
-        known = stack.enter_context(_opened(store)) if store is not None and Path(store).exists() else None
-        calibrated = _calibrated(where, known)
-        priced = price(plan.program, calibrated, store=known)
-    return Prediction(simulate(plan.program, calibrated, priced.prices, memory=memory), calibrated, priced.sources)
+    with _opened(store) as known:
+        real = _applied(where, known)
+        priced = price(plan.program, real, store=known)
+    return Prediction(simulate(plan.program, real, priced.prices, memory=memory), real, priced.sources)
 
 
-def _opened(path: str | Path) -> Store:
+def calibrated(where: Machine, store: str | Path | None) -> Machine:
+    """The machine with its measured numbers, where the store has them.
+
+    Raises:
+        PlanError: the file is no store of costs.
+    """
+    with _opened(store) as known:
+        return _applied(where, known)
+
+
+@contextmanager
+def _opened(path: str | Path | None) -> Iterator[Store | None]:
+    """The store; None where there is no file."""
+    if path is None or not Path(path).exists():
+        yield None
+        return
     try:
-        return Store(path)
+        with Store(path) as store:
+            yield store
     except MachineError as error:
         raise PlanError(str(error)) from error
 
 
-def _calibrated(where: Machine, store: Store | None) -> Machine:
-    """The machine with its measured numbers, where it was measured."""
+def _applied(where: Machine, store: Store | None) -> Machine:
     profile = None if store is None else load_profile(store, where.name)
     return where if profile is None else profile.applied(where)
 

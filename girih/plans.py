@@ -250,6 +250,10 @@ def plan_graph(
             raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
     if objective not in OBJECTIVES:
         raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+    if objective == "time":
+        from girih.plan_predict import calibrated
+
+        where = calibrated(where, store)
     goal = goal_of(objective, where)
     from girih.plan_memory import fit, widest_overlap
 

@@ -190,19 +190,21 @@ class _Kinds:
             chained.append(bool((amount > 0).all()))
             if kind != LOOK_UP:
                 sizes += amount * item
-        operations = np.zeros(len(extents))
-        if kind != LOOK_UP:
-            operations = extents.prod(axis=1) * float(operations_of(description))
-        seconds = self.best(kind, description.operator.name, operations, sizes)
+        each = 0.0 if kind == LOOK_UP else float(operations_of(description))
+        pieces = parts.prod(axis=1)
+        name = description.operator.name
+        seconds = self.best(kind, name, extents.prod(axis=1) * each, sizes)
+        # However uneven the pieces are, their arithmetic adds up to the whole.
+        together = self.best(kind, name, float(whole.prod()) * each / pieces, sizes) * pieces
         if 0 in description.sizes:
-            seconds = np.zeros(len(seconds))
-        return _Least(float(seconds.min()), float((seconds * parts.prod(axis=1)).min()), tuple(chained))
+            seconds, together = np.zeros(len(seconds)), np.zeros(len(together))
+        return _Least(float(seconds.min()), float(together.min()), tuple(chained))
 
 
 def _divisions(description: Description, mesh: Mesh) -> NDArray[np.int64]:
     """Into how many parts each index variable can be cut, all ways: [ways, index variables]."""
     able = [number for number, yes in enumerate(divisible(description)) if yes and description.sizes[number] > 1]
-    codes = np.asarray(list(product([-1, *able], repeat=mesh.axes)), np.int64).reshape(-1, mesh.axes)
+    codes = np.asarray(list(product([-1, *able], repeat=mesh.axes)), np.int64)
     parts = np.ones((len(codes), description.rank), np.int64)
     for axis, size in enumerate(mesh.sizes):
         parts *= np.where(codes[:, axis, None] == np.arange(description.rank), size, 1)
