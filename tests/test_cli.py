@@ -147,28 +147,6 @@ def test_ops_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["described"] >= 0.95 * row["total"] for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["plan", "gtp-tiny"], "gpt-tiny"),
-        (["plan", "nowhere.py:f"], "there is no file nowhere.py"),
-        (["plan", "mlp-tiny", "--machine", "moon"], "no machine 'moon'"),
-        (["plan", "mlp-tiny", "--memory", "10B"], "does not fit"),
-        (["plan", "mlp-tiny", "--memory", "lots"], "no amount of memory"),
-        (["show", "missing.json"], "there is no file missing.json"),
-        (["run", "missing.json"], "there is no file missing.json"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    code, out, err = girih(capsys, *arguments)
-    assert code == 2
-    assert out == ""
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
-
-
 def test_torchrun_runs_a_plan(plan_file: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [
