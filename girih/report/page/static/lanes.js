@@ -59,8 +59,8 @@ most of it, fainter where less of it is filled. */
     return low;
   };
 
-  /* The spans that share one pixel. Where one of them matches the search, only those that match count. */
-  class Pixel {
+  /* The spans that share one grain of time, which is a pixel or a few. Where one of them matches the search, only those that match count. */
+  class Grain {
     constructor() {
       this.number = -1;
       this.clear();
@@ -90,8 +90,8 @@ most of it, fainter where less of it is filled. */
 
   /* Columns of what is drawn: boxes, words in them, outlines around the chosen node. */
   class Drawing {
-    constructor(start, end, width, colourOfStep) {
-      Object.assign(this, { start, end, pixel: (end - start) / width, colourOfStep });
+    constructor(start, end, pixel, grain, colourOfStep) {
+      Object.assign(this, { start, end, pixel, grain, colourOfStep });
       this.boxes = { left: [], right: [], top: [], bottom: [], color: [], alpha: [] };
       this.words = { x: [], y: [], text: [], color: [] };
       this.outlines = { left: [], right: [], top: [], bottom: [] };
@@ -99,21 +99,21 @@ most of it, fainter where less of it is filled. */
     }
     lane(place, lane) {
       if (!lane) return;
-      const shared = new Pixel();
+      const shared = new Grain();
       for (let n = girih.firstEndingAfter(lane, this.start); n < lane.count && lane.begin[n] < this.end; n++) {
         const begin = lane.begin[n];
         const stop = lane.end[n];
         const node = girih.stepNode(lane.step[n]);
         const match = view.matches === null || view.matches[node] === 1;
-        if (stop - begin >= this.pixel) {
+        if (stop - begin >= this.grain) {
           this.flush(place, shared);
           this.box(place, begin, stop, this.colourOfStep[lane.step[n]], match ? 1 : DIMMED);
           this.word(place, begin, stop, lane.step[n]);
         } else {
-          const at = Math.floor((begin - this.start) / this.pixel);
+          const at = Math.floor((begin - this.start) / this.grain);
           if (at !== shared.number) this.flush(place, shared);
           shared.number = at;
-          shared.add(this.colourOfStep[lane.step[n]], Math.max(stop - begin, this.pixel * 1e-3), match);
+          shared.add(this.colourOfStep[lane.step[n]], Math.max(stop - begin, this.grain * 1e-3), match);
         }
         if (node === view.focus) this.outline(place, begin, stop);
       }
@@ -122,19 +122,19 @@ most of it, fainter where less of it is filled. */
     flush(place, shared) {
       const [colour, total] = shared.most();
       if (colour !== null) {
-        const left = this.start + shared.number * this.pixel;
+        const left = this.start + shared.number * this.grain;
         const seen = view.matches === null || shared.matched ? 1 : DIMMED;
-        const full = Math.round(Math.min(1, total / this.pixel) * SHADES) / SHADES;
-        this.pixels(place, left, left + this.pixel, colour, seen * (0.42 + 0.58 * full));
+        const full = Math.round(Math.min(1, total / this.grain) * SHADES) / SHADES;
+        this.shared(place, left, left + this.grain, colour, seen * (0.42 + 0.58 * full));
       }
       shared.clear();
     }
-    /* A pixel's box; the one before grows instead if it looks the same. */
-    pixels(place, left, right, colour, alpha) {
+    /* A grain's box; the one before grows instead if it looks the same. */
+    shared(place, left, right, colour, alpha) {
       const { boxes } = this;
       const last = boxes.left.length - 1;
       const touches =
-        last >= 0 && boxes.top[last] === place.top && Math.abs(boxes.right[last] - left) < this.pixel * 0.01;
+        last >= 0 && boxes.top[last] === place.top && Math.abs(boxes.right[last] - left) < this.grain * 0.01;
       if (touches && boxes.color[last] === colour && boxes.alpha[last] === alpha) boxes.right[last] = right;
       else this.box(place, left, right, colour, alpha);
     }
@@ -166,5 +166,9 @@ most of it, fainter where less of it is filled. */
       this.outlines.bottom.push(place.bottom + 1);
     }
   }
-  girih.visible = (start, end, width, colourOfStep) => new Drawing(start, end, width, colourOfStep);
+  /* grain: how long in pixels a span must be to be drawn by itself. */
+  girih.visible = (start, end, width, grain, colourOfStep) => {
+    const pixel = (end - start) / width;
+    return new Drawing(start, end, pixel, grain * pixel, colourOfStep);
+  };
 }

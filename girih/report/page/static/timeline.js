@@ -59,17 +59,26 @@
   });
   chart.ygrid.visible = false;
 
+  /* While the range moves, spans of up to COARSE pixels are drawn together; when it rests, all that can be seen. */
+  const COARSE = 2.5;
+  const REST = 150; // milliseconds
   let frame = 0;
-  const draw = () => {
+  let settling = 0;
+  let asked = -Infinity;
+  const draw = grain => {
     frame = 0;
-    const drawing = girih.visible(range.start, range.end, girih.plotWidth(), colourOfStep);
+    const drawing = girih.visible(range.start, range.end, girih.plotWidth(), grain, colourOfStep);
     boxes.data = drawing.boxes;
     words.data = drawing.words;
     outlines.data = drawing.outlines;
     girih.drawn = drawing.boxes.left.length;
   };
   girih.redraw = () => {
-    if (!frame) frame = requestAnimationFrame(draw);
+    const moving = performance.now() - asked < REST;
+    asked = performance.now();
+    if (!frame) frame = requestAnimationFrame(() => draw(moving ? COARSE : 1));
+    clearTimeout(settling);
+    if (moving) settling = setTimeout(draw, REST, 1);
   };
   const recolour = () => {
     colourOfStep = stepColours();
