@@ -21,6 +21,9 @@ NAMES = (
     "worker_memory",
     "worker_overhead",
     "partition_quality",
+    "predict_time",
+    "predict_bytes",
+    "soap_search",
 )
 
 

@@ -51,13 +51,15 @@ def predict(
     *,
     machine: str | Machine | None = None,
     store: str | Path | None = None,
+    backend: str = "processes",
     memory: bool = True,
 ) -> Prediction:
-    """Simulate a plan's program; see `Plan.predict`. memory: follow it over time."""
+    """Simulate a plan's program; see `Plan.predict`. backend: whose measurements count. memory: follow it over time."""
     where = plan.machine if machine is None else _other(plan, machine)
     with _opened(store) as known:
-        real = _applied(where, known)
-        priced = price(plan.program, real, store=known)
+        profile = None if known is None else load_profile(known, where.name, backend)
+        real = where if profile is None else profile.applied(where)
+        priced = price(plan.program, real, store=known, profile=profile)
     return Prediction(simulate(plan.program, real, priced.prices, memory=memory), real, priced.sources)
 
 
@@ -68,7 +70,8 @@ def calibrated(where: Machine, store: str | Path | None) -> Machine:
         PlanError: the file is no store of costs.
     """
     with _opened(store) as known:
-        return _applied(where, known)
+        profile = None if known is None else load_profile(known, where.name)
+        return where if profile is None else profile.applied(where)
 
 
 @contextmanager
@@ -82,11 +85,6 @@ def _opened(path: str | Path | None) -> Iterator[Store | None]:
             yield store
     except MachineError as error:
         raise PlanError(str(error)) from error
-
-
-def _applied(where: Machine, store: Store | None) -> Machine:
-    profile = None if store is None else load_profile(store, where.name)
-    return where if profile is None else profile.applied(where)
 
 
 def _other(plan: Plan, machine: str | Machine) -> Machine:

@@ -1,0 +1,128 @@
+"""From a captured graph to the fastest plan by simulation, beside FlexFlow's search times (Table 3.4).
+
+What: for FlexFlow's six models on 4 to 64 P100 (4 to a node, 100 Gbit/s between nodes), at its batches (64 for each
+device, 256 for AlexNet): the wall seconds of `girih.plan(…, objective="time")` after capture, the simulated seconds
+of a step under that plan, under data parallelism and under the expert's plan (one weird trick for convolutional
+networks; replicas on nodes and layers on devices for recurrent ones), and the gap to a lower bound on any plan.
+How: the search is `exact` over the tables, then chains from its answer and from data parallelism, judged by the
+simulator of the lowered program; all three plans are priced by that simulator, by the data sheets of the machine.
+Against: Table 3.4 of Jia 2020 (FlexFlow), seconds of the end-to-end search with full and delta simulation.
+Floors: a search takes at most `--floor` of the paper's seconds with delta simulation, and its plan is no slower than
+data parallelism's or the expert's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from benchmarks.common import Benchmark, Report, Row, captured, forget, note, seconds_option, timed, times
+
+DEVICES = (4, 8, 16, 32, 64)
+PAPER: dict[str, tuple[tuple[float, float], ...]] = {
+    # (full, delta) seconds on 4, 8, 16, 32, 64 devices
+    "alexnet": ((0.11, 0.04), (0.40, 0.13), (1.4, 0.48), (5.3, 1.8), (18, 5.9)),
+    "resnet-101": ((1.4, 0.4), (4.5, 1.4), (22, 7.3), (107, 33), (515, 158)),
+    "inception": ((14, 4.1), (66, 17), (388, 77), (1746, 298), (8817, 1278)),
+    "rnntc": ((16, 7.5), (91, 39), (404, 170), (1358, 516), (4404, 1489)),
+    "rnnlm": ((21, 9.2), (76, 31), (327, 121), (1102, 342), (3406, 969)),
+    "nmt": ((40, 16), (178, 65), (998, 328), (2698, 701), (8982, 2190)),
+}
+EXPERTS = {name: "rnn-expert" if name in ("rnntc", "rnnlm", "nmt") else "one-weird-trick" for name in PAPER}
+
+
+def machine_of(devices: int) -> str:
+    return f"p100-cluster:{devices // 4}"
+
+
+def compared(graph: Any, devices: int, expert: str, seconds: float) -> Row:
+    """One search, and the simulated seconds of its plan, data parallelism's and the expert's."""
+    from girih.plans import plan_graph
+
+    where = machine_of(devices)
+    found, timing = timed(plan_graph, graph, machine=where, objective="time", seconds=seconds)
+    others = {
+        name: plan_graph(graph, machine=where, objective="time", search=name, seconds=seconds).certificate.cost
+        for name in ("data", expert)
+    }
+    cost = found.certificate.cost
+    return {
+        "devices": devices,
+        "nodes": len(graph.nodes),
+        "wall": round(timing.wall, 2),
+        "cpu": round(timing.cpu, 2),
+        "step": cost,
+        "gap": f"{found.certificate.gap:.1%}",
+        "by": found.certificate.statistics["found by"],
+        "proposals": found.certificate.statistics["proposals"],
+        "data": others["data"],
+        "over data": round(others["data"] / cost, 3),
+        "expert": others[expert],
+        "over expert": round(others[expert] / cost, 3),
+    }
+
+
+def measure(options: argparse.Namespace) -> Report:
+    quick = ("alexnet-tiny", "rnnlm-tiny")
+    rows: list[Row] = []
+    misses: list[str] = []
+    names = options.models or (quick if options.quick else tuple(PAPER))
+    for name in names:
+        for position, devices in enumerate(DEVICES):
+            if devices not in ((4,) if options.quick else options.devices):
+                continue
+            forget()
+            batch = None if options.quick else devices * (256 if name == "alexnet" else 64)
+            graph = captured(name, batch)
+            expert = EXPERTS.get(name.removesuffix("-tiny"), "one-weird-trick")
+            row: Row = {"model": name, **compared(graph, devices, expert, options.seconds)}
+            full, delta = PAPER[name][position] if name in PAPER else (None, None)
+            row |= {"full": full, "delta": delta, "faster": times(row["wall"], delta) if delta else None}
+            rows.append(row)
+            note(row)
+            what = f"{name} on {devices}"
+            if delta is not None and row["wall"] > delta * options.floor:
+                misses.append(f"{what} took {row['wall']} s, floor {delta * options.floor:.3g}")
+            for other in ("data", "expert"):
+                if row["step"] > row[other] * (1 + 1e-9):
+                    misses.append(f"{what}: {row['step']:.4g} s a step, {other} {row[other]:.4g}")
+    columns = (
+        ("model", "model"),
+        ("devices", "devices"),
+        ("nodes", "nodes"),
+        ("search, wall s", "wall"),
+        ("CPU s", "cpu"),
+        ("paper, full", "full"),
+        ("paper, delta", "delta"),
+        ("its delta / ours", "faster"),
+        ("step, simulated s", "step"),
+        ("gap", "gap"),
+        ("over data", "over data"),
+        ("over expert", "over expert"),
+        ("found by", "by"),
+    )
+    return Report(
+        "Search for the fastest plan on P100 clusters; FlexFlow's Table 3.4",
+        columns,
+        tuple(rows),
+        f"{len(rows)} searches within their floors; over data parallelism "
+        f"{min((row['over data'] for row in rows), default=0)} to {max((row['over data'] for row in rows), default=0)}",
+        tuple(misses),
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    seconds_option(parser)
+    parser.add_argument("--models", nargs="+", metavar="NAME", help=f"of the catalogue (default: {', '.join(PAPER)})")
+    parser.add_argument(
+        "--devices", nargs="+", type=int, choices=DEVICES, default=DEVICES, help="how many (default all)"
+    )
+
+
+BENCHMARK = Benchmark(
+    "soap_search", __doc__ or "", measure, 0.1, "share of the paper's delta time that a search may take", add_options
+)
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())
