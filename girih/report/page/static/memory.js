@@ -131,7 +131,7 @@
     };
     girih.showMemory = timeline => {
       const found = peakOf(timeline);
-      const late = found !== null && found.time > timeline.seconds * 0.8;
+      const late = found !== null && found.time > timeline.seconds * 0.6;
       told.glyph.text_align = late ? "right" : "left";
       told.glyph.x_offset = late ? -6 : 6;
       peak.data = found
