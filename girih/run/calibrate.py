@@ -86,11 +86,11 @@ def calibrate(
     note("start workers", 0.0)
     options = Options(timeout=WORKER_SECONDS + budget_seconds, device=device, threads=threads)
     with Store(store_path) as store:
-        crew = CREWS[backend](_idle_program(workers), options)
+        crew = CREWS[backend](idle_program(workers), options)
         try:
             crowded = threads * workers > (os.cpu_count() or 1)
             _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
-            links = tuple(_links(crew, workers, budget_seconds * LINK_SHARE, largest_bytes, note))
+            links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
         finally:
             crew.close()
@@ -200,13 +200,18 @@ def _measurement(samples: list[Sample]) -> Measurement:
 # ------------------------------------------------------------------------------------------- links and copies
 
 
-def _links(
-    crew: Crew, workers: int, budget_seconds: float, largest: int, note: Observe
+def measured_links(
+    crew: Crew, budget_seconds: float, largest: int = SIZES[-1], note: Observe | None = None
 ) -> Iterator[tuple[str, SizeTable]]:
+    """(pattern, seconds by size) between the workers of any crew, whatever lies between them.
+
+    largest: bytes of a message. A message takes at least a dozen turns, however long they are.
+    """
+    workers, tell = crew.size, note or _silent
     points = [(pattern, size) for pattern in patterns(workers) for size in sizes_of(pattern, workers, largest)]
     made: dict[str, list[tuple[int, Measurement]]] = {}
     for number, (pattern, size) in enumerate(points):
-        note(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
+        tell(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
         replies = _ask(crew, LinkTask(pattern, size, budget_seconds / len(points)))
         samples = [reply for reply in replies if reply is not None]
         made.setdefault(pattern, []).append((size, _measurement(samples)))
@@ -237,8 +242,8 @@ def _table(found: list[tuple[int, Measurement]]) -> SizeTable:
 # ------------------------------------------------------------------------------------------- workers
 
 
-def _idle_program(workers: int) -> Program:
-    """The least program for so many workers: they measure instead of running it."""
+def idle_program(workers: int) -> Program:
+    """The least program for so many workers, for a crew that measures instead of running it."""
     values = {name: Value(name, (), "float32") for name in "xy"}
     node = Node("y", "aten.neg", (("self", Ref("x")),), ("y",))
     graph = Graph(values, (node,), (Input("x", "batch", "x"),), (Output("y", "result"),))
