@@ -50,7 +50,8 @@ def one_weird_trick(graph: Graph, objective: Objective, *, seconds: float = 60.0
 def model_parallel(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
     """Each layer on one device, neighbours together, in shares of equal arithmetic.
 
-    Of a step in micro-batches this is GPipe: a device goes on with the next micro-batch while the one after it works.
+    Of a step in micro-batches this would be GPipe; but devices walk one order of steps, and a scalar is computed on all
+    of them: each micro-batch's loss makes them meet. Not done: scalars on some devices only.
     """
     mesh = objective.machine.mesh
     work: dict[str, float] = {}
