@@ -34,6 +34,8 @@ def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
     Raises:
         MachineError: saying which forms are understood, or what does not fit.
     """
+    if not isinstance(name, str | Machine):
+        raise MachineError(f"a machine is named by a string such as 'local:4', got {name!r}")
     found = name if isinstance(name, Machine) else _named(name)
     return found if profile is None else profile.applied(found)
 

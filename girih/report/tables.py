@@ -89,7 +89,8 @@ def devices_table(plan: Plan, most: int = 16) -> Table:
 def alternatives_table(plan: Plan) -> Table:
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
     table.add_column("against")
-    for name in ("bytes moved", "×", "peak of a device", "×", "time, nothing overlapped", "×"):
+    how = "time, simulated" if plan.objective == "time" else "time, nothing overlapped"
+    for name in ("bytes moved", "×", "peak of a device", "×", how, "×"):
         table.add_column(name, justify="right")
     own = plan.costs
     for item in (own, *plan.baselines):

@@ -22,13 +22,18 @@ from girih.simulate.ticks import Ticks, ticks
 class Ports:
     """egress, ingress: the number of the port that each device uses for each mesh axis: [axes, devices].
 
-    names: of each port. levels: the level of each mesh axis.
+    names: of each port. outward: 1 for the ports out. levels: the level of each mesh axis.
     """
 
     egress: NDArray[np.int32]
     ingress: NDArray[np.int32]
     names: tuple[str, ...]
+    outward: NDArray[np.uint8]
     levels: tuple[Level, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
 
     def duration(self, axis: int, amounts: NDArray[np.int64]) -> Ticks:
         """Ticks of messages of so many bytes over an axis; at least one, so that nothing arrives when it is sent."""
@@ -45,6 +50,7 @@ def ports_of(machine: Machine) -> Ports:
     egress = np.zeros((mesh.axes, mesh.devices), np.int32)
     ingress = np.zeros((mesh.axes, mesh.devices), np.int32)
     names: list[str] = []
+    outward: list[int] = []
     levels: list[Level] = []
     axis = 0
     for level in machine.levels:
@@ -56,6 +62,7 @@ def ports_of(machine: Machine) -> Ports:
         ingress[axis:behind] = len(names) + count + part
         owner = "part" if level.shared and inside > 1 else "device"
         names += [f"{level.name}, {owner} {number}, {way}" for way in ("out", "in") for number in range(count)]
+        outward += [1] * count + [0] * count
         levels += [level] * len(level.axes)
         axis = behind
-    return Ports(egress, ingress, tuple(names), tuple(levels))
+    return Ports(egress, ingress, tuple(names), np.asarray(outward, np.uint8), tuple(levels))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from girih.simulate.tasks import TaskGraph
 
 if TYPE_CHECKING:
-    from girih.simulate.kernels import Past, Pool, Rows, Work
+    from girih.simulate.arrays import Past, Pool, Rows, Work
 
 SLACK = 1.25  # of rows, tasks and gates, so that a changed program mostly fits
 
@@ -29,7 +29,7 @@ class Room:
     """Arrays for as many rows, tasks and gates as a task graph has, and some more."""
 
     def __init__(self, graph: TaskGraph) -> None:
-        from girih.simulate import kernels
+        from girih.simulate import arrays
 
         self.graph = graph
         devices = graph.devices
@@ -37,26 +37,37 @@ class Room:
         self.tasks = tasks = int(graph.task_places.end * SLACK) + 1024
         self.gates = gates = int(graph.gate_places.end * SLACK) + 1024
         self.fresh = np.zeros(rows, np.uint8)
-        self.work: Work = kernels.Work(
+        ports = graph.store.ports
+        self.work: Work = arrays.Work(
             position=np.zeros(rows, np.int32),
             touched=np.zeros(rows, np.uint8),
             fresh=self.fresh,
+            completed=np.zeros(rows, np.int32),
             done=np.zeros((rows, devices), np.int64),
             left=np.zeros((rows, devices), np.int32),
             latest=np.zeros((rows, devices), np.int64),
-            completed=np.zeros(rows, np.int32),
             start=np.zeros(tasks, np.int64),
-            served=np.zeros(tasks, np.uint8),
+            begun=np.zeros(tasks, np.uint8),
+            ready=np.zeros(tasks, np.int64),
+            number=np.zeros(tasks, np.int64),
+            follow=np.zeros(tasks, np.int32),
+            line=np.zeros((tasks, arrays.LINE), np.int32),
             gate_left=np.zeros(gates, np.int32),
             gate_latest=np.zeros(gates, np.int64),
+            gate_past=np.zeros(gates, np.int64),
             at=np.zeros(devices, np.int32),
             clock=np.zeros(devices, np.int64),
             current=np.zeros(devices, np.int32),
             shift=np.zeros(rows, np.int64),
-            free=np.zeros(len(graph.store.ports.names), np.int64),
-            queue=np.zeros((tasks, 2), np.int64),
-            follow=np.zeros(tasks, np.int32),
-            scalars=np.zeros(8, np.int64),
+            free=np.zeros(ports.count, np.int64),
+            first=np.zeros(ports.count, np.int32),
+            last=np.zeros(ports.count, np.int32),
+            active=np.zeros(ports.count, np.int32),
+            seen=np.zeros(ports.count, np.int64),
+            outward=ports.outward,
+            events=np.zeros((tasks + ports.count, 2), np.int64),
+            choices=np.zeros((tasks + ports.count, 2), np.int64),
+            scalars=np.zeros(arrays.SCALARS, np.int64),
         )
 
     def fits(self, graph: TaskGraph) -> bool:
@@ -66,48 +77,44 @@ class Room:
         )
 
     def pool(self) -> Pool:
-        from girih.simulate import kernels
+        from girih.simulate import arrays
 
         columns = self.graph.store.columns
-        return kernels.Pool(*(columns[name].array for name in kernels.Pool._fields))
+        return arrays.Pool(*(columns[name].array for name in arrays.Pool._fields))
 
     def table(self) -> Rows:
-        from girih.simulate import kernels
+        from girih.simulate import arrays
 
         columns = self.graph.columns
-        return kernels.Rows(*(columns[name].array for name in kernels.Rows._fields))
+        return arrays.Rows(*(columns[name].array for name in arrays.Rows._fields))
 
     def simulate(self, order: NDArray[np.int32], regions: NDArray[np.int64], past: Past | None) -> int:
         """The makespan in ticks."""
-        from girih.simulate import kernels
+        from girih.simulate import arrays, kernels
 
         if past is None:
             self.fresh[:] = 1
-            past = kernels.Past(
+            past = arrays.Past(
                 np.zeros((0, self.graph.devices), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
             )
         return int(kernels.simulate(order, regions, self.table(), self.pool(), past, self.work))
 
     @property
     def effort(self) -> Effort:
-        from girih.simulate import kernels
+        from girih.simulate.arrays import BEGUN, RAN, RESTORED
 
         scalars = self.work.scalars
-        return Effort(
-            int(scalars[kernels.SERVED]),
-            int(scalars[kernels.RAN]),
-            int(scalars[kernels.RESTORED]),
-        )
+        return Effort(int(scalars[BEGUN]), int(scalars[RAN]), int(scalars[RESTORED]))
 
     def as_past(self) -> Past:
         """What was simulated in full, as a schedule; the room is used up."""
-        from girih.simulate import kernels
+        from girih.simulate import arrays
 
-        return kernels.Past(self.work.done, self.work.start, np.zeros(self.rows, np.int64))
+        return arrays.Past(self.work.done, self.work.start, np.zeros(self.rows, np.int64))
 
     def grown(self, past: Past) -> Past:
         """The schedule in arrays as large as this room's."""
-        from girih.simulate import kernels
+        from girih.simulate import arrays
 
         def larger(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
             if len(array) >= size:
@@ -116,7 +123,7 @@ class Room:
             made[: len(array)] = array
             return made
 
-        return kernels.Past(larger(past.done, self.rows), larger(past.start, self.tasks), larger(past.base, self.rows))
+        return arrays.Past(larger(past.done, self.rows), larger(past.start, self.tasks), larger(past.base, self.rows))
 
     def commit(self, order: NDArray[np.int32], past: Past) -> None:
         from girih.simulate import kernels

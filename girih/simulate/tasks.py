@@ -71,7 +71,7 @@ class PatternStore:
         # Lowering hands out the same placements again and again: known by identity, they need not be compared.
         self.known: dict[tuple[int, int, int], tuple[int, Placement, Placement]] = {}
         self.columns = {
-            **{name: Column(np.int32) for name in ("egress", "ingress", "sender", "receiver")},
+            **{name: Column(np.int32) for name in ("egress", "ingress", "sender", "receiver", "gate")},
             **{name: Column(np.int32) for name in ("first", "members", "gates")},
             **{name: Column(np.int64) for name in ("duration", "task_at", "gate_at", "first_at", "link_at")},
             "offsets": Column(np.int32, width=(mesh.devices + 1,)),
@@ -99,6 +99,7 @@ class PatternStore:
         columns = self.columns
         for name in ("egress", "ingress", "sender", "receiver", "first", "members", "gates", "duration"):
             columns[name].extend(getattr(pattern, name))
+        columns["gate"].extend(np.repeat(np.arange(len(pattern.members)), np.diff(pattern.first)))
         columns["offsets"].extend(pattern.offsets[None])
         columns["waits"].extend(pattern.waits[None])
         ends = {"task_at": "duration", "gate_at": "members", "first_at": "first", "link_at": "gates"}

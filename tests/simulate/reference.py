@@ -133,11 +133,15 @@ def simulate(program: Program, machine: Machine, prices: Prices) -> Reference:
     while True:
         for device in range(devices):
             advance(device)
-        able = [(time, task.order, task) for task in waiting if (time := ready(task)) is not None]
+        able = []
+        for task in waiting:
+            time = ready(task)
+            if time is not None:
+                able.append((max(time, *(free[port] for port in task.ports)), time, task.order, task))
         if not able:
             break
-        time, _, task = min(able, key=lambda item: item[:2])
-        task.begin = max(time, *(free[port] for port in task.ports))
+        begin, _, _, task = min(able, key=lambda item: item[:3])
+        task.begin = begin
         for port in task.ports:
             free[port] = task.end
         waiting.remove(task)

@@ -158,7 +158,7 @@ def comparisons(plan: Plan) -> list[dict[str, object]]:
     return [
         {
             "title": "Time of a step",
-            "note": "not simulated, nothing overlapped",
+            "note": "simulated" if plan.objective == "time" else "not simulated, nothing overlapped",
             "rows": [(name, item.seconds, format_seconds(item.seconds), True) for name, item in rows],
         },
         {
