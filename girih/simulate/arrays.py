@@ -1,0 +1,125 @@
+"""The flat arrays on which the compiled simulation works, and how it is compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+# Nothing is allocated in the loops. Without counting references to arrays, which Numba does at each use of a tuple's
+# field, they are five times as fast.
+COMPILED = numba.njit(cache=True, _nrt=False)
+
+POSTS, WAITS = 1, 2  # bits of a row's kind
+TASK_BITS = 24  # of the numbers that settle ties: position of the row, then the task in its pattern
+
+Ints = NDArray[np.int64]
+Numbers = NDArray[np.int32]
+Flags = NDArray[np.uint8]
+
+
+class Pool(NamedTuple):
+    """All patterns one behind the other; `*_at`: where each begins. Other arrays as in `girih.simulate.patterns`."""
+
+    task_at: Ints
+    gate_at: Ints
+    first_at: Ints
+    link_at: Ints
+    egress: Numbers
+    ingress: Numbers
+    duration: Ints
+    sender: Numbers
+    receiver: Numbers
+    gate: Numbers
+    first: Numbers
+    members: Numbers
+    gates: Numbers
+    offsets: Numbers  # [patterns, devices + 1]
+    waits: Numbers  # [patterns, devices]
+
+
+class Rows(NamedTuple):
+    """What devices do, by row; the order of rows is kept apart.
+
+    kind: POSTS, WAITS, both or neither. partner: of a row that posts the one that waits, and the other way round; the
+    row itself if it does both. task_at, gate_at: where the tasks and gates of a posting row begin.
+    before, after: ticks [rows, devices].
+    """
+
+    kind: NDArray[np.int8]
+    pattern: Numbers
+    partner: Numbers
+    task_at: Ints
+    gate_at: Ints
+    before: Ints
+    after: Ints
+
+
+class Past(NamedTuple):
+    """A schedule. done: when each device has done with each row [rows, devices]; start: of each task. In ticks from
+    the row's `base`."""
+
+    done: Ints
+    start: Ints
+    base: Ints
+
+
+class Work(NamedTuple):
+    """Room for a simulation.
+
+    By row: position: in the order. touched: the row's times are here; else they are the past's, moved by `shift`.
+    fresh: the row has no past. completed: how many devices have done with it. By row and device: done; left: for how
+    many tasks the device still waits; latest: when the last of those that have begun ends.
+
+    By task: start; begun; ready; number: what settles ties; follow: the next task of a run that is queued as one
+    event; line: who stands before it and behind it, and which port that is, on both sides (see below). By gate:
+    gate_left: how many have not posted; gate_latest: when the last of the others did; gate_past: in the past.
+
+    By device: at: the position at which it waits, since `clock`; current: where it is at a moment. By position: shift.
+
+    By port: free: from when on; first, last: the ends of its line; active: those to look at; seen: when last so.
+    outward: is it a port out? events: a heap of [time, number]; choices: one of [ready, number]. scalars: see below.
+    """
+
+    position: Numbers
+    touched: Flags
+    fresh: Flags
+    completed: Numbers
+    done: Ints
+    left: Numbers
+    latest: Ints
+    start: Ints
+    begun: Flags
+    ready: Ints
+    number: Ints
+    follow: Numbers
+    line: Numbers
+    gate_left: Numbers
+    gate_latest: Ints
+    gate_past: Ints
+    at: Numbers
+    clock: Ints
+    current: Numbers
+    shift: Ints
+    free: Ints
+    first: Numbers
+    last: Numbers
+    active: Numbers
+    seen: Ints
+    outward: Flags
+    events: Ints
+    choices: Ints
+    scalars: Ints
+
+
+# In the line of a task: on the side OUT, and the side IN of each, who is BEHIND it, who BEFORE, and the PORT.
+OUT, IN = 0, 1
+BEHIND, BEFORE, PORT = 0, 2, 4
+LINE = 8
+
+# Scalars: lengths of the two heaps and of the list of active ports; highest touched position; newest position that all
+# devices have passed; statistics: tasks begun, rows run (on each device), restorations.
+EVENTS, CHOICES, ACTIVE, HIGH, NEWEST, BEGUN, RAN, RESTORED = range(8)
+SCALARS = 8

@@ -1,0 +1,174 @@
+"""Events and ports: of the messages that are ready, who begins when.
+
+A message begins at the first moment at which it is ready and both of its ports are free. Of those that could begin at
+the same moment and want the same port, the one goes first that was ready first, then the one with the smaller number.
+So a port is never kept free for a message that cannot begin, and who has waited longest is served first.
+
+Every port has a line of the messages that wait for it, in that order; a message stands in two lines. Only the lines of
+ports that have just become free, or have just got somebody in line, need to be looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from girih.simulate.arrays import ACTIVE, BEFORE, BEHIND, CHOICES, COMPILED, EVENTS, IN, OUT, PORT, TASK_BITS
+
+
+@COMPILED
+def push(heap, scalars, count, key, number):  # type: ignore[no-untyped-def]
+    """Onto a heap of four children; `scalars[count]` is its length."""
+    at = scalars[count]
+    scalars[count] = at + 1
+    while at > 0:
+        above = (at - 1) >> 2
+        if heap[above, 0] < key or (heap[above, 0] == key and heap[above, 1] < number):
+            break
+        heap[at, 0], heap[at, 1] = heap[above, 0], heap[above, 1]
+        at = above
+    heap[at, 0], heap[at, 1] = key, number
+
+
+@COMPILED
+def sink(heap, length, key, number):  # type: ignore[no-untyped-def]
+    """Put an entry in the place of the first."""
+    at = 0
+    while True:
+        child = 4 * at + 1
+        if child >= length:
+            break
+        least, low, which = child, heap[child, 0], heap[child, 1]
+        for other in range(child + 1, min(child + 4, length)):
+            if heap[other, 0] < low or (heap[other, 0] == low and heap[other, 1] < which):
+                least, low, which = other, heap[other, 0], heap[other, 1]
+        if key < low or (key == low and number < which):
+            break
+        heap[at, 0], heap[at, 1] = low, which
+        at = least
+    heap[at, 0], heap[at, 1] = key, number
+
+
+@COMPILED
+def drop(heap, scalars, count):  # type: ignore[no-untyped-def]
+    """Take the first away."""
+    length = scalars[count] - 1
+    scalars[count] = length
+    sink(heap, length, heap[length, 0], heap[length, 1])
+
+
+@COMPILED
+def kind_of(order, rows, pool, number):  # type: ignore[no-untyped-def]
+    """The task in the pool, and its own, of a number."""
+    row, t = order[number >> TASK_BITS], number & ((1 << TASK_BITS) - 1)
+    return pool.task_at[rows.pattern[row]] + t, rows.task_at[row] + t
+
+
+@COMPILED
+def _enter(work, side, port, task):  # type: ignore[no-untyped-def]
+    last = work.last[port]
+    work.line[task, BEHIND + side] = -1
+    work.line[task, BEFORE + side] = last
+    if last >= 0:
+        work.line[last, BEHIND + side] = task
+    else:
+        work.first[port] = task
+    work.last[port] = task
+
+
+@COMPILED
+def _leave(work, side, port, task):  # type: ignore[no-untyped-def]
+    before, behind = work.line[task, BEFORE + side], work.line[task, BEHIND + side]
+    if before >= 0:
+        work.line[before, BEHIND + side] = behind
+    else:
+        work.first[port] = behind
+    if behind >= 0:
+        work.line[behind, BEFORE + side] = before
+    else:
+        work.last[port] = before
+
+
+@COMPILED
+def line_up(order, rows, pool, work, ready, number):  # type: ignore[no-untyped-def]
+    """A task that is ready stands in line at its ports."""
+    kind, task = kind_of(order, rows, pool, number)
+    work.ready[task] = ready
+    work.number[task] = number
+    for side, port in ((OUT, pool.egress[kind]), (IN, pool.ingress[kind])):
+        work.line[task, PORT + side] = port
+        if port >= 0:
+            _enter(work, side, port, task)
+    return task
+
+
+@COMPILED
+def look_at(work, port, now):  # type: ignore[no-untyped-def]
+    """A port whose line may have somebody who can begin."""
+    if port >= 0 and work.free[port] <= now and work.seen[port] != now and work.first[port] >= 0:
+        work.seen[port] = now
+        work.active[work.scalars[ACTIVE]] = port
+        work.scalars[ACTIVE] += 1
+
+
+@COMPILED
+def _choose(work, side, task, now):  # type: ignore[no-untyped-def]
+    """Of the line at a free port, from a task on, the first whose other port is free too becomes a choice."""
+    while task >= 0:
+        other = work.line[task, PORT + IN - side]
+        if other < 0 or work.free[other] <= now:
+            push(work.choices, work.scalars, CHOICES, work.ready[task], work.number[task])
+            return
+        task = work.line[task, BEHIND + side]
+
+
+@COMPILED
+def next_choice(order, rows, pool, work, now):  # type: ignore[no-untyped-def]
+    """The number of the next task that begins now, or -1. It has left its lines, and its ports are busy."""
+    for n in range(work.scalars[ACTIVE]):
+        port = work.active[n]
+        _choose(work, OUT if work.outward[port] else IN, work.first[port], now)
+    work.scalars[ACTIVE] = 0
+    while work.scalars[CHOICES] > 0:
+        number = work.choices[0, 1]
+        drop(work.choices, work.scalars, CHOICES)
+        kind, task = kind_of(order, rows, pool, number)
+        egress, ingress = pool.egress[kind], pool.ingress[kind]
+        out, into = egress < 0 or work.free[egress] <= now, work.free[ingress] <= now
+        if out and into:
+            end = now + pool.duration[kind]
+            if egress >= 0:
+                _leave(work, OUT, egress, task)
+                work.free[egress] = end
+            _leave(work, IN, ingress, task)
+            work.free[ingress] = end
+            push(work.events, work.scalars, EVENTS, end, -1 - number)
+            return number
+        # Another one has taken one of its ports. If the other is still free, the next in line there may have a chance.
+        if into:
+            _choose(work, IN, work.line[task, BEHIND + IN], now)
+        elif out and egress >= 0:
+            _choose(work, OUT, work.line[task, BEHIND + OUT], now)
+    return np.int64(-1)
+
+
+@COMPILED
+def gather(order, rows, pool, work):  # type: ignore[no-untyped-def]
+    """All events of the earliest moment: ports become free, tasks stand in line. The moment."""
+    now = work.events[0, 0]
+    while work.scalars[EVENTS] > 0 and work.events[0, 0] == now:
+        number = work.events[0, 1]
+        if number < 0:
+            kind, _ = kind_of(order, rows, pool, -1 - number)
+            drop(work.events, work.scalars, EVENTS)
+        else:
+            task = line_up(order, rows, pool, work, now, number)
+            kind, _ = kind_of(order, rows, pool, number)
+            following = work.follow[task]
+            if following >= 0:
+                behind = number - (number & ((1 << TASK_BITS) - 1)) + following
+                sink(work.events, work.scalars[EVENTS], now, behind)
+            else:
+                drop(work.events, work.scalars, EVENTS)
+        look_at(work, pool.egress[kind], now)
+        look_at(work, pool.ingress[kind], now)
+    return now
