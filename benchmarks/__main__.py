@@ -24,6 +24,7 @@ NAMES = (
     "predict_time",
     "predict_bytes",
     "soap_search",
+    "paper_speedups",
 )
 
 
