@@ -14,6 +14,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LAYERS = _TORCH + "nn" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep
+_ENTRY = os.path.join(os.path.dirname(__file__), "trace.py")
 
 
 @cache
@@ -38,8 +39,13 @@ def short_path(path: str) -> str:
 
 
 def find_source(frame: FrameType | None) -> str:
-    """`file:line` of the innermost frame outside PyTorch and this room, or ""."""
+    """`file:line` of the innermost frame of the program outside PyTorch and this room, or "".
+
+    Who asked for the capture is no part of the program.
+    """
     while frame is not None:
+        if frame.f_code.co_name == "capture" and frame.f_code.co_filename == _ENTRY:
+            return ""
         if _is_outside(frame.f_code):
             return _place(frame.f_code, frame.f_lineno)
         frame = frame.f_back
