@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 COMPILED = numba.njit(cache=True, _nrt=False)
 
 POSTS, WAITS = 1, 2  # bits of a row's kind
-TASK_BITS = 24  # of the numbers that settle ties: position of the row, then the task in its pattern
+TASK_BITS = 24  # of the numbers that order lines: position of the row, then the task in its pattern
 
 Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
@@ -32,7 +32,6 @@ class Pool(NamedTuple):
     duration: Ints
     sender: Numbers
     receiver: Numbers
-    gate: Numbers
     first: Numbers
     members: Numbers
     gates: Numbers
@@ -73,14 +72,15 @@ class Work(NamedTuple):
     fresh: the row has no past. completed: how many devices have done with it. By row and device: done; left: for how
     many tasks the device still waits; latest: when the last of those that have begun ends.
 
-    By task: start; begun; ready; number: what settles ties; follow: the next task of a run that is queued as one
-    event; line: who stands before it and behind it, and which port that is, on both sides (see below). By gate:
-    gate_left: how many have not posted; gate_latest: when the last of the others did; gate_past: in the past.
+    By task: start; begun; follow: the next task of a run that is queued as one event; line: who stands before it and
+    behind it, and at which port, on both sides, and what its place depends on (see below). By gate: gate_left: how
+    many have not posted; gate_latest: when the last of the others did.
 
     By device: at: the position at which it waits, since `clock`; current: where it is at a moment. By position: shift.
 
-    By port: free: from when on; first, last: the ends of its line; active: those to look at; seen: when last so.
-    outward: is it a port out? events: a heap of [time, number]; choices: one of [ready, number]. scalars: see below.
+    By port: free: from when on; first, last: the ends of its line; hint: who came last; seen: when last looked at;
+    active: those to look at.
+    outward: is it a port out? events: a heap of [time, number]; choices: one of [number, 0]. scalars: see below.
     """
 
     position: Numbers
@@ -92,13 +92,10 @@ class Work(NamedTuple):
     latest: Ints
     start: Ints
     begun: Flags
-    ready: Ints
-    number: Ints
     follow: Numbers
     line: Numbers
     gate_left: Numbers
     gate_latest: Ints
-    gate_past: Ints
     at: Numbers
     clock: Ints
     current: Numbers
@@ -106,6 +103,7 @@ class Work(NamedTuple):
     free: Ints
     first: Numbers
     last: Numbers
+    hint: Numbers
     active: Numbers
     seen: Ints
     outward: Flags
@@ -114,9 +112,11 @@ class Work(NamedTuple):
     scalars: Ints
 
 
-# In the line of a task: on the side OUT, and the side IN of each, who is BEHIND it, who BEFORE, and the PORT.
+# In the line of a task: on the side OUT, and the side IN of each, who is BEHIND it, who BEFORE, and the PORT; the
+# POSITION of its row, and which TASK of its pattern it is.
 OUT, IN = 0, 1
 BEHIND, BEFORE, PORT = 0, 2, 4
+POSITION, TASK = 6, 7
 LINE = 8
 
 # Scalars: lengths of the two heaps and of the list of active ports; highest touched position; newest position that all

@@ -6,7 +6,6 @@ import numpy as np
 
 from girih.simulate.arrays import (
     BEGUN,
-    CHOICES,
     COMPILED,
     EVENTS,
     HIGH,
@@ -16,7 +15,7 @@ from girih.simulate.arrays import (
     TASK_BITS,
     WAITS,
 )
-from girih.simulate.port_kernels import push
+from girih.simulate.port_kernels import line_up, push
 
 
 @COMPILED
@@ -83,12 +82,12 @@ def begin(rows, pool, work, row, t):  # type: ignore[no-untyped-def]
 
 
 @COMPILED
-def _recorded(rows, pool, work, row, t, ready, moment):  # type: ignore[no-untyped-def]
-    """A task that was ready before a moment: it has begun, as recorded in `start`, or it will stand in line."""
+def _recorded(order, rows, pool, work, row, t, moment):  # type: ignore[no-untyped-def]
+    """A task that was ready before a moment: it has begun, as recorded in `start`, or it stands in line."""
     number = (np.int64(work.position[row]) << TASK_BITS) | t
     task = rows.task_at[row] + t
     if work.start[task] >= moment:
-        push(work.choices, work.scalars, CHOICES, ready, number)
+        line_up(order, rows, pool, work, number)
         return
     end = begin(rows, pool, work, row, t)
     if end >= moment:
@@ -100,7 +99,7 @@ def _recorded(rows, pool, work, row, t, ready, moment):  # type: ignore[no-untyp
 
 
 @COMPILED
-def post(rows, pool, work, row, device, time, moment):  # type: ignore[no-untyped-def]
+def post(order, rows, pool, work, row, device, time, moment):  # type: ignore[no-untyped-def]
     """A device posts at its gates. Tasks that become ready are queued, in runs of those that are ready together.
 
     moment: if it is not negative, this is before it, and is not simulated but restored (`_recorded`).
@@ -119,7 +118,7 @@ def post(rows, pool, work, row, device, time, moment):  # type: ignore[no-untype
             continue
         for t in range(pool.first[first_at + gate], pool.first[first_at + gate + 1]):
             if moment >= 0:
-                _recorded(rows, pool, work, row, t, latest, moment)
+                _recorded(order, rows, pool, work, row, t, moment)
             elif run >= 0 and latest == ready:
                 work.follow[task_at + run] = t
                 run = t
@@ -150,7 +149,7 @@ def run(order, rows, pool, past, work, device, position, time):  # type: ignore[
         kind = rows.kind[row]
         time += rows.before[row, device]
         if kind & POSTS:
-            post(rows, pool, work, row, device, time, -1)
+            post(order, rows, pool, work, row, device, time, -1)
         if kind & WAITS:
             posting = rows.partner[row]
             if work.left[posting, device] > 0:

@@ -9,11 +9,11 @@ Devices run ahead on their own until they wait for messages (`device_kernels`); 
 
 How a change ends early, exactly. Times are whole numbers, and all that happens from a moment on follows from the state
 at that moment: where each device is in its work and when it will have done with what it is doing; which messages are
-under way and when they end; which stand in line, and in which order. What is past has no influence. If at a moment the
-state is what it was in the earlier schedule at a moment `delta` before, and no change lies ahead, the rest is the
-earlier schedule moved by `delta`: to the last bit. If a change lies ahead, the state right before it follows from the
-moved schedule, and the simulation goes on from there. `_restore` makes a state from a schedule, `_settled` compares
-states, `_merge` takes over the rest.
+under way and when they end; which stand in line. (In which order follows from the program.) What is past has no
+influence. If at a moment the state is what it was in the earlier schedule at a moment `delta` before, and no change
+lies ahead, the rest is the earlier schedule moved by `delta`: to the last bit. If a change lies ahead, the state right
+before it follows from the moved schedule, and the simulation goes on from there. `_restore` makes a state from a
+schedule, `_settled` compares states, `_merge` takes over the rest.
 
 Cost: O(tasks that are re-simulated · (log queue + those in line)) and O(rows) for bookkeeping.
 """
@@ -23,21 +23,16 @@ from __future__ import annotations
 import numpy as np
 
 from girih.simulate.arrays import (
-    BEHIND,
-    CHOICES,
     COMPILED,
     EVENTS,
     HIGH,
-    IN,
     NEWEST,
-    OUT,
     POSTS,
     RESTORED,
-    TASK_BITS,
     WAITS,
 )
 from girih.simulate.device_kernels import clear, done_at, post, resume, run, serve, touch
-from girih.simulate.port_kernels import drop, gather, kind_of, line_up, next_choice
+from girih.simulate.port_kernels import gather, next_choice
 
 
 @COMPILED
@@ -60,6 +55,7 @@ def _restore(order, rows, pool, past, work, changed):  # type: ignore[no-untyped
     work.free[:] = 0
     work.first[:] = -1
     work.last[:] = -1
+    work.hint[:] = -1
     work.seen[:] = -1
     work.at[:] = -1
     work.scalars[EVENTS] = 0
@@ -75,10 +71,7 @@ def _restore(order, rows, pool, past, work, changed):  # type: ignore[no-untyped
                 if position <= work.current[d]:
                     posted = done_at(order, past, work, position - 1, d) + rows.before[row, d]
                     if position < work.current[d] or posted < moment:
-                        post(rows, pool, work, row, d, posted, moment)
-        while work.scalars[CHOICES] > 0:
-            line_up(order, rows, pool, work, work.choices[0, 0], work.choices[0, 1])
-            drop(work.choices, work.scalars, CHOICES)
+                        post(order, rows, pool, work, row, d, posted, moment)
     for d in range(devices):
         position = work.current[d]
         row = order[position]
@@ -141,53 +134,7 @@ def _settled(order, rows, pool, past, work, passed, limit, ahead, now, then):  #
                     return False
             elif start < then:
                 return False
-    return _in_line_alike(order, rows, pool, past, work, low, top)
-
-
-@COMPILED
-def _in_line_alike(order, rows, pool, past, work, low, top):  # type: ignore[no-untyped-def]
-    """Did those who stand in line stand in the same order in the past?"""
-    nobody = True
-    for port in range(work.first.shape[0]):
-        nobody &= work.first[port] < 0
-    if nobody:
-        return True
-    for position in range(min(top + 1, order.shape[0])):
-        row = order[position]
-        if rows.kind[row] & POSTS and work.position[rows.partner[row]] >= low and work.touched[row]:
-            _past_gates(order, rows, pool, past, work, position)
-    for port in range(work.first.shape[0]):
-        side = OUT if work.outward[port] else IN
-        task, last_ready, last_number = work.first[port], np.int64(-1), np.int64(-1)
-        while task >= 0:
-            number = work.number[task]
-            kind, _ = kind_of(order, rows, pool, number)
-            ready = work.gate_past[rows.gate_at[order[number >> TASK_BITS]] + pool.gate[kind]]
-            if ready < last_ready or (ready == last_ready and number < last_number):
-                return False
-            last_ready, last_number = ready, number
-            task = work.line[task, BEHIND + side]
     return True
-
-
-@COMPILED
-def _past_gates(order, rows, pool, past, work, position):  # type: ignore[no-untyped-def]
-    """When the gates of a row opened in the past."""
-    row = order[position]
-    pattern, gate_at = rows.pattern[row], rows.gate_at[row]
-    link_at = pool.link_at[pattern]
-    for g in range(pool.gate_at[pattern + 1] - pool.gate_at[pattern]):
-        work.gate_past[gate_at + g] = 0
-    for d in range(work.at.shape[0]):
-        if not rows.kind[row] & WAITS:
-            posted = past.done[row, d] + past.base[row]
-        elif position > 0:  # not all devices have passed it, so that the row before is one of the past too
-            posted = past.done[order[position - 1], d] + past.base[order[position - 1]] + rows.before[row, d]
-        else:
-            posted = rows.before[row, d]
-        for link in range(link_at + pool.offsets[pattern, d], link_at + pool.offsets[pattern, d + 1]):
-            gate = gate_at + pool.gates[link]
-            work.gate_past[gate] = max(work.gate_past[gate], posted)
 
 
 @COMPILED

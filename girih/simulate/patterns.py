@@ -4,8 +4,8 @@ An exchange becomes *gates* and *message tasks*. Devices post at a gate; when al
 ready and queue at their ports. Two resolutions (`girih.simulate.tasks` says when each is used):
 
 - `messages`: each pair of devices that exchange something has one task, of all their bytes together, and a gate of its
-  own: sender and receiver. Tasks are numbered in rounds around the mesh, as collectives send them; this settles who
-  goes first of those that are ready at the same time.
+  own: sender and receiver. Tasks are numbered in rounds around the mesh, as collectives send them: in this order they
+  are served.
 - `volumes`: each device has one task for each mesh axis over which it receives, with the bytes of
   `girih.layout.level_volumes`; its gate is the group of devices that agree with it on all axes before, among which are
   those that it receives from. Senders' ports are not occupied. The number of tasks and gates is O(devices · axes).

@@ -1,8 +1,8 @@
 """Events and ports: of the messages that are ready, who begins when.
 
 A message begins at the first moment at which it is ready and both of its ports are free. Of those that could begin at
-the same moment and want the same port, the one goes first that was ready first, then the one with the smaller number.
-So a port is never kept free for a message that cannot begin, and who has waited longest is served first.
+the same moment and want the same port, the one with the smallest number goes first: of the exchange that comes first
+in the program, then in rounds. So a port is never kept free for a message that cannot begin.
 
 Every port has a line of the messages that wait for it, in that order; a message stands in two lines. Only the lines of
 ports that have just become free, or have just got somebody in line, need to be looked at.
@@ -12,7 +12,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from girih.simulate.arrays import ACTIVE, BEFORE, BEHIND, CHOICES, COMPILED, EVENTS, IN, OUT, PORT, TASK_BITS
+from girih.simulate.arrays import (
+    ACTIVE,
+    BEFORE,
+    BEHIND,
+    CHOICES,
+    COMPILED,
+    EVENTS,
+    IN,
+    OUT,
+    PORT,
+    POSITION,
+    TASK,
+    TASK_BITS,
+)
 
 
 @COMPILED
@@ -64,15 +77,35 @@ def kind_of(order, rows, pool, number):  # type: ignore[no-untyped-def]
 
 
 @COMPILED
+def _ahead(work, task, position, t):  # type: ignore[no-untyped-def]
+    """Does a task stand ahead of this place?"""
+    where = work.line[task, POSITION]
+    return where < position or (where == position and work.line[task, TASK] < t)
+
+
+@COMPILED
 def _enter(work, side, port, task):  # type: ignore[no-untyped-def]
-    last = work.last[port]
-    work.line[task, BEHIND + side] = -1
-    work.line[task, BEFORE + side] = last
-    if last >= 0:
-        work.line[last, BEHIND + side] = task
+    """Into the line of a port, to its place. Its neighbours have mostly come right before it: they are met first."""
+    position, t = work.line[task, POSITION], work.line[task, TASK]
+    before = work.hint[port]
+    if before < 0:
+        before = work.last[port]
+    behind = work.line[before, BEHIND + side] if before >= 0 else -1
+    while before >= 0 and not _ahead(work, before, position, t):
+        before, behind = work.line[before, BEFORE + side], before
+    while behind >= 0 and _ahead(work, behind, position, t):
+        before, behind = behind, work.line[behind, BEHIND + side]
+    work.line[task, BEFORE + side] = before
+    work.line[task, BEHIND + side] = behind
+    if before >= 0:
+        work.line[before, BEHIND + side] = task
     else:
         work.first[port] = task
-    work.last[port] = task
+    if behind >= 0:
+        work.line[behind, BEFORE + side] = task
+    else:
+        work.last[port] = task
+    work.hint[port] = task
 
 
 @COMPILED
@@ -86,19 +119,21 @@ def _leave(work, side, port, task):  # type: ignore[no-untyped-def]
         work.line[behind, BEFORE + side] = before
     else:
         work.last[port] = before
+    if work.hint[port] == task:
+        work.hint[port] = before
 
 
 @COMPILED
-def line_up(order, rows, pool, work, ready, number):  # type: ignore[no-untyped-def]
-    """A task that is ready stands in line at its ports."""
+def line_up(order, rows, pool, work, number):  # type: ignore[no-untyped-def]
+    """A task that is ready stands in line at its ports. Where it is in the pool, and its own number."""
     kind, task = kind_of(order, rows, pool, number)
-    work.ready[task] = ready
-    work.number[task] = number
+    work.line[task, POSITION] = number >> TASK_BITS
+    work.line[task, TASK] = number & ((1 << TASK_BITS) - 1)
     for side, port in ((OUT, pool.egress[kind]), (IN, pool.ingress[kind])):
         work.line[task, PORT + side] = port
         if port >= 0:
             _enter(work, side, port, task)
-    return task
+    return kind, task
 
 
 @COMPILED
@@ -116,7 +151,8 @@ def _choose(work, side, task, now):  # type: ignore[no-untyped-def]
     while task >= 0:
         other = work.line[task, PORT + IN - side]
         if other < 0 or work.free[other] <= now:
-            push(work.choices, work.scalars, CHOICES, work.ready[task], work.number[task])
+            number = (np.int64(work.line[task, POSITION]) << TASK_BITS) | work.line[task, TASK]
+            push(work.choices, work.scalars, CHOICES, number, 0)
             return
         task = work.line[task, BEHIND + side]
 
@@ -129,7 +165,7 @@ def next_choice(order, rows, pool, work, now):  # type: ignore[no-untyped-def]
         _choose(work, OUT if work.outward[port] else IN, work.first[port], now)
     work.scalars[ACTIVE] = 0
     while work.scalars[CHOICES] > 0:
-        number = work.choices[0, 1]
+        number = work.choices[0, 0]
         drop(work.choices, work.scalars, CHOICES)
         kind, task = kind_of(order, rows, pool, number)
         egress, ingress = pool.egress[kind], pool.ingress[kind]
@@ -153,22 +189,21 @@ def next_choice(order, rows, pool, work, now):  # type: ignore[no-untyped-def]
 
 @COMPILED
 def gather(order, rows, pool, work):  # type: ignore[no-untyped-def]
-    """All events of the earliest moment: ports become free, tasks stand in line. The moment."""
+    """All events of the earliest moment: ports become free, runs of tasks stand in line. The moment."""
     now = work.events[0, 0]
     while work.scalars[EVENTS] > 0 and work.events[0, 0] == now:
         number = work.events[0, 1]
+        drop(work.events, work.scalars, EVENTS)
         if number < 0:
             kind, _ = kind_of(order, rows, pool, -1 - number)
-            drop(work.events, work.scalars, EVENTS)
-        else:
-            task = line_up(order, rows, pool, work, now, number)
-            kind, _ = kind_of(order, rows, pool, number)
+            look_at(work, pool.egress[kind], now)
+            look_at(work, pool.ingress[kind], now)
+            continue
+        row_number = number & ~((1 << TASK_BITS) - 1)
+        following = number & ((1 << TASK_BITS) - 1)
+        while following >= 0:
+            kind, task = line_up(order, rows, pool, work, row_number | following)
+            look_at(work, pool.egress[kind], now)
+            look_at(work, pool.ingress[kind], now)
             following = work.follow[task]
-            if following >= 0:
-                behind = number - (number & ((1 << TASK_BITS) - 1)) + following
-                sink(work.events, work.scalars[EVENTS], now, behind)
-            else:
-                drop(work.events, work.scalars, EVENTS)
-        look_at(work, pool.egress[kind], now)
-        look_at(work, pool.ingress[kind], now)
     return now

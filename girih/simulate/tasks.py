@@ -9,13 +9,18 @@ message tasks of its exchange. A row may post messages, wait for messages, or bo
 - a transfer step without a start takes `before`, posts, waits, and takes `after`.
 
 A message task is ready when its sender and its receiver have posted; it occupies the sender's port out and the
-receiver's port in, on the level of the outermost mesh axis on which the two differ. A device waits for all messages
-that it sends or receives. Ports serve in the order of ready times; ties go by the position of the posting row, then in
-rounds around the mesh, then by receiver. Two devices that exchange several boxes have one task for all of them.
+receiver's port in, on the level of the outermost mesh axis on which the two differ, from the first moment at which it
+is ready and both are free. A device waits for all messages that it sends or receives. Of messages that wait for one
+port, the exchange that comes first in the program goes first; in an exchange, rounds around the mesh, then receivers.
+Two devices that exchange several boxes have one task for all of them.
 
-Where we differ from FlexFlow: devices keep the order of the program (the worker does), so that the queue is one of
-messages only; a message occupies two ports in place of one connection, so that traffic of one device with many peers
-contends; a task takes whole ticks (`girih.simulate.ticks`). Steps that take no time anywhere have no row.
+Where we differ from FlexFlow:
+- Devices keep the order of the program (the worker does), so that queues are of messages only.
+- A message occupies two ports in place of one connection, so that a device's traffic with many peers contends. First
+  in, first out by ready time (its assumption A3) would then keep a port free for a message whose other port is busy:
+  irregular exchanges of 64 devices would take up to eight times as long as their busiest port. Ports here serve
+  whoever can begin, in the order of the program: of each device, the order in which it posts.
+- A task takes whole ticks (`girih.simulate.ticks`). Steps that take no time anywhere have no row.
 
 The edges of the graph are implicit: from each task of a device to its next one, and those of the patterns
 (`girih.simulate.patterns`), which all transfers that are alike share. Building takes O(steps · devices) on arrays and
@@ -71,7 +76,7 @@ class PatternStore:
         # Lowering hands out the same placements again and again: known by identity, they need not be compared.
         self.known: dict[tuple[int, int, int], tuple[int, Placement, Placement]] = {}
         self.columns = {
-            **{name: Column(np.int32) for name in ("egress", "ingress", "sender", "receiver", "gate")},
+            **{name: Column(np.int32) for name in ("egress", "ingress", "sender", "receiver")},
             **{name: Column(np.int32) for name in ("first", "members", "gates")},
             **{name: Column(np.int64) for name in ("duration", "task_at", "gate_at", "first_at", "link_at")},
             "offsets": Column(np.int32, width=(mesh.devices + 1,)),
@@ -99,7 +104,6 @@ class PatternStore:
         columns = self.columns
         for name in ("egress", "ingress", "sender", "receiver", "first", "members", "gates", "duration"):
             columns[name].extend(getattr(pattern, name))
-        columns["gate"].extend(np.repeat(np.arange(len(pattern.members)), np.diff(pattern.first)))
         columns["offsets"].extend(pattern.offsets[None])
         columns["waits"].extend(pattern.waits[None])
         ends = {"task_at": "duration", "gate_at": "members", "first_at": "first", "link_at": "gates"}

@@ -137,10 +137,10 @@ def simulate(program: Program, machine: Machine, prices: Prices) -> Reference:
         for task in waiting:
             time = ready(task)
             if time is not None:
-                able.append((max(time, *(free[port] for port in task.ports)), time, task.order, task))
+                able.append((max(time, *(free[port] for port in task.ports)), task.order, task))
         if not able:
             break
-        begin, _, _, task = min(able, key=lambda item: item[:3])
+        begin, _, task = min(able, key=lambda item: item[:2])
         task.begin = begin
         for port in task.ports:
             free[port] = task.end
