@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from graphs import DEVICE, perceptron, random_graph, random_labels
 from hypothesis import strategies as st
@@ -74,12 +72,12 @@ def random_prices(random: np.random.Generator, program: Program) -> Prices:
     return Prices(random.random(shape) * 1e-4, random.random(shape) * (random.random(shape) < 0.5) * 1e-4)
 
 
+Case = tuple[Program, Machine, Prices]
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Program, Machine, Prices] | None:
+def cases(draw: st.DrawFn) -> Case | None:
+    """None where the labels that were drawn do not fit together."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     made = random_program(random, draw(st.sampled_from(MESHES)), draw(st.integers(1, 7)), training=draw(st.booleans()))
     return None if made is None else (*made, random_prices(random, made[0]))
-
-
-def scaled(prices: Prices, factor: float) -> Prices:
-    return replace(prices, before=prices.before * factor, after=prices.after * factor)

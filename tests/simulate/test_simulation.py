@@ -1,0 +1,91 @@
+"""Random programs: what is simulated equals a slow and obvious simulator, and keeps every law of a schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from simulate_programs import Case, cases
+from simulate_reference import simulate as reference
+
+from girih.lower import memory_use
+from girih.simulate.bounds import schedule_bound
+from girih.simulate.incremental import Simulator
+from girih.simulate.simulate import simulate
+
+THOROUGH = settings(max_examples=150, suppress_health_check=list(HealthCheck))
+
+
+@given(cases())
+@THOROUGH
+def test_equal_to_the_reference(case: Case | None) -> None:
+    if case is None:
+        return
+    program, machine, prices = case
+    expected = reference(program, machine, prices)
+    simulator = Simulator(program, machine, prices)
+    assert simulator.makespan == expected.makespan
+    schedule = simulator.schedule()
+    for row, step in enumerate(schedule.step.tolist()):
+        assert schedule.done[row].tolist() == [expected.done[step, d] for d in range(program.mesh.devices)]
+    tasks = [task for step in sorted(expected.tasks) for task in sorted(expected.tasks[step], key=lambda t: t.order)]
+    assert schedule.start.tolist() == [task.begin for task in tasks]
+
+
+@given(cases())
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+def test_the_laws_of_a_timeline(case: Case | None) -> None:
+    if case is None:
+        return
+    program, machine, prices = case
+    found = simulate(program, machine, prices)
+    timeline = found.timeline
+    assert timeline.seconds <= found.seconds
+    received = np.bincount(timeline.device, timeline.amount, program.mesh.devices)
+    assert (received == program.bytes_received()).all()
+    assert (timeline.end > timeline.begin).all()
+    # One thing at a time: on a device itself, and at its port of a level.
+    level = np.asarray([0, *(1 + machine.levels.index(level) for level in levels_of(machine))])
+    lanes = timeline.device * (1 + len(machine.levels)) + level[timeline.stream]
+    for lane in np.unique(lanes):
+        mine = np.flatnonzero(lanes == lane)
+        mine = mine[np.argsort(timeline.begin[mine])]
+        assert (timeline.begin[mine][1:] >= timeline.end[mine][:-1]).all()
+    for device, memory in enumerate(timeline.memory):
+        assert memory.bytes.max() == memory_use(program, device).peak
+        assert (np.diff(memory.seconds) >= 0).all()
+        assert len(memory.seconds) == len(memory.bytes)
+        assert memory.seconds[-1] <= found.seconds
+    assert len(timeline.memory) == program.mesh.devices
+
+
+def levels_of(machine):  # type: ignore[no-untyped-def]
+    return [level for level in machine.levels for _ in level.axes]
+
+
+@given(cases())
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+def test_the_critical_path_is_the_makespan(case: Case | None) -> None:
+    if case is None:
+        return
+    found = simulate(*case, memory=False)
+    path = found.critical
+    if len(path):
+        assert path.begin[0] == 0
+        assert path.end[-1] == found.seconds
+        assert (path.begin[1:] == path.end[:-1]).all()
+        assert (path.end > path.begin).all()
+    else:
+        assert found.seconds == 0
+    assert 0 <= found.busiest.share <= 1 + 1e-12
+
+
+@given(cases())
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+def test_no_program_beats_its_bound(case: Case | None) -> None:
+    if case is None:
+        return
+    for resolution in ("messages", "volumes"):
+        simulator = Simulator(*case, resolution=resolution)  # type: ignore[arg-type]
+        bound = schedule_bound(simulator.schedule())
+        assert bound.seconds <= simulator.seconds * (1 + 1e-12)
+        assert bound.seconds == max(seconds for _, seconds in bound.parts)
