@@ -33,25 +33,27 @@ class Case:
     backend: str
     objective: str
     search: str
+    options: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.model}, {self.search} by {self.objective}, {self.machine} {self.backend}"
 
 
+SHORT = (("sequence", 128), ("vocabulary", 2048))
 CASES = (
     Case("mlp-1024-1024-1024-1024", 256, "local:2", "processes", "bytes", "exact"),
     Case("mlp-1024-1024-1024-1024", 256, "local:2", "processes", "bytes", "data"),
     Case("mlp-1024-1024-1024-1024", 256, "local:2", "threads", "bytes", "exact"),
     Case("rnn-2-256", 64, "local:2", "processes", "bytes", "exact"),
     Case("rnn-2-256", 64, "local:2", "processes", "bytes", "data"),
-    Case("gpt-2-256", 4, "local:2", "processes", "time", "exact"),
-    Case("gpt-2-256", 4, "local:2", "processes", "bytes", "data"),
-    Case("gpt-2-256", 4, "local:2", "threads", "bytes", "exact"),
-    Case("bert-2-256", 4, "local:2", "processes", "bytes", "exact"),
-    Case("bert-2-256", 4, "local:4", "processes", "bytes", "data"),
+    Case("gpt-2-256", 4, "local:2", "processes", "time", "exact", SHORT),
+    Case("gpt-2-256", 4, "local:2", "processes", "bytes", "data", SHORT),
+    Case("gpt-2-256", 4, "local:2", "threads", "bytes", "exact", SHORT),
+    Case("bert-2-256", 4, "local:2", "processes", "bytes", "exact", SHORT),
+    Case("bert-2-256", 4, "local:4", "processes", "bytes", "data", SHORT),
     Case("dlrm-criteo-tiny", 4096, "local:2", "processes", "bytes", "exact"),
     Case("dlrm-criteo-tiny", 4096, "local:2", "processes", "bytes", "hybrid"),
-    Case("wresnet-14-1-32", 16, "local:2", "processes", "bytes", "exact"),
+    Case("wresnet-50-1-32", 8, "local:2", "processes", "bytes", "exact"),
     Case("resnet-tiny", 64, "local:2", "processes", "bytes", "exact"),
     Case("resnet-tiny", 64, "local:2", "processes", "bytes", "data"),
 )
@@ -61,7 +63,7 @@ QUICK = (Case("mlp-tiny", 8, "local:2", "processes", "bytes", "exact"),)
 def planned(case: Case, seconds: float) -> Any:
     import girih
 
-    step, batch = training_step(case.model, case.batch)
+    step, batch = training_step(case.model, case.batch, **dict(case.options))
     return girih.plan(
         step, batch, machine=case.machine, objective=case.objective, search=case.search, compare=(), seconds=seconds
     )
@@ -71,7 +73,7 @@ def measured(plan: Any, case: Case, steps: int) -> list[float]:
     """Seconds of each step, after two that do not count."""
     from girih.models import random_batch
 
-    batch = random_batch(case.model, case.batch)
+    batch = random_batch(case.model, case.batch, **dict(case.options))
     found = []
     with plan.start(backend=case.backend) as running:
         for number in range(steps + 2):
