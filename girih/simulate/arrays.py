@@ -72,15 +72,17 @@ class Work(NamedTuple):
     fresh: the row has no past. completed: how many devices have done with it. By row and device: done; left: for how
     many tasks the device still waits; latest: when the last of those that have begun ends.
 
-    By task: start; begun; follow: the next task of a run that is queued as one event; line: who stands before it and
-    behind it, and at which port, on both sides, and what its place depends on (see below). By gate: gate_left: how
-    many have not posted; gate_latest: when the last of the others did.
+    By task: start; begun; follow: the next task of a run that is queued as one event. By gate: gate_left: how many
+    have not posted; gate_latest: when the last of the others did.
+
+    line: where tasks that wait stand: who is before and behind on both sides, at which port, and what the place depends
+    on (see below). spare: stands that were left.
 
     By device: at: the position at which it waits, since `clock`; current: where it is at a moment. By position: shift.
 
     By port: free: from when on; first, last: the ends of its line; hint: who came last; seen: when last looked at;
     active: those to look at.
-    outward: is it a port out? events: a heap of [time, number]; choices: one of [number, 0]. scalars: see below.
+    outward: is it a port out? events: a heap of [time, number]; choices: one of [number, stand]. scalars: see below.
     """
 
     position: Numbers
@@ -93,13 +95,14 @@ class Work(NamedTuple):
     start: Ints
     begun: Flags
     follow: Numbers
-    line: Numbers
     gate_left: Numbers
     gate_latest: Ints
     at: Numbers
     clock: Ints
     current: Numbers
     shift: Ints
+    line: Numbers
+    spare: Numbers
     free: Ints
     first: Numbers
     last: Numbers
@@ -112,14 +115,15 @@ class Work(NamedTuple):
     scalars: Ints
 
 
-# In the line of a task: on the side OUT, and the side IN of each, who is BEHIND it, who BEFORE, and the PORT; the
-# POSITION of its row, and which TASK of its pattern it is.
+# Of a stand in line: on the side OUT, and on the side IN, which is BEHIND it, which BEFORE, and the PORT; the POSITION
+# of the task's row, and which TASK of its pattern it is.
 OUT, IN = 0, 1
 BEHIND, BEFORE, PORT = 0, 2, 4
 POSITION, TASK = 6, 7
 LINE = 8
 
-# Scalars: lengths of the two heaps and of the list of active ports; highest touched position; newest position that all
-# devices have passed; statistics: tasks begun, rows run (on each device), restorations.
-EVENTS, CHOICES, ACTIVE, HIGH, NEWEST, BEGUN, RAN, RESTORED = range(8)
-SCALARS = 8
+# Scalars: lengths of the two heaps, of the list of active ports, and of the spare stands; how many stands there are;
+# highest touched position; newest position that all devices have passed; statistics: tasks begun, rows run (on each
+# device), restorations.
+EVENTS, CHOICES, ACTIVE, SPARE, STANDS, HIGH, NEWEST, BEGUN, RAN, RESTORED = range(10)
+SCALARS = 10

@@ -29,6 +29,8 @@ from girih.simulate.arrays import (
     NEWEST,
     POSTS,
     RESTORED,
+    SPARE,
+    STANDS,
     WAITS,
 )
 from girih.simulate.device_kernels import clear, done_at, post, resume, run, serve, touch
@@ -59,6 +61,8 @@ def _restore(order, rows, pool, past, work, changed):  # type: ignore[no-untyped
     work.seen[:] = -1
     work.at[:] = -1
     work.scalars[EVENTS] = 0
+    work.scalars[SPARE] = 0
+    work.scalars[STANDS] = 0
     work.scalars[RESTORED] += 1
     if changed > 0:
         for position in range(top + 1):

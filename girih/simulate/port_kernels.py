@@ -23,6 +23,8 @@ from girih.simulate.arrays import (
     OUT,
     PORT,
     POSITION,
+    SPARE,
+    STANDS,
     TASK,
     TASK_BITS,
 )
@@ -77,16 +79,16 @@ def kind_of(order, rows, pool, number):  # type: ignore[no-untyped-def]
 
 
 @COMPILED
-def _ahead(work, task, position, t):  # type: ignore[no-untyped-def]
-    """Does a task stand ahead of this place?"""
-    where = work.line[task, POSITION]
-    return where < position or (where == position and work.line[task, TASK] < t)
+def _ahead(work, stand, position, t):  # type: ignore[no-untyped-def]
+    """Does a stand lie ahead of this place?"""
+    where = work.line[stand, POSITION]
+    return where < position or (where == position and work.line[stand, TASK] < t)
 
 
 @COMPILED
-def _enter(work, side, port, task):  # type: ignore[no-untyped-def]
+def _enter(work, side, port, stand):  # type: ignore[no-untyped-def]
     """Into the line of a port, to its place. Its neighbours have mostly come right before it: they are met first."""
-    position, t = work.line[task, POSITION], work.line[task, TASK]
+    position, t = work.line[stand, POSITION], work.line[stand, TASK]
     before = work.hint[port]
     if before < 0:
         before = work.last[port]
@@ -95,22 +97,22 @@ def _enter(work, side, port, task):  # type: ignore[no-untyped-def]
         before, behind = work.line[before, BEFORE + side], before
     while behind >= 0 and _ahead(work, behind, position, t):
         before, behind = behind, work.line[behind, BEHIND + side]
-    work.line[task, BEFORE + side] = before
-    work.line[task, BEHIND + side] = behind
+    work.line[stand, BEFORE + side] = before
+    work.line[stand, BEHIND + side] = behind
     if before >= 0:
-        work.line[before, BEHIND + side] = task
+        work.line[before, BEHIND + side] = stand
     else:
-        work.first[port] = task
+        work.first[port] = stand
     if behind >= 0:
-        work.line[behind, BEFORE + side] = task
+        work.line[behind, BEFORE + side] = stand
     else:
-        work.last[port] = task
-    work.hint[port] = task
+        work.last[port] = stand
+    work.hint[port] = stand
 
 
 @COMPILED
-def _leave(work, side, port, task):  # type: ignore[no-untyped-def]
-    before, behind = work.line[task, BEFORE + side], work.line[task, BEHIND + side]
+def _leave(work, side, port, stand):  # type: ignore[no-untyped-def]
+    before, behind = work.line[stand, BEFORE + side], work.line[stand, BEHIND + side]
     if before >= 0:
         work.line[before, BEHIND + side] = behind
     else:
@@ -119,7 +121,7 @@ def _leave(work, side, port, task):  # type: ignore[no-untyped-def]
         work.line[behind, BEFORE + side] = before
     else:
         work.last[port] = before
-    if work.hint[port] == task:
+    if work.hint[port] == stand:
         work.hint[port] = before
 
 
@@ -127,12 +129,18 @@ def _leave(work, side, port, task):  # type: ignore[no-untyped-def]
 def line_up(order, rows, pool, work, number):  # type: ignore[no-untyped-def]
     """A task that is ready stands in line at its ports. Where it is in the pool, and its own number."""
     kind, task = kind_of(order, rows, pool, number)
-    work.line[task, POSITION] = number >> TASK_BITS
-    work.line[task, TASK] = number & ((1 << TASK_BITS) - 1)
+    if work.scalars[SPARE] > 0:
+        work.scalars[SPARE] -= 1
+        stand = work.spare[work.scalars[SPARE]]
+    else:
+        stand = work.scalars[STANDS]
+        work.scalars[STANDS] += 1
+    work.line[stand, POSITION] = number >> TASK_BITS
+    work.line[stand, TASK] = number & ((1 << TASK_BITS) - 1)
     for side, port in ((OUT, pool.egress[kind]), (IN, pool.ingress[kind])):
-        work.line[task, PORT + side] = port
+        work.line[stand, PORT + side] = port
         if port >= 0:
-            _enter(work, side, port, task)
+            _enter(work, side, port, stand)
     return kind, task
 
 
@@ -146,15 +154,15 @@ def look_at(work, port, now):  # type: ignore[no-untyped-def]
 
 
 @COMPILED
-def _choose(work, side, task, now):  # type: ignore[no-untyped-def]
-    """Of the line at a free port, from a task on, the first whose other port is free too becomes a choice."""
-    while task >= 0:
-        other = work.line[task, PORT + IN - side]
+def _choose(work, side, stand, now):  # type: ignore[no-untyped-def]
+    """Of the line at a free port, from a stand on, the first whose other port is free too becomes a choice."""
+    while stand >= 0:
+        other = work.line[stand, PORT + IN - side]
         if other < 0 or work.free[other] <= now:
-            number = (np.int64(work.line[task, POSITION]) << TASK_BITS) | work.line[task, TASK]
-            push(work.choices, work.scalars, CHOICES, number, 0)
+            number = (np.int64(work.line[stand, POSITION]) << TASK_BITS) | work.line[stand, TASK]
+            push(work.choices, work.scalars, CHOICES, number, stand)
             return
-        task = work.line[task, BEHIND + side]
+        stand = work.line[stand, BEHIND + side]
 
 
 @COMPILED
@@ -165,25 +173,29 @@ def next_choice(order, rows, pool, work, now):  # type: ignore[no-untyped-def]
         _choose(work, OUT if work.outward[port] else IN, work.first[port], now)
     work.scalars[ACTIVE] = 0
     while work.scalars[CHOICES] > 0:
-        number = work.choices[0, 0]
+        number, stand = work.choices[0, 0], work.choices[0, 1]
         drop(work.choices, work.scalars, CHOICES)
-        kind, task = kind_of(order, rows, pool, number)
-        egress, ingress = pool.egress[kind], pool.ingress[kind]
+        while work.scalars[CHOICES] > 0 and work.choices[0, 0] == number:  # it was found at both of its ports
+            drop(work.choices, work.scalars, CHOICES)
+        egress, ingress = work.line[stand, PORT + OUT], work.line[stand, PORT + IN]
         out, into = egress < 0 or work.free[egress] <= now, work.free[ingress] <= now
         if out and into:
+            kind, _ = kind_of(order, rows, pool, number)
             end = now + pool.duration[kind]
             if egress >= 0:
-                _leave(work, OUT, egress, task)
+                _leave(work, OUT, egress, stand)
                 work.free[egress] = end
-            _leave(work, IN, ingress, task)
+            _leave(work, IN, ingress, stand)
             work.free[ingress] = end
+            work.spare[work.scalars[SPARE]] = stand
+            work.scalars[SPARE] += 1
             push(work.events, work.scalars, EVENTS, end, -1 - number)
             return number
         # Another one has taken one of its ports. If the other is still free, the next in line there may have a chance.
         if into:
-            _choose(work, IN, work.line[task, BEHIND + IN], now)
+            _choose(work, IN, work.line[stand, BEHIND + IN], now)
         elif out and egress >= 0:
-            _choose(work, OUT, work.line[task, BEHIND + OUT], now)
+            _choose(work, OUT, work.line[stand, BEHIND + OUT], now)
     return np.int64(-1)
 
 

@@ -50,6 +50,7 @@ class Room:
             begun=np.zeros(tasks, np.uint8),
             follow=np.zeros(tasks, np.int32),
             line=np.zeros((tasks, arrays.LINE), np.int32),
+            spare=np.zeros(tasks, np.int32),
             gate_left=np.zeros(gates, np.int32),
             gate_latest=np.zeros(gates, np.int64),
             at=np.zeros(devices, np.int32),
