@@ -56,7 +56,7 @@ def widest_overlap(made: Plan) -> Overlap:
     worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]
     for window in WINDOWS:
         program = overlapped(made.program, window)
-        if all(memory_use(program, device).peak <= made.memory for device in worst_first):
+        if all(memory_use(program, device, made.threads).peak <= made.memory for device in worst_first):
             return window
     return WINDOWS[-1]
 

@@ -89,7 +89,13 @@ class Plan:
         """Memory of each device; of a large machine only of the first and the last device."""
         count = self.machine.devices
         devices = range(count) if count <= 16 else (0, count - 1)
-        return tuple(memory_use(self.program, device) for device in devices)
+        return tuple(memory_use(self.program, device, self.threads) for device in devices)
+
+    @property
+    def threads(self) -> int:
+        """For `memory_use`: of each worker process of this host what they decide; of other machines two, not knowing
+        them, so that a plan for them is the same wherever it is made."""
+        return 0 if self.machine.name.startswith("local:") else 2
 
     @cached_property
     def peak(self) -> int:

@@ -5,11 +5,13 @@ operators share their input's storage where PyTorch can express them so; message
 buffer, and contributions to a reduction, are staged while the exchange lasts: from its start to its finish, where
 other steps lie between. While a kernel runs it holds its padded operands and what its operator's `temporary` rule
 tells; when all is done, the worker copies new state that is not contiguous or part of something larger. The rules are
-those of PyTorch's CPU kernels, and of transports that take contiguous tensors; some are bounds.
+those of PyTorch's CPU kernels, which hold more with more threads, and of transports that take contiguous tensors; some
+are bounds.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -49,9 +51,10 @@ class _Buffer:
 
 
 class _Tracker:
-    def __init__(self, program: Program, device: int) -> None:
+    def __init__(self, program: Program, device: int, threads: int) -> None:
         self.program = program
         self.device = device
+        self.threads = threads
         self.buffers: dict[str, _Buffer] = {}
         self.owners: Counter[int] = Counter()
         self.sizes: dict[int, int] = {}
@@ -162,7 +165,7 @@ class _Tracker:
         if operator.temporary is None:
             return total
         output = Operand(shape, values[node.outputs[0]].item_bytes)
-        return total + operator.temporary(Work(piece.attributes, inputs, output, cut))
+        return total + operator.temporary(Work(piece.attributes, inputs, output, cut, self.threads))
 
     def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:
         """The call on this device, and the names of the index variables that are divided; equal nodes share it."""
@@ -250,9 +253,12 @@ def _run(message: Message, strides: Shape) -> bool:
     return is_contiguous(tuple(stop - start for start, stop in message.box), strides)
 
 
-def memory_use(program: Program, device: int = 0) -> MemoryUse:
-    """Walk the program on one device. Cost: linear in steps and messages."""
-    tracker = _begun(program, device)
+def memory_use(program: Program, device: int = 0, threads: int = 0) -> MemoryUse:
+    """Walk the program on one device. Cost: linear in steps and messages.
+
+    threads: of each worker; 0: as worker processes on this host decide, its cores divided among them.
+    """
+    tracker = _begun(program, device, threads)
     roles = {item.name: item.role for item in program.graph.inputs}
     state = sum(
         tracker.sizes[tracker.buffers[name].storage]
@@ -265,10 +271,10 @@ def memory_use(program: Program, device: int = 0) -> MemoryUse:
     return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
 
 
-def live_bytes(program: Program, device: int = 0) -> NDArray[np.int64]:
+def live_bytes(program: Program, device: int = 0, threads: int = 0) -> NDArray[np.int64]:
     """The most bytes in use on one device before the first step, in each step (of a free: behind it), and at the
-    worker's last act: [steps + 2]. Exact; the largest is `memory_use(program, device).peak`."""
-    tracker = _begun(program, device)
+    worker's last act: [steps + 2]. Exact; the largest is that of `memory_use`."""
+    tracker = _begun(program, device, threads)
     most = [tracker.now]
     for step in program.steps:
         tracker.most = 0
@@ -279,9 +285,9 @@ def live_bytes(program: Program, device: int = 0) -> NDArray[np.int64]:
     return np.asarray([*most, tracker.most], np.int64)
 
 
-def _begun(program: Program, device: int) -> _Tracker:
+def _begun(program: Program, device: int, threads: int) -> _Tracker:
     """With the inputs in memory."""
-    tracker = _Tracker(program, device)
+    tracker = _Tracker(program, device, threads or max(1, (os.cpu_count() or 1) // program.mesh.devices))
     for item in program.graph.inputs:
         tracker.allocate(item.name)
     tracker.mark(-1)

@@ -38,13 +38,14 @@ class Operand:
 class Work:
     """A call on one device: attributes of the piece, tensors by parameter name, padded as they are passed.
 
-    cut: names of the index variables that are divided.
+    cut: names of the index variables that are divided. threads: of the worker that runs it.
     """
 
     attributes: dict[str, Any]
     inputs: dict[str, Operand]
     output: Operand
     cut: frozenset[str] = frozenset()
+    threads: int = 1
 
     @property
     def shape(self) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 
 import numpy as np
@@ -14,21 +15,21 @@ import girih
 from girih.capture import TrainingStep
 from girih.graph import Graph, parse_graph
 from girih.layout import REPLICATE, Mesh, among
-from girih.lower import Overlap, StartStep, lower, memory_use, overlapped
+from girih.lower import Overlap, StartStep, live_bytes, lower, memory_use, overlapped
 from girih.lower import check as check_program
 from girih.models import example, random_batch, tiny_names
 from girih.ops import philox
+from girih.ops.catalogue import convolution
 from girih.ops.catalogue import random as random_page
 from girih.ops.evaluate import resolve
-from girih.ops.temporaries import SLICE_BYTES
+from girih.ops.temporaries import SLICE_BYTES, Operand, Work
 from girih.partition.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
 from girih.plans import Plan, flatten_batch
 from girih.run.measure import highest
 from girih.run.session import start
 
-# Convolutions are predicted for workers of two threads, and some of oneDNN's scratch by a bound.
-SLACK_BYTES = 48 << 10
+SLACK_BYTES = 10 << 10  # some of oneDNN's scratch is predicted by a bound
 
 
 def planned(name: str, batch: int | None, workers: int) -> tuple[Plan, dict[str, torch.Tensor]]:
@@ -51,7 +52,8 @@ def check(name: str, batch: int | None, workers: int) -> None:
     scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
     with plan.start(backend="threads" if workers == 1 else "processes") as running:
         measured = running.run.peak_bytes(given, scalars)
-    compare(measured, [memory_use(plan.program, device).peak for device in range(workers)])
+    threads = torch.get_num_threads() if workers == 1 else 0
+    compare(measured, [memory_use(plan.program, device, threads).peak for device in range(workers)])
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +72,24 @@ def test_a_step_needs_what_was_predicted(name: str) -> None:
 @pytest.mark.parametrize("name", ["lenet-tiny", "resnet-tiny", "gpt-tiny", "dlrm-tiny"])
 def test_two_workers_need_what_was_predicted(name: str) -> None:
     check(name, None, 2)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("name", ["alexnet-tiny", "lenet-tiny", "wresnet-tiny", "inception-tiny"])
+def test_convolutional_networks_need_what_was_predicted(name: str, workers: int) -> None:
+    """On two cores each worker has one thread: other kernels are chosen, and threads' scratch falls away."""
+    plan, given = planned(name, None, workers)
+    scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
+    with plan.start() as running:
+        measured = running.run.peak_bytes(given, scalars)
+    predicted = [use.peak for use in plan.memory_by_device]
+    compare(measured, predicted, 64)
+    if name != "inception-tiny":  # its strided gradients are predicted by a bound
+        assert (os.cpu_count() or 1) > 2 * workers or predicted == measured
+    for device in range(workers):
+        one = memory_use(plan.program, device, threads=1).peak
+        assert one <= memory_use(plan.program, device, threads=2).peak
+        assert one == live_bytes(plan.program, device, threads=1).max()
 
 
 @pytest.mark.parametrize(("name", "batch"), [("resnet-tiny", 48), ("gpt-tiny", 256)])
@@ -241,6 +261,64 @@ def test_pooling_in_slices_is_pooling() -> None:
         assert held_beside("girih.max_pool", big, **options) <= 1.6 * SLICE_BYTES < 8 * made.numel()
         back = resolve("girih.max_pool_gradient")(grad.repeat(4, 1, 1, 1), big, **options)
         assert torch.equal(back, slope.repeat(4, 1, 1, 1))
+
+
+CONVOLUTIONS = [
+    # input, weight, stride, padding, groups; bytes by which the prediction may be larger with 1 or 2 threads
+    ((8, 3, 64, 64), (8, 3, 11, 11), 4, 2, 1, 256),
+    ((8, 6, 14, 14), (16, 6, 5, 5), 1, 0, 1, 256),
+    ((8, 1, 32, 32), (6, 1, 5, 5), 1, 0, 1, 256),
+    ((8, 8, 7, 7), (16, 8, 5, 5), 1, 2, 1, 256),
+    ((8, 12, 3, 3), (12, 12, 7, 1), 1, (3, 0), 1, 10 << 10),  # windows higher than the input
+    ((8, 6, 3, 3), (20, 6, 3, 3), 2, 0, 1, 10 << 10),
+    ((8, 16, 32, 32), (16, 16, 3, 3), 1, 1, 1, 256),
+    ((8, 128, 16, 16), (64, 128, 3, 1), 1, (1, 0), 1, 256),
+    ((8, 128, 16, 16), (64, 128, 1, 1), 1, 0, 1, 256),
+    ((4, 256, 8, 8), (128, 256, 1, 1), 1, 0, 1, 256),
+    ((16, 12, 7, 7), (2, 12, 1, 1), 1, 0, 1, 256),
+    ((8, 64, 31, 31), (128, 64, 1, 1), 2, 0, 1, 256),
+    ((8, 64, 32, 32), (128, 64, 1, 1), 2, 0, 1, 256),
+    ((8, 32, 32, 32), (32, 32, 3, 3), 2, 1, 1, 256),
+    ((4, 32, 16, 16), (64, 32, 3, 3), 2, 1, 1, 256),
+    ((1, 16, 8, 8), (32, 16, 3, 3), 1, 1, 1, 256),  # too small for oneDNN
+    ((2, 32, 8, 8), (32, 16, 1, 1), 1, 0, 2, 20 << 10),
+    ((2, 32, 8, 8), (32, 1, 3, 3), 1, 1, 32, 256),
+    ((16, 40, 4, 4), (40, 40, 5, 5), 1, 2, 1, 256),
+]
+
+
+def pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
+RULES = {
+    "aten.convolution": convolution.forward_copies,
+    "girih.convolution_input_gradient": convolution.input_gradient_copies,
+    "girih.convolution_weight_gradient": convolution.weight_gradient_copies,
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions_hold_what_their_rules_tell(case: tuple, threads: int) -> None:
+    x, w, stride, padding, groups, slack = case
+    torch.set_num_threads(threads)
+    window = {"stride": pair(stride), "padding": pair(padding), "dilation": (1, 1), "groups": groups}
+    more = {"transposed": False, "output_padding": (0, 0)}
+    made = torch.nn.functional.conv2d(torch.randn(x), torch.randn(w), None, pair(stride), pair(padding), 1, groups)
+    y = tuple(made.shape)
+    calls = (
+        ("aten.convolution", {"input": x, "weight": w}, y, {**window, **more}, {"bias": None}),
+        ("girih.convolution_input_gradient", {"grad": y, "weight": w}, x, {**window, **more, "input_size": x}, {}),
+        ("girih.convolution_weight_gradient", {"grad": y, "input": x}, w, {**window, **more, "weight_size": w}, {}),
+    )
+    for operator, shapes, result, attributes, absent in calls:
+        operands = {name: Operand(s, 4) for name, s in shapes.items()}
+        work = Work(attributes, operands, Operand(result, 4), threads=threads)
+        tensors = {name: torch.randn(s) for name, s in shapes.items()}
+        seen, told = held_beside(operator, **tensors, **attributes, **absent), RULES[operator](work)
+        assert seen <= told, f"{operator}: {told} told, {seen} seen"
+        assert threads > 2 or told <= seen + slack, f"{operator}: {told} told, {seen} seen"
 
 
 def test_random_numbers_come_in_chunks_of_one_size() -> None:

@@ -7,9 +7,9 @@ With groups, channels have two indices: the group g, and one within the group.
 
 from __future__ import annotations
 
-from math import prod
-
+from girih.ops import convolution_memory as memory
 from girih.ops.catalogue.indices import spread
+from girih.ops.convolution_memory import Call
 from girih.ops.language import DescriptionError, Opaque, Over, Sum
 from girih.ops.operator import operator
 
@@ -211,72 +211,15 @@ def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
 
 
 # ------------------------------------------------------------------------------------------- temporaries
-# oneDNN computes in its own orders of memory, and PyTorch copies operands and result from and to them: channels in
-# blocks of 16 (AVX-512; blocks of 8 elsewhere are less: a bound), few input channels as they are, strided gradients of
-# inputs with channels last. While the kernel runs copies of both operands and of the result live; then the copy of the
-# result beside the result. Seen in the profiler with PyTorch 2.13 on AVX-512; ATen/native/mkldnn/Conv.cpp calls it.
-
-BLOCK = 16
-THREADS = 2  # of a worker: what each holds of its own is small beside the rest
-SMALL_WEIGHT = 1 << 15  # bytes up to which threads are seen to divide images, each with a sum of its own
-NOTES = 12416  # bytes that oneDNN keeps of its own: not of all shapes (a bound)
-THREAD_NOTES = 41600  # the same of each thread of a strided gradient (a bound)
 
 
-def blocked(channels, groups, block=BLOCK):
-    """Channels with each group's rounded up to whole blocks; of depthwise convolutions all together."""
-    own = channels // groups
-    return channels if own == 0 else (-(-channels // block) * block if own == 1 else groups * -(-own // block) * block)
-
-
-def sides(small, large, weight, groups):
-    """Elements of oneDNN's copies of (the convolution's result, input, weight), from their shapes."""
-    outputs, inputs = blocked(small[1], groups), blocked(large[1], groups)
-    pairs = outputs * inputs // groups * prod(weight[2:])
-    return small[0] * outputs * prod(small[2:]), large[0] * inputs * prod(large[2:]), pairs
-
-
-def columns(small, weight, groups):
-    """What is not float32 or shorter has no kernel in oneDNN: ATen lays out all windows of all images for a product."""
-    kernel = prod(weight[2:])
-    return small[0] * weight[1] * groups * kernel * prod(small[2:]) if kernel > 1 else 0
-
-
-def staged(work, small, large, weight, grad_of=None):
-    """Bytes beside the operands and the result.
-
-    small, large, weight: shapes of the convolution's result, input and weight. grad_of: which of the last two is made.
-    """
-    groups, item, out = work.attributes["groups"], work.output.item_bytes, work.output.bytes
-    if item > 4:
-        return columns(small, weight, groups) * item + work.copied
-    strided = max(spread(work.attributes["stride"], len(weight) - 2)) > 1
-    narrow, wide, pairs = (size * item for size in sides(small, large, weight, groups))
-    window = prod(weight[2:]) > 1
-    few = large[1] // groups
-    if grad_of is None:
-        if few < BLOCK and window and groups == 1:  # read as they are
-            wide, pairs = 0, blocked(small[1], 1) * few * prod(weight[2:]) * item
-        # A strided kernel of size 1 gathers what it needs of each image; how many at once depends on the threads.
-        gathered = THREADS * (few * groups * prod(small[2:]) * item + 128) if strided and not window else 0
-        return max(gathered + narrow + wide + pairs - out, narrow) + work.copied
-    if grad_of == "input":
-        if not strided:
-            return max(narrow + wide + pairs + NOTES - out, wide) + work.copied
-        # Channels last: nothing is rounded but the weight's; the result is then copied twice.
-        image = small[1] * prod(small[2:]) * item
-        narrow, wide = prod(small) * item, prod(large) * item
-        return max(THREADS * (2 * image + THREAD_NOTES) + NOTES + narrow + wide + pairs - out, wide + out) + work.copied
-    # girih's kernel shows ATen some tensor of the weight's shape: an operand's memory where one is large enough.
-    seen = any(one.contiguous and one.elements >= work.output.elements for one in work.inputs.values())
-    unread = 0 if seen else out
-    if window and groups == 1 and few < BLOCK:
-        few = few if few <= 3 else blocked(few, 1, 8)  # up to three are read as they are
-        wide = 0 if few <= 3 else large[0] * few * prod(large[2:]) * item
-        pairs = blocked(small[1], 1) * few * prod(weight[2:]) * item
-    gathered = THREADS * (large[1] * prod(small[2:]) * item) if strided and not window else 0
-    sums = pairs * (THREADS - 1) + NOTES if pairs < SMALL_WEIGHT else 0  # threads divide images too
-    return max(narrow + wide + pairs + gathered + sums - out, pairs) + unread + work.copied
+def call(work, small, large, weight, given):
+    """small, large, weight: shapes of the convolution's result, input and weight; given: of the call's own input."""
+    stride, padding, dilation = attributes_of(
+        len(weight) - 2, work.attributes["stride"], work.attributes["padding"], work.attributes["dilation"]
+    )
+    sizes = (work.output.item_bytes, work.output.bytes, work.threads)
+    return Call(small, large, weight, given, stride, padding, dilation, work.attributes["groups"], *sizes)
 
 
 def shape(work, name):
@@ -284,22 +227,26 @@ def shape(work, name):
 
 
 def forward_copies(work):
+    given, weight, out = shape(work, "input"), shape(work, "weight"), work.output.shape
     if work.attributes.get("transposed"):
-        return staged(work, shape(work, "input"), work.output.shape, shape(work, "weight"), "input")
-    return staged(work, work.output.shape, shape(work, "input"), shape(work, "weight"))
+        return memory.input_gradient(call(work, given, out, weight, given)) + work.copied
+    return memory.forward(call(work, out, given, weight, given)) + work.copied
 
 
 def input_gradient_copies(work):
+    given, weight, out = shape(work, "grad"), shape(work, "weight"), work.output.shape
     if work.attributes.get("transposed"):
-        return staged(work, work.output.shape, shape(work, "grad"), shape(work, "weight"))
-    return staged(work, shape(work, "grad"), work.output.shape, shape(work, "weight"), "input")
+        return memory.forward(call(work, out, given, weight, given)) + work.copied
+    return memory.input_gradient(call(work, given, out, weight, given)) + work.copied
 
 
 def weight_gradient_copies(work):
-    small, large = shape(work, "grad"), shape(work, "input")
-    if work.attributes.get("transposed"):
-        small, large = large, small
-    return staged(work, small, large, work.output.shape, "weight")
+    grad, given, out = shape(work, "grad"), shape(work, "input"), work.output.shape
+    small, large = (given, grad) if work.attributes.get("transposed") else (grad, given)
+    # girih's kernel shows ATen some tensor of the weight's shape: an operand's memory where one is large enough.
+    seen = any(one.contiguous and one.elements >= work.output.elements for one in work.inputs.values())
+    unread = 0 if seen else work.output.bytes
+    return memory.weight_gradient(call(work, small, large, out, given)) + unread + work.copied
 
 
 # ------------------------------------------------------------------------------------------- operators
