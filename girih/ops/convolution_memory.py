@@ -42,7 +42,6 @@ class Call:
     weight: Shape
     given: Shape
     stride: Shape
-    padding: Shape
     dilation: Shape
     groups: int
     item: int

@@ -215,11 +215,9 @@ def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
 
 def call(work, small, large, weight, given):
     """small, large, weight: shapes of the convolution's result, input and weight; given: of the call's own input."""
-    stride, padding, dilation = attributes_of(
-        len(weight) - 2, work.attributes["stride"], work.attributes["padding"], work.attributes["dilation"]
-    )
+    stride, dilation = (spread(work.attributes[name], len(weight) - 2) for name in ("stride", "dilation"))
     sizes = (work.output.item_bytes, work.output.bytes, work.threads)
-    return Call(small, large, weight, given, stride, padding, dilation, work.attributes["groups"], *sizes)
+    return Call(small, large, weight, given, stride, dilation, work.attributes["groups"], *sizes)
 
 
 def shape(work, name):
