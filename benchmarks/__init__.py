@@ -5,6 +5,7 @@ partition_search   seconds to search for 8 workers beside Tofu's Table 1
 partition_quality  communication of each kind of plan, beside Tofu's Figure 10
 planning_time      from a PyTorch step to a plan, beside an ILP planner
 many_devices       64 and 1,024 devices
+simulate_speed     simulating a changed program anew, beside FlexFlow's Table 3.4
 same_training      losses and state of the workers beside one device's
 worker_memory      peak memory of each worker beside its fair share
 worker_overhead    what a worker takes for itself

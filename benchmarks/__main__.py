@@ -21,6 +21,7 @@ NAMES = (
     "worker_memory",
     "worker_overhead",
     "partition_quality",
+    "simulate_speed",
     "predict_time",
     "predict_bytes",
     "soap_search",

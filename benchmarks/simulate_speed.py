@@ -1,0 +1,417 @@
+"""Simulating a program anew after a change, beside simulating it in full, and FlexFlow's delta simulation.
+
+What: training steps of FlexFlow's six models at its batches (64 for each device, 256 for AlexNet) on 4 to 64 P100, 4 to
+a node. As its search does (§3.5.2), it starts from data parallelism and from a random strategy, half of the proposals
+each: a random operator gets a random division, the layouts of its outputs follow, and what is not slower is kept.
+How: of each proposal the steps of the operator and of all readers of its outputs are lowered and priced anew (not
+timed, in either way). *Delta*: the steps are replaced in the task graph, and what differs is simulated. *Full*: the
+task graph of the changed program is built from nothing and simulated, for every so many-th proposal; both must give the
+same makespan to the last bit. CPU seconds of one proposal, means; prices by the machine's data sheet.
+Against: Table 3.4 of Jia 2020 (FlexFlow), full over delta, of whole searches on its machines.
+Floors: on 64 devices full takes at least `--floor` times as long as delta for Inception-v3, ResNet-101 and NMT; and the
+simulation alone, without building, takes at most 50 ms for 100,000 tasks, in every case that has as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Benchmark, Report, Row, captured, forget, note, objective, searched
+
+DEVICES = (4, 8, 16, 32, 64)
+PAPER: dict[str, tuple[str, int, tuple[float, ...]]] = {
+    # what it is called here: its name, samples for each device, and how many times faster delta is, by devices
+    "alexnet": ("AlexNet", 256, (2.9, 3.0, 2.9, 3.0, 3.0)),
+    "resnet-101": ("ResNet-101", 64, (3.2, 3.2, 3.1, 3.2, 3.3)),
+    "inception": ("Inception-v3", 64, (3.4, 3.9, 5.0, 5.9, 6.9)),
+    "rnntc": ("RNNTC", 64, (2.2, 2.3, 2.4, 2.6, 3.0)),
+    "rnnlm": ("RNNLM", 64, (2.3, 2.5, 2.7, 3.2, 3.6)),
+    "nmt": ("NMT", 64, (2.5, 2.7, 3.0, 3.8, 4.1)),
+}
+LARGE = ("inception", "resnet-101", "nmt")  # that have a floor, on the most devices
+TASKS = 100_000
+MILLISECONDS = 50.0  # for so many tasks, at most
+STARTS = ("data", "random")
+
+
+class Changing:
+    """A strategy that changes node by node, and the steps and prices of each node under it."""
+
+    def __init__(self, graph: Any, machine: Any, random: np.random.Generator) -> None:
+        from girih.layout import Transfers
+        from girih.ops import description_of
+
+        self.graph = graph
+        self.machine = machine
+        self.mesh = machine.mesh
+        self.random = random
+        self.transfers = Transfers(self.mesh, machine.links, "bytes")
+        self.descriptions = [description_of(graph, node) for node in graph.nodes]
+        self.replaced = {new: old for old, new in graph.updates.items()}
+        self.layouts: dict[str, Any] = {}
+        self.divisions: list[Any] = []
+
+    def start(self, name: str) -> None:
+        """Data parallelism, or everything at random."""
+        if name == "data":
+            found = searched("data", self.graph, objective("seconds", self.machine), 20.0).strategy
+            self.layouts, self.divisions = dict(found.layouts), list(found.divisions)
+            return
+        from girih.partition.options import value_layouts
+
+        for item in self.graph.inputs:
+            choices = value_layouts(self.graph.values[item.name].shape, False, self.mesh, rules())
+            self.layouts[item.name] = choices[int(self.random.integers(len(choices)))]
+        self.divisions = [self.any_division(number) for number in range(len(self.graph.nodes))]
+        for number, node in enumerate(self.graph.nodes):
+            for name in node.outputs:
+                self.layouts[name] = self.following(number, name, self.divisions[number])
+        for old, new in self.graph.updates.items():
+            self.layouts[old] = self.layouts[new]
+
+    def any_division(self, number: int) -> Any:
+        from girih.partition.strategy import REPEAT
+
+        description = self.descriptions[number]
+        if description is None:
+            return (REPEAT,) * self.mesh.axes
+        codes = divisions_of(description, self.mesh)
+        return codes[int(self.random.integers(len(codes)))]
+
+    def following(self, number: int, value: str, division: Any) -> Any:
+        description = self.descriptions[number]
+        if description is None:
+            return (-1,) * self.mesh.axes
+        return layout_of(description, division, self.graph.values[value].shape, self.mesh)
+
+    def change(self) -> tuple[list[int], Any]:
+        """Divide a random node anew; the nodes whose steps change, and how to take it back."""
+        number = int(self.random.integers(len(self.graph.nodes)))
+        outputs = self.graph.nodes[number].outputs
+        before = (number, self.divisions[number], {})
+        self.divisions[number] = self.any_division(number)
+        changed = {number}
+        for name in outputs:
+            for value in (name, self.replaced.get(name)):
+                if value is not None:
+                    before[2][value] = self.layouts[value]
+                    self.layouts[value] = self.following(number, name, self.divisions[number])
+                    changed.update(self.graph.consumers[value])
+        return sorted(changed), before
+
+    def take_back(self, before: Any) -> None:
+        number, division, layouts = before
+        self.divisions[number] = division
+        self.layouts.update(layouts)
+
+    def lowered(self, numbers: Sequence[int]) -> dict[int, list[Any]]:
+        """The steps of some nodes, by node, without frees: those of lowering a graph of these nodes alone."""
+        from girih.graph import Graph, Input
+        from girih.lower import FreeStep, lower
+        from girih.partition.strategy import Strategy
+
+        nodes = tuple(self.graph.nodes[number] for number in numbers)
+        values = {name: self.graph.values[name] for node in nodes for name in (*node.inputs, *node.outputs)}
+        made = {name for node in nodes for name in node.outputs}
+        inputs = tuple(Input(name, "batch") for name in values if name not in made)
+        strategy = Strategy(
+            self.mesh,
+            tuple(self.divisions[number] for number in numbers),
+            {name: self.layouts[name] for name in values},
+        )
+        steps: dict[int, list[Any]] = {number: [] for number in numbers}
+        for step in lower(Graph(values, nodes, inputs, ()), strategy, self.transfers).steps:
+            if not isinstance(step, FreeStep):
+                steps[numbers[step.node]].append(step)
+        return steps
+
+    def block(self, number: int, steps: Sequence[Any]) -> Any:
+        """The steps of a node with their prices: the roofline, and copies of what transfers read and make."""
+        from girih.lower import ComputeStep
+        from girih.simulate.incremental import Block
+        from girih.simulate.prices import Prices
+
+        rate = self.machine.device.memory_bytes_per_second
+        before, after = np.zeros((2, len(steps), self.mesh.devices))
+        for position, step in enumerate(steps):
+            if isinstance(step, ComputeStep):
+                before[position] = self.seconds(number)
+            else:
+                item = self.graph.values[step.value].item_bytes
+                before[position] = elements(step.before.regions) * item / rate
+                after[position] = elements(step.after.regions) * item / rate
+        return Block(tuple(steps), Prices(before, after))
+
+    def seconds(self, number: int) -> Any:
+        node, description = self.graph.nodes[number], self.descriptions[number]
+        sizes = [self.graph.values[name].item_bytes for name in (*node.inputs, *node.outputs)]
+        if description is None:
+            total = sum(self.graph.values[name].bytes for name in (*node.inputs, *node.outputs))
+            return self.machine.device.launch_seconds + total / self.machine.device.memory_bytes_per_second
+        return node_seconds(description, self.divisions[number], tuple(sizes), self.machine)
+
+
+def rules() -> Any:
+    from girih.partition.options import Rules
+
+    return Rules(repeat=True)
+
+
+@cache
+def divisions_of(description: Any, mesh: Any) -> list[tuple[int, ...]]:
+    from girih.partition.options import division_codes
+
+    return [tuple(row) for row in division_codes(description, mesh, rules()).tolist()]
+
+
+@cache
+def layout_of(description: Any, division: tuple[int, ...], shape: tuple[int, ...], mesh: Any) -> tuple[int, ...]:
+    """Each mesh axis splits the dimension in which the index variable that it divides leads, if there is one."""
+    layout, parts = [], [1] * len(shape)
+    for axis, code in enumerate(division):
+        chosen = -1
+        for dimension, index in enumerate(description.place):
+            leads = index.terms and max(index.terms, key=lambda term: term[1])[0] == code
+            if code >= 0 and leads and shape[dimension] >= parts[dimension] * mesh.sizes[axis]:
+                chosen = dimension
+        if chosen >= 0:
+            parts[chosen] *= mesh.sizes[axis]
+        layout.append(chosen)
+    return tuple(layout)
+
+
+@cache
+def node_seconds(description: Any, division: tuple[int, ...], sizes: tuple[int, ...], machine: Any) -> Any:
+    from girih.layout import bounds
+    from girih.ops.derive import operations_per_point
+    from girih.partition.options import placed_at
+
+    mesh, device = machine.mesh, machine.device
+    if description.operator.view:
+        return np.zeros(mesh.devices)
+    placed = placed_at(description, (division,), sizes, mesh)
+    starts, stops = bounds(np.asarray([division], np.int64).reshape(1, mesh.axes), description.sizes, mesh)
+    points = (stops[0] - starts[0]).prod(axis=-1)
+    traffic = placed.bytes[0] * points / max(float(points.max()), 1.0) / device.memory_bytes_per_second
+    arithmetic = points * float(operations_per_point(description)) / device.flops_per_second
+    return np.maximum(arithmetic, traffic) + device.launch_seconds
+
+
+def elements(regions: Any) -> Any:
+    return (regions[..., 1] - regions[..., 0]).prod(axis=-1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one start: CPU seconds of full (of which building) and of delta, means, and what was simulated."""
+
+    tasks: int
+    full: float
+    build: float
+    delta: float
+    redone: float
+    kept: int
+    wrong: int
+
+    @property
+    def per_hundred_thousand(self) -> float:
+        """Milliseconds of the simulation alone."""
+        return (self.full - self.build) * 1e3 * TASKS / self.tasks
+
+
+def proposals(graph: Any, machine: Any, start: str, count: int, every: int, seed: int) -> Measured:
+    """Propose and accept; each `every`-th proposal is simulated in full too."""
+    from girih.lower import lower
+    from girih.partition.strategy import Strategy
+    from girih.simulate.incremental import Simulator
+
+    work = Changing(graph, machine, np.random.default_rng(seed))
+    work.start(start)
+    steps = work.lowered(range(len(graph.nodes)))
+    blocks = {number: work.block(number, made) for number, made in steps.items()}
+    strategy = Strategy(machine.mesh, tuple(work.divisions), dict(work.layouts))
+    base = lower(graph, strategy, work.transfers)
+    program, prices, firsts = joined(base, blocks.values())
+    simulator = Simulator(program, machine, prices, blocks=firsts)
+    message_tasks = simulator.graph.counts().message_tasks
+    full, build, delta, redone, kept, wrong = [], [], [], [], 0, 0
+    for turn in range(count):
+        numbers, before = work.change()
+        changes = {number: work.block(number, made) for number, made in work.lowered(numbers).items()}
+        began = time.process_time()
+        seconds = simulator.propose(changes)
+        delta.append(time.process_time() - began)
+        redone.append(simulator.effort.messages / max(message_tasks, 1))
+        if turn % every == 0:
+            building, simulating, makespan = in_full(base, {**blocks, **changes}, machine)
+            build.append(building)
+            full.append(simulating)
+            wrong += makespan != seconds
+        if seconds <= simulator.seconds:
+            began = time.process_time()
+            simulator.accept()
+            delta[-1] += time.process_time() - began
+            blocks.update(changes)
+            kept += 1
+        else:
+            work.take_back(before)
+    tasks = simulator.graph.counts().tasks
+    return Measured(tasks, *(float(np.mean(item)) for item in (full, build, delta, redone)), kept, wrong)
+
+
+def joined(base: Any, blocks: Iterable[Any]) -> tuple[Any, Any, list[int]]:
+    """A program of blocks, its prices, and where the blocks begin."""
+    from girih.simulate.prices import Prices
+
+    parts = list(blocks)
+    steps = tuple(step for part in parts for step in part.steps)
+    prices = Prices(
+        np.concatenate([part.prices.before for part in parts]), np.concatenate([part.prices.after for part in parts])
+    )
+    lengths = [len(part.steps) for part in parts]
+    return replace(base, steps=steps), prices, np.concatenate([[0], np.cumsum(lengths)[:-1]]).tolist()
+
+
+def in_full(base: Any, blocks: dict[int, Any], machine: Any) -> tuple[float, float, float]:
+    """CPU seconds of building alone, and of building and simulating; the makespan."""
+    from girih.simulate.incremental import Simulator
+    from girih.simulate.tasks import build
+
+    program, prices, _ = joined(base, (blocks[number] for number in sorted(blocks)))
+    began = time.process_time()
+    build(program, prices, machine)
+    building = time.process_time() - began
+    began = time.process_time()
+    found = Simulator(program, machine, prices)
+    return building, time.process_time() - began, found.seconds
+
+
+def measure(options: argparse.Namespace) -> Report:
+    from girih.machine import machine
+
+    warm_up()
+    rows: list[Row] = []
+    misses: list[str] = []
+    notes: list[str] = []
+    models = {"mlp-tiny": ("MLP", 4, (0.0,))} if options.quick else PAPER
+    devices = (4,) if options.quick else DEVICES
+    for name, (title, batch, paper) in models.items():
+        if options.models and name not in options.models:
+            continue
+        for number, count in enumerate(devices):
+            if options.devices and count not in options.devices:
+                continue
+            forget()
+            try:
+                graph = captured(name, batch * count)
+            except ValueError as error:
+                notes.append(f"{title} is left out: {error}")
+                break
+            where = machine(f"p100-cluster:{count // 4}")
+            found = {
+                start: proposals(graph, where, start, options.proposals, options.every, options.seed)
+                for start in STARTS
+            }
+            rows.append(row_of(title, count, len(graph.nodes), found, paper[number]))
+            note(rows[-1])
+            misses += missed(name, title, count, found, rows[-1], options)
+    return Report(
+        "One proposal: full simulation and delta simulation",
+        COLUMNS,
+        tuple(rows),
+        summary(rows),
+        tuple(misses),
+        tuple(notes),
+    )
+
+
+COLUMNS = (
+    ("model", "model"),
+    ("devices", "devices"),
+    ("nodes", "nodes"),
+    ("tasks, data / random", "tasks"),
+    ("full ms", "full"),
+    ("of it building", "build"),
+    ("delta ms", "delta"),
+    ("full / delta", "ratio"),
+    ("from data parallelism", "data"),
+    ("from random", "random"),
+    ("FlexFlow", "paper"),
+    ("messages redone", "redone"),
+    ("ms for 100,000 tasks", "hundred"),
+)
+
+
+def row_of(title: str, count: int, nodes: int, found: dict[str, Measured], paper: float) -> Row:
+    both = list(found.values())
+    full, delta = (sum(getattr(item, key) for item in both) / len(both) for key in ("full", "delta"))
+    large = [item.per_hundred_thousand for item in both if item.tasks >= TASKS]
+    return {
+        "model": title,
+        "devices": count,
+        "nodes": nodes,
+        "tasks": " / ".join(f"{found[start].tasks:,}" for start in STARTS),
+        "full": round(full * 1e3, 2),
+        "build": round(sum(item.build for item in both) / len(both) * 1e3, 2),
+        "delta": round(delta * 1e3, 3),
+        "ratio": round(full / delta, 1),
+        **{start: round(found[start].full / found[start].delta, 1) for start in STARTS},
+        "paper": paper or None,
+        "redone": f"{np.mean([item.redone for item in both]):.2%}",
+        "hundred": round(max(large), 1) if large else None,
+        "kept": sum(item.kept for item in both),
+    }
+
+
+def missed(
+    name: str, title: str, count: int, found: dict[str, Measured], row: Row, options: argparse.Namespace
+) -> list[str]:
+    misses = [
+        f"{title} on {count}, from {start}: {item.wrong} makespans differ from a full simulation's"
+        for start, item in found.items()
+        if item.wrong
+    ]
+    if (options.quick or (name in LARGE and count == DEVICES[-1])) and row["ratio"] < options.floor:
+        misses.append(f"{title} on {count}: full / delta is {row['ratio']}, floor {options.floor:g}")
+    if row["hundred"] is not None and row["hundred"] > MILLISECONDS:
+        misses.append(f"{title} on {count}: 100,000 tasks take {row['hundred']} ms, floor {MILLISECONDS:g} ms")
+    return misses
+
+
+def summary(rows: Sequence[Row]) -> str:
+    most = [row for row in rows if row["devices"] == max(row["devices"] for row in rows)]
+    ratios = ", ".join(f"{row['model']} {row['ratio']} ×" for row in most)
+    slowest = max((row["hundred"] for row in rows if row["hundred"] is not None), default=None)
+    speed = "" if slowest is None else f"; 100,000 tasks in at most {slowest} ms"
+    return f"full / delta on {max((row['devices'] for row in rows), default=0)} devices: {ratios}{speed}"
+
+
+def warm_up() -> None:
+    """Compile, or load what was compiled, before the clock starts."""
+    from girih.machine import machine
+
+    proposals(captured("mlp-tiny", 16), machine("p100-cluster:1"), "random", 4, 2, 0)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument("--devices", nargs="+", type=int, metavar="COUNT", help="only on so many")
+    parser.add_argument("--proposals", type=int, default=40, help="from each start (default 40)")
+    parser.add_argument("--every", type=int, default=10, help="each such one is simulated in full too (default 10)")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+BENCHMARK = Benchmark(
+    "simulate_speed", __doc__ or "", measure, 7.0, "times that full takes as long as delta, on 64 devices", add_options
+)
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())
