@@ -252,6 +252,7 @@ def softmax_gradient(rng: Generator) -> Arguments:
     size = shape(rng, 1)
     return {"grad": real(rng, size), "output": real(rng, size), "sum": real(rng, (*size[:-1], 1))}
 
+
 # ------------------------------------------------------------------------------------------- complex numbers
 
 
