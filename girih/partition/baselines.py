@@ -81,7 +81,8 @@ def data(graph: Graph, objective: Objective, *, sharded: bool = False, seconds: 
     divisions = along_the_batch(graph, mesh)
     space = f"data parallel, {'sharded' if sharded else 'replicated'} state; other layouts searched"
     candidates = Candidates(layouts, divisions)
-    return exact(graph, objective, rules=FREE, candidates=candidates, seconds=seconds, space=space)
+    # With partial sums: the gradient of a weight that is used several times is reduced once.
+    return exact(graph, objective, rules=SECONDS, candidates=candidates, seconds=seconds, space=space)
 
 
 def along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:

@@ -13,12 +13,12 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout import REPLICATE, Layout, Mesh, among
 from girih.ops import description_of
-from girih.ops.derive import floating_point_operations
+from girih.ops.derive import floating_point_operations, passing_sets
 from girih.partition.baselines import along, along_the_batch
 from girih.partition.exact import exact
 from girih.partition.options import SOAP
 from girih.partition.problem import Candidates, Objective
-from girih.partition.strategy import REPEAT, SearchResult
+from girih.partition.strategy import PASS, REPEAT, SearchResult
 
 Place = tuple[int, ...]  # a coordinate on each of the innermost axes
 
@@ -119,7 +119,7 @@ def _placed(
         home = homes.get(node.scope)
         if home is None or any(not graph.values[name].shape for name in node.outputs):
             continue
-        outside = split.get(number, np.full((1, outer.axes), REPEAT, np.int64))
+        outside = split[number] if number in split else _whole_or_passing(graph, number, outer)
         inside = np.broadcast_to(np.asarray(_at(home), np.int64), (len(outside), inner))
         divisions[number] = np.concatenate([outside, inside], axis=1)
     layouts: dict[str, tuple[Layout, ...]] = {}
@@ -130,6 +130,16 @@ def _placed(
         elif others:
             layouts[item.name] = ((REPLICATE,) * mesh.axes,)
     return exact(graph, objective, rules=SOAP, candidates=Candidates(layouts, divisions), seconds=seconds, space=space)
+
+
+def _whole_or_passing(graph: Graph, number: int, mesh: Mesh) -> np.ndarray:
+    """The divisions of a node that has no batch: repeated, or partial sums pass through it.
+
+    Without these, a gradient that is summed over the uses of a weight would be reduced for each use.
+    """
+    description = description_of(graph, graph.nodes[number])
+    sets = 0 if description is None else len(passing_sets(description))
+    return np.asarray([[code] * mesh.axes for code in (REPEAT, *(PASS - item for item in range(sets)))], np.int64)
 
 
 def _places(mesh: Mesh) -> list[Place]:

@@ -91,3 +91,18 @@ def test_the_hybrid_spreads_tables_and_copies_networks() -> None:
     assert len({min(devices) for devices in tables}) == min(len(tables), 4)
     assert homes(plan, "bottom.0.0.weight") == {0, 1, 2, 3}
     assert all(kind_of(code) == -1 for code in plan.strategy.layouts["p.bottom.0.0.weight"])
+
+
+@pytest.mark.parametrize("search", ["data", "rnn-expert"])
+def test_a_weight_that_is_used_at_every_step_is_reduced_once(search: str) -> None:
+    def received(steps: int) -> float:
+        made = example("rnnlm-tiny", batch=8, hidden=64, vocabulary=512, steps=steps)
+        optimizer = torch.optim.SGD(made.module.parameters(), lr=0.01, momentum=0.9)
+        step = girih.TrainingStep(made.module, step=made.step, optimizer=optimizer)
+        plan = girih.plan(step, made.inputs, machine="2x2", search=search, objective="bytes", compare=())
+        if search == "data":
+            weights = sum(item.numel() for item in made.module.parameters()) * 4
+            assert plan.bytes_received.max() == pytest.approx(2 * 3 / 4 * weights, rel=0.01)
+        return float(plan.bytes_received.sum())
+
+    assert received(6) < 1.3 * received(2)
