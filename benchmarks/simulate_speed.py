@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Benchmark, Report, Row, captured, forget, note, objective, searched
+from benchmarks.common import Benchmark, Report, Row, captured, forget, note, objective, searched, timed
 
 DEVICES = (4, 8, 16, 32, 64)
 PAPER: dict[str, tuple[str, int, tuple[float, ...]]] = {
@@ -40,6 +39,7 @@ LARGE = ("inception", "resnet-101", "nmt")  # that have a floor, on the most dev
 TASKS = 100_000
 MILLISECONDS = 50.0  # for so many tasks, at most
 STARTS = ("data", "random")
+QUICK, QUICK_DEVICES = ("alexnet",), 16
 
 
 class Changing:
@@ -211,20 +211,24 @@ def elements(regions: Any) -> Any:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one start: CPU seconds of full (of which building) and of delta, means, and what was simulated."""
+    """Of one start: CPU seconds of building, of simulating all, and of delta, means; and what was simulated."""
 
     tasks: int
-    full: float
     build: float
+    simulate: float
     delta: float
     redone: float
     kept: int
     wrong: int
 
     @property
-    def per_hundred_thousand(self) -> float:
-        """Milliseconds of the simulation alone."""
-        return (self.full - self.build) * 1e3 * TASKS / self.tasks
+    def full(self) -> float:
+        return self.build + self.simulate
+
+    @property
+    def hundred(self) -> float:
+        """Milliseconds that simulating so many tasks takes."""
+        return self.simulate * 1e3 * TASKS / self.tasks
 
 
 def proposals(graph: Any, machine: Any, start: str, count: int, every: int, seed: int) -> Measured:
@@ -242,29 +246,26 @@ def proposals(graph: Any, machine: Any, start: str, count: int, every: int, seed
     program, prices, firsts = joined(base, blocks.values())
     simulator = Simulator(program, machine, prices, blocks=firsts)
     message_tasks = simulator.graph.counts().message_tasks
-    full, build, delta, redone, kept, wrong = [], [], [], [], 0, 0
+    build, simulate, delta, redone, kept, wrong = [], [], [], [], 0, 0
     for turn in range(count):
         numbers, before = work.change()
         changes = {number: work.block(number, made) for number, made in work.lowered(numbers).items()}
-        began = time.process_time()
-        seconds = simulator.propose(changes)
-        delta.append(time.process_time() - began)
+        seconds, proposing = timed(simulator.propose, changes)
+        delta.append(proposing.cpu)
         redone.append(simulator.effort.messages / max(message_tasks, 1))
         if turn % every == 0:
             building, simulating, makespan = in_full(base, {**blocks, **changes}, machine)
             build.append(building)
-            full.append(simulating)
+            simulate.append(simulating)
             wrong += makespan != seconds
         if seconds <= simulator.seconds:
-            began = time.process_time()
-            simulator.accept()
-            delta[-1] += time.process_time() - began
+            delta[-1] += timed(simulator.accept)[1].cpu
             blocks.update(changes)
             kept += 1
         else:
             work.take_back(before)
     tasks = simulator.graph.counts().tasks
-    return Measured(tasks, *(float(np.mean(item)) for item in (full, build, delta, redone)), kept, wrong)
+    return Measured(tasks, *(float(np.mean(item)) for item in (build, simulate, delta, redone)), kept, wrong)
 
 
 def joined(base: Any, blocks: Iterable[Any]) -> tuple[Any, Any, list[int]]:
@@ -281,17 +282,15 @@ def joined(base: Any, blocks: Iterable[Any]) -> tuple[Any, Any, list[int]]:
 
 
 def in_full(base: Any, blocks: dict[int, Any], machine: Any) -> tuple[float, float, float]:
-    """CPU seconds of building alone, and of building and simulating; the makespan."""
-    from girih.simulate.incremental import Simulator
+    """CPU seconds of building, and of simulating; the makespan."""
+    from girih.simulate.room import Room
     from girih.simulate.tasks import build
+    from girih.simulate.ticks import TICKS_PER_SECOND
 
     program, prices, _ = joined(base, (blocks[number] for number in sorted(blocks)))
-    began = time.process_time()
-    build(program, prices, machine)
-    building = time.process_time() - began
-    began = time.process_time()
-    found = Simulator(program, machine, prices)
-    return building, time.process_time() - began, found.seconds
+    graph, building = timed(build, program, prices, machine)
+    makespan, simulating = timed(lambda: Room(graph).simulate_all())
+    return building.cpu, simulating.cpu, makespan / TICKS_PER_SECOND
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -301,13 +300,11 @@ def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     misses: list[str] = []
     notes: list[str] = []
-    models = {"mlp-tiny": ("MLP", 4, (0.0,))} if options.quick else PAPER
-    devices = (4,) if options.quick else DEVICES
-    for name, (title, batch, paper) in models.items():
-        if options.models and name not in options.models:
-            continue
-        for number, count in enumerate(devices):
-            if options.devices and count not in options.devices:
+    models = options.models or (QUICK if options.quick else PAPER)
+    for name in models:
+        title, batch, paper = PAPER[name]
+        for number, count in enumerate(DEVICES):
+            if count not in (options.devices or ((QUICK_DEVICES,) if options.quick else DEVICES)):
                 continue
             forget()
             try:
@@ -353,7 +350,7 @@ COLUMNS = (
 def row_of(title: str, count: int, nodes: int, found: dict[str, Measured], paper: float) -> Row:
     both = list(found.values())
     full, delta = (sum(getattr(item, key) for item in both) / len(both) for key in ("full", "delta"))
-    large = [item.per_hundred_thousand for item in both if item.tasks >= TASKS]
+    large = [item.hundred for item in both if item.tasks >= TASKS]
     return {
         "model": title,
         "devices": count,
@@ -364,7 +361,7 @@ def row_of(title: str, count: int, nodes: int, found: dict[str, Measured], paper
         "delta": round(delta * 1e3, 3),
         "ratio": round(full / delta, 1),
         **{start: round(found[start].full / found[start].delta, 1) for start in STARTS},
-        "paper": paper or None,
+        "paper": paper,
         "redone": f"{np.mean([item.redone for item in both]):.2%}",
         "hundred": round(max(large), 1) if large else None,
         "kept": sum(item.kept for item in both),
@@ -402,7 +399,7 @@ def warm_up() -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument("--models", nargs="+", choices=PAPER, metavar="NAME", help="only these")
     parser.add_argument("--devices", nargs="+", type=int, metavar="COUNT", help="only on so many")
     parser.add_argument("--proposals", type=int, default=40, help="from each start (default 40)")
     parser.add_argument("--every", type=int, default=10, help="each such one is simulated in full too (default 10)")

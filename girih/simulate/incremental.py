@@ -24,8 +24,8 @@ from girih.simulate.patterns import Resolution
 from girih.simulate.prices import Prices
 from girih.simulate.room import Room
 from girih.simulate.spans import Schedule
-from girih.simulate.tasks import POSTS, WAITS, build, items_of
-from girih.simulate.ticks import TICKS_PER_SECOND, ticks
+from girih.simulate.tasks import NO_ROW, POSTS, WAITS, build, items_of
+from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Simulator:
 
     The program's steps are divided into blocks, which proposals replace as a whole; a block may become longer, shorter
     or empty, and keeps its number. blocks: the position of the first step of each block, from 0 on; by default each
-    step is one. Frees take no time and need not be given anew.
+    step is one. Frees take no time and need not be given anew. The patterns of all exchanges that were ever proposed
+    are kept: they are few, where layers repeat.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Simulator:
         first = np.searchsorted(self.graph.step.array[self.graph.order], starts)
         self.offsets: NDArray[np.int64] = np.append(first, len(self.graph.order))
         room = Room(self.graph)
-        self.makespan = room.simulate(self.graph.order, np.asarray([[0, len(self.graph.order)]]), None)
+        self.makespan = room.simulate_all()
         self.effort = room.effort
         self.past = room.as_past()
         self.room: Room | None = None
@@ -76,16 +77,22 @@ class Simulator:
         """The makespan in seconds with other steps in some blocks, by their numbers.
 
         Raises:
-            ValueError: of a transfer that is started in one block and finished in another, one block is changed and
-                the other is not.
+            ValueError: there is no such block; prices are not of its steps; or of a transfer that is started in one
+                block and finished in another, one block is changed and the other is not.
         """
         self.forget()
         order = self.graph.order
         numbers = sorted(changes)
+        if numbers and not 0 <= numbers[0] <= numbers[-1] < len(self.offsets) - 1:
+            raise ValueError(f"blocks {numbers}: there are {len(self.offsets) - 1}, counted from 0")
         gone = [order[self.offsets[number] : self.offsets[number + 1]] for number in numbers]
         links = self.links(numbers, gone)
+        priced = [(changes[number].steps, *self.ticks_of(changes[number])) for number in numbers]
         started: dict[str, int] = {}
-        made = [self.rows_of(changes[number], started) for number in numbers]
+        made = [
+            self.graph.add(steps, self.item_bytes, before, after, [NO_ROW] * len(steps), started)
+            for steps, before, after in priced
+        ]
         proposal = self.proposal = _Proposal.of(order, self.offsets, numbers, gone, made)
         if any(row >= 0 for row in started.values()):
             self.forget()
@@ -120,12 +127,12 @@ class Simulator:
                 self.room.fresh[self.proposal.made] = 0
             self.proposal = None
 
-    def rows_of(self, block: Block, started: dict[str, int]) -> NDArray[np.int32]:
+    def ticks_of(self, block: Block) -> tuple[Ticks, Ticks]:
         before, after = ticks(block.prices.before), ticks(block.prices.after)
         expected = (len(block.steps), self.graph.devices)
         if before.shape != expected or after.shape != expected:
             raise ValueError(f"a block of {len(block.steps)} steps has prices of shape {before.shape}, not {expected}")
-        return self.graph.add(block.steps, self.item_bytes, before, after, range(len(block.steps)), started)
+        return before, after
 
     def links(self, numbers: Sequence[int], blocks: Sequence[NDArray[np.int32]]) -> list[tuple[int, int]]:
         """Pairs of blocks of which one starts what the other finishes."""

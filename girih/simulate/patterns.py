@@ -7,8 +7,10 @@ ready and queue at their ports. Two resolutions (`girih.simulate.tasks` says whe
   own: sender and receiver. Tasks are numbered in rounds around the mesh, as collectives send them: in this order they
   are served.
 - `volumes`: each device has one task for each mesh axis over which it receives, with the bytes of
-  `girih.layout.level_volumes`; its gate is the group of devices that agree with it on all axes before, among which are
-  those that it receives from. Senders' ports are not occupied. The number of tasks and gates is O(devices · axes).
+  `girih.layout.level_volumes`; its gate is the group of devices that agree with it on all axes before and that hold or
+  get something, among which are those that it receives from. Senders' ports are not occupied, and of all that a device
+  receives over one axis the latency counts once: where latencies matter, the estimate is that of a collective which
+  overlaps them, below that of `messages`. The number of tasks and gates is O(devices · axes).
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int,
 
 def _volumes(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
     received = level_volumes(mesh, source, target)
+    holds = np.all(source.regions[..., 0] < source.regions[..., 1], axis=-1)
     tasks: list[NDArray[np.int64]] = []
     posts: list[NDArray[np.int64]] = []
     first, members = [0], list[int]()
@@ -101,13 +104,15 @@ def _volumes(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, 
     for axis in range(mesh.axes):
         size = prod(mesh.sizes[axis:])
         for group in range(0, mesh.devices, size):
-            getting = group + np.flatnonzero(received[group : group + size, axis])
+            gets = received[group : group + size, axis] > 0
+            getting = group + np.flatnonzero(gets)
             if len(getting):
                 count += len(getting)
                 tasks.append(np.stack([np.full(len(getting), axis), getting]))
-                posts.append(np.stack([np.full(size, len(members)), group + np.arange(size)]))
+                posting = group + np.flatnonzero(np.logical_or(gets, holds[group : group + size]))
+                posts.append(np.stack([np.full(len(posting), len(members)), posting]))
                 first.append(count)
-                members.append(size)
+                members.append(len(posting))
     over, receiver = np.concatenate([np.zeros((2, 0), np.int64), *tasks], axis=1)
     gate, device = np.concatenate([np.zeros((2, 0), np.int64), *posts], axis=1)
     order = np.lexsort((gate, device))

@@ -71,9 +71,7 @@ class Room:
 
     def fits(self, graph: TaskGraph) -> bool:
         places = (graph.row_places.end, graph.task_places.end, graph.gate_places.end)
-        return places <= (self.rows, self.tasks, self.gates) and all(
-            needed <= held for needed, held in zip(places, (self.rows, self.tasks, self.gates), strict=True)
-        )
+        return all(needed <= held for needed, held in zip(places, (self.rows, self.tasks, self.gates), strict=True))
 
     def pool(self) -> Pool:
         from girih.simulate import arrays
@@ -87,16 +85,20 @@ class Room:
         columns = self.graph.columns
         return arrays.Rows(*(columns[name].array for name in arrays.Rows._fields))
 
-    def simulate(self, order: NDArray[np.int32], regions: NDArray[np.int64], past: Past | None) -> int:
-        """The makespan in ticks."""
-        from girih.simulate import arrays, kernels
+    def simulate(self, order: NDArray[np.int32], regions: NDArray[np.int64], past: Past) -> int:
+        """The makespan in ticks of rows that differ from the past's in some regions."""
+        from girih.simulate import kernels
 
-        if past is None:
-            self.fresh[:] = 1
-            past = arrays.Past(
-                np.zeros((0, self.graph.devices), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
-            )
         return int(kernels.simulate(order, regions, self.table(), self.pool(), past, self.work))
+
+    def simulate_all(self) -> int:
+        """The makespan in ticks of the task graph, simulated in full."""
+        from girih.simulate import arrays
+
+        self.fresh[:] = 1
+        nothing = np.zeros(0, np.int64)
+        past = arrays.Past(np.zeros((0, self.graph.devices), np.int64), nothing, nothing)
+        return self.simulate(self.graph.order, np.asarray([[0, len(self.graph.order)]]), past)
 
     @property
     def effort(self) -> Effort:

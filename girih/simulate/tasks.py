@@ -45,9 +45,10 @@ from girih.simulate.ports import Ports, ports_of
 from girih.simulate.prices import Prices
 from girih.simulate.ticks import Ticks, ticks
 
+MOST_KNOWN = 100_000  # pairs of placements that are known by identity
 EXACT_DEVICES = 64  # up to so many, every message is a task of its own
 NO_ROW = -1
-POSTS, WAITS = 1, 2  # bits of a row's kind, as in `girih.simulate.kernels`
+POSTS, WAITS = 1, 2  # bits of a row's kind, as in `girih.simulate.arrays`
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class PatternStore:
         if number is None:
             number = self.numbers[key] = len(self.patterns)
             self.add(pattern_of(self.mesh, source, target, item_bytes, self.ports, self.resolution))
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
         self.known[short] = (number, source, target)
         return number
 
@@ -114,8 +117,8 @@ class PatternStore:
 class TaskGraph:
     """The rows of a program in their order, with the patterns of their exchanges. Rows can be added and taken away.
 
-    order: numbers of rows. step: of each row the position in the program that it was made from. The other columns are
-    those of `girih.simulate.kernels.Rows`.
+    order: numbers of rows. step: of each row the position in the program that the graph was built from, or NO_ROW. The
+    other columns are those of `girih.simulate.arrays.Rows`.
     """
 
     def __init__(self, store: PatternStore, rows: int = 64) -> None:

@@ -18,6 +18,7 @@ from girih.layout import Mesh
 from girih.lower import Program, StartStep, Step, TransferStep
 from girih.machine import Machine
 from girih.simulate.incremental import Block, Simulator
+from girih.simulate.patterns import Resolution
 from girih.simulate.prices import Prices
 
 Blocks = dict[int, Block]
@@ -83,6 +84,7 @@ class Walk:
     machine: Machine
     blocks: Blocks
     spare: tuple[Step, ...]
+    resolution: Resolution
     changes: int = 0
 
     def new_block(self, block: Block) -> Block:
@@ -113,7 +115,8 @@ class Walk:
         steps = tuple(step for _, block in sorted(blocks.items()) for step in block.steps)
         before = np.concatenate([block.prices.before for _, block in sorted(blocks.items())])
         after = np.concatenate([block.prices.after for _, block in sorted(blocks.items())])
-        return Simulator(replace(self.program, steps=steps), self.machine, Prices(before, after))
+        program = replace(self.program, steps=steps)
+        return Simulator(program, self.machine, Prices(before, after), resolution=self.resolution)
 
 
 def cut(program: Program, prices: Prices, random: np.random.Generator) -> tuple[list[int], Blocks]:
@@ -128,9 +131,11 @@ def cut(program: Program, prices: Prices, random: np.random.Generator) -> tuple[
     return firsts, blocks
 
 
-@given(st.integers(0, 2**32), st.sampled_from(MESHES), st.booleans())
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-def test_changes_equal_a_full_simulation(seed: int, sizes: tuple[int, ...], training: bool) -> None:
+@given(st.integers(0, 2**32), st.sampled_from(MESHES), st.booleans(), st.sampled_from(["messages", "volumes"]))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
+def test_changes_equal_a_full_simulation(
+    seed: int, sizes: tuple[int, ...], training: bool, resolution: Resolution
+) -> None:
     random = np.random.default_rng(seed)
     made = random_program(random, sizes, int(random.integers(1, 10)), training=training)
     if made is None:
@@ -142,8 +147,8 @@ def test_changes_equal_a_full_simulation(seed: int, sizes: tuple[int, ...], trai
     program = replace(program, steps=steps)
     prices = random_prices(random, program)
     firsts, blocks = cut(program, prices, random)
-    simulator = Simulator(program, machine, prices, blocks=firsts)
-    walk = Walk(random, program, machine, blocks, spare)
+    simulator = Simulator(program, machine, prices, blocks=firsts, resolution=resolution)
+    walk = Walk(random, program, machine, blocks, spare, resolution)
     for _ in range(10):
         blocks, changed = walk.proposal()
         full = walk.in_full(blocks)
@@ -246,6 +251,8 @@ def test_blocks_and_prices_must_fit() -> None:
     simulator = Simulator(program, at, prices, blocks=[0, 2, 4])
     with pytest.raises(ValueError, match="a block of 1 steps has prices of shape"):
         simulator.propose({1: Block(program.steps[:1], Prices(np.zeros((2, 4)), np.zeros((2, 4))))})
+    with pytest.raises(ValueError, match="there are 3, counted from 0"):
+        simulator.propose({3: Block((), Prices(np.zeros((0, 4)), np.zeros((0, 4))))})
 
 
 def test_room_is_used_again() -> None:

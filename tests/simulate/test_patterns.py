@@ -68,7 +68,7 @@ def test_volumes_are_those_of_the_search(case: Change) -> None:
     received[pattern.receiver, pattern.axis] = pattern.bytes
     assert (received == level_volumes(mesh, source, target) * 4).all()
     assert pattern.waits.tolist() == (received > 0).sum(axis=1).tolist()
-    # At a gate post those who agree on all axes before: among them are all from whom its tasks receive.
+    # At a gate post those who agree on all axes before and have a part: all from whom its tasks receive, and they.
     gate = np.repeat(np.arange(len(pattern.members)), np.diff(pattern.first))
     members = members_of(pattern)
     assert [len(group) for group in members] == pattern.members.tolist()
@@ -81,8 +81,8 @@ def test_volumes_are_those_of_the_search(case: Change) -> None:
         axis, receiver = int(pattern.axis[task]), int(pattern.receiver[task])
         size = prod(mesh.sizes[axis:])
         first = receiver // size * size
-        assert members[gate[task]] == set(range(first, first + size))
-        assert senders[receiver, axis] <= members[gate[task]]
+        assert members[gate[task]] <= set(range(first, first + size))
+        assert {receiver, *senders[receiver, axis]} <= members[gate[task]]
     check_ports_and_durations(pattern, at)
 
 
@@ -103,6 +103,12 @@ def test_volumes_are_few_on_large_meshes() -> None:
     assert len(pattern) == 2 * mesh.devices
     assert len(pattern.members) == 1 + 32
     assert len(pattern.gates) == 2 * mesh.devices
+
+
+def test_who_has_no_part_is_not_waited_for() -> None:
+    step = send(Mesh((8,)), "x", {0: 1})
+    pattern = pattern_of(Mesh((8,)), step.before, step.after, 1, ports_of(machine((8,))), "volumes")
+    assert members_of(pattern) == [{0, 1}]
 
 
 def test_ports_belong_to_levels_and_parts() -> None:

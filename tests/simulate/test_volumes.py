@@ -64,11 +64,11 @@ def test_equal_on_axes_of_two_when_all_post_together() -> None:
 @given(cases())
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_near_on_small_meshes(case: Case | None) -> None:
-    """Between 0.5 and 1.4 times in 3,000 random programs on up to eight devices; latencies are small there."""
+    """Between 0.7 and 1.4 times in 3,000 random programs on up to eight devices; latencies are small there."""
     if case is None:
         return
     volumes, messages = both(case)
-    assert messages / 3 <= volumes <= messages * 2
+    assert messages / 2 <= volumes <= messages * 2
 
 
 def test_latencies_of_many_messages_add_up_in_messages_alone() -> None:
