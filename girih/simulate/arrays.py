@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Nothing is allocated in the loops. Without counting references to arrays, which Numba does at each use of a tuple's
-# field, they are five times as fast.
+# field, they are five times as fast. Who changes one of the files of kernels: Numba's cache on disk knows a function by
+# its own file alone, so that those who call it from another file stay as they were until that is saved anew too.
 COMPILED = numba.njit(cache=True, _nrt=False)
 
 POSTS, WAITS = 1, 2  # bits of a row's kind

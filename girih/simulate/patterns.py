@@ -96,25 +96,25 @@ def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int,
 
 def _volumes(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
     received = level_volumes(mesh, source, target)
-    holds = np.all(source.regions[..., 0] < source.regions[..., 1], axis=-1)
+    holds = np.asarray(np.all(source.regions[..., 0] < source.regions[..., 1], axis=-1))
     tasks: list[NDArray[np.int64]] = []
     posts: list[NDArray[np.int64]] = []
-    first, members = [0], list[int]()
-    count = 0
+    counts: list[NDArray[np.int64]] = []  # of each gate: tasks and members
+    gates = 0
     for axis in range(mesh.axes):
-        size = prod(mesh.sizes[axis:])
-        for group in range(0, mesh.devices, size):
-            gets = received[group : group + size, axis] > 0
-            getting = group + np.flatnonzero(gets)
-            if len(getting):
-                count += len(getting)
-                tasks.append(np.stack([np.full(len(getting), axis), getting]))
-                posting = group + np.flatnonzero(np.logical_or(gets, holds[group : group + size]))
-                posts.append(np.stack([np.full(len(posting), len(members)), posting]))
-                first.append(count)
-                members.append(len(posting))
+        gets = (received[:, axis] > 0).reshape(-1, prod(mesh.sizes[axis:]))
+        asked = np.any(gets, axis=1)
+        takes = (gets | holds.reshape(gets.shape)) & asked.reshape(-1, 1)
+        number = gates + np.cumsum(asked) - 1  # of each group's gate
+        group, member = np.nonzero(takes)
+        tasks.append(np.stack([np.full(np.count_nonzero(gets), axis), np.flatnonzero(gets)]))
+        posts.append(np.stack([number[group], group * gets.shape[1] + member]))
+        counts.append(np.stack([gets.sum(axis=1), takes.sum(axis=1)])[:, asked])
+        gates += int(np.count_nonzero(asked))
     over, receiver = np.concatenate([np.zeros((2, 0), np.int64), *tasks], axis=1)
     gate, device = np.concatenate([np.zeros((2, 0), np.int64), *posts], axis=1)
+    tasks_of, members = np.concatenate([np.zeros((2, 0), np.int64), *counts], axis=1)
+    count = len(receiver)
     order = np.lexsort((gate, device))
     amounts = received[receiver, over] * item_bytes
     return Pattern(
@@ -125,8 +125,8 @@ def _volumes(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, 
         receiver.astype(np.int32),
         over.astype(np.int8),
         amounts,
-        np.asarray(first, np.int32),
-        np.asarray(members, np.int32),
+        np.concatenate([[0], np.cumsum(tasks_of)]).astype(np.int32),
+        members.astype(np.int32),
         np.concatenate([[0], np.cumsum(np.bincount(device, minlength=mesh.devices))]).astype(np.int32),
         gate[order].astype(np.int32),
         np.bincount(receiver, minlength=mesh.devices).astype(np.int32),

@@ -73,6 +73,15 @@ def simulate(
     )
 
 
+def makespan(program: Program, machine: Machine, prices: Prices, *, resolution: Resolution | None = None) -> float:
+    """`simulate(…).seconds` alone, for searches: without the timeline. For small changes see `Simulator`.
+
+    Raises:
+        ValueError: the machine or the prices are not for this program.
+    """
+    return Simulator(program, machine, prices, resolution=resolution).seconds
+
+
 def _busiest(schedule: Schedule, makespan: float) -> Busy:
     devices, ports = busy_devices(schedule), busy_ports(schedule)
     device = int(devices.argmax())
