@@ -19,6 +19,7 @@ from girih.machine.costs import Store
 from girih.machine.profile import load_profile
 from girih.partition import Certificate, Strategy
 from girih.partition.sampled import sampled
+from girih.partition.searches import SEARCHES
 from girih.plan_prices import price
 from girih.plans import Observe, PlanError, goal_of
 from girih.simulate.simulate import Simulation, simulate
@@ -26,6 +27,9 @@ from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
     from girih.plans import Plan
+
+EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid")
+"""The sampled search begins with the best of their plans, too (FlexFlow §3.5.2), beside data parallelism."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,20 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
         note("simulate", 0.0)
         told = replace(made.certificate, cost=judge(made.strategy), bound=best.seconds, how=best.how)
         return replace(made, certificate=told)
+    goal = goal_of(made.objective, made.machine)
+    initial = {"exact": made.strategy}
+    if made.machine.devices > 1:
+        note("search experts", 0.0)
+        experts = {name: SEARCHES[name](made.graph, goal, seconds=seconds / 8).strategy for name in EXPERTS}
+        best_of_them = min(experts, key=lambda name: judge(experts[name]))
+        initial[best_of_them] = experts[best_of_them]
     note("search sampled", 0.0)
     found = sampled(
         made.graph,
-        goal_of(made.objective, made.machine),
+        goal,
         seconds=seconds,
         judge=judge,
-        initial={"exact": made.strategy},
+        initial=initial,
         bound=best.seconds,
         how=best.how,
     )
