@@ -10,6 +10,7 @@ from typing import Any
 
 from girih.capture.errors import CaptureError
 from girih.capture.record import Note
+from girih.capture.source import find_asker
 from girih.graph import Argument, Node, Ref, Value
 from girih.ops.evaluate import resolve
 
@@ -247,7 +248,7 @@ class Builder:
 
     def refuse(self, what: str) -> CaptureError:
         """The error for something that this vocabulary cannot say, at the present source line."""
-        return CaptureError(f"{self.note.source or 'somewhere'}: {what}")
+        return CaptureError(f"{self.note.source or find_asker() or 'somewhere'}: {what}")
 
 
 def argument_of(item: Any) -> Argument:

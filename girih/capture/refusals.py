@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from girih.capture.errors import CaptureError
 from girih.capture.record import Failure, is_own
-from girih.capture.source import source_of_error
+from girih.capture.source import find_asker, source_of_error
 
 # What PyTorch says when NumPy, or C++, wants the memory of a fake tensor.
 _READS = (".numpy() is not supported", "Cannot access data pointer", "can't convert")
@@ -59,7 +59,7 @@ def translation_error(error: Exception, source: str, operator: str, arguments: A
     """For a call that was recorded, and that a rule could not put into girih's vocabulary."""
     what = f"{operator}({_describe(arguments)})"
     return CaptureError(
-        f"{source or 'somewhere'}: {what} cannot be put into a graph: {type(error).__name__}: {_first_lines(error)}"
+        f"{source or find_asker() or 'somewhere'}: {what} cannot be put into a graph: {type(error).__name__}: {_first_lines(error)}"
     )
 
 

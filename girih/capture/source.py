@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -43,13 +44,27 @@ def find_source(frame: FrameType | None) -> str:
 
     Who asked for the capture is no part of the program.
     """
-    while frame is not None:
-        if frame.f_code.co_name == "capture" and frame.f_code.co_filename == _ENTRY:
-            return ""
+    while frame is not None and not _is_entry(frame):
         if _is_outside(frame.f_code):
             return _place(frame.f_code, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+def find_asker() -> str:
+    """`file:line` of who asked for the capture that is under way, or "": for what has no place in the program."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_entry(frame):
+        frame = frame.f_back
+    while frame is not None:
+        if _is_outside(frame.f_code):
+            return _place(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def _is_entry(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "capture" and frame.f_code.co_filename == _ENTRY
 
 
 def source_of_error(error: BaseException) -> tuple[str, str]:
