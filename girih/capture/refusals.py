@@ -59,7 +59,8 @@ def translation_error(error: Exception, source: str, operator: str, arguments: A
     """For a call that was recorded, and that a rule could not put into girih's vocabulary."""
     what = f"{operator}({_describe(arguments)})"
     return CaptureError(
-        f"{source or find_asker() or 'somewhere'}: {what} cannot be put into a graph: {type(error).__name__}: {_first_lines(error)}"
+        f"{source or find_asker() or 'somewhere'}: {what} cannot be put into a graph: "
+        f"{type(error).__name__}: {_first_lines(error)}"
     )
 
 
