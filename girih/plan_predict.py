@@ -7,22 +7,26 @@ sampled search, and lets the simulator judge what they find.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.costs import Store
 from girih.machine.profile import load_profile
 from girih.partition import Certificate, Strategy
+from girih.partition.options import MOST_PLACES
 from girih.partition.sampled import sampled
 from girih.partition.searches import SEARCHES
-from girih.plan_prices import price
+from girih.plan_prices import Priced, price
 from girih.plans import Observe, PlanError, goal_of
-from girih.simulate.simulate import Simulation, simulate
+from girih.simulate.simulate import Simulation, makespan, simulate
 from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -60,11 +64,16 @@ def predict(
 ) -> Prediction:
     """Simulate a plan's program; see `Plan.predict`. backend: whose measurements count. memory: follow it over time."""
     where = plan.machine if machine is None else _other(plan, machine)
+    real, priced = _priced(plan, where, store, backend)
+    return Prediction(simulate(plan.program, real, priced.prices, memory=memory), real, priced.sources)
+
+
+def _priced(plan: Plan, where: Machine, store: str | Path | None, backend: str) -> tuple[Machine, Priced]:
+    """The machine with what was measured of it, and the prices of the plan's program on it."""
     with _opened(store) as known:
         profile = None if known is None else load_profile(known, where.name, backend)
         real = where if profile is None else profile.applied(where)
-        priced = price(plan.program, real, store=known, profile=profile)
-    return Prediction(simulate(plan.program, real, priced.prices, memory=memory), real, priced.sources)
+        return real, price(plan.program, real, store=known, profile=profile)
 
 
 def calibrated(where: Machine, store: str | Path | None) -> Machine:
@@ -105,44 +114,108 @@ def _other(plan: Plan, machine: str | Machine) -> Machine:
     return where
 
 
-def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Observe) -> Plan:
-    """The plan of the objective `time`: the given one, or a faster one from the sampled search.
+class _Judge:
+    """The simulated seconds of strategies, each simulated once; infinite above the memory limit.
 
-    Only the exact search goes on with the sampled one; what another search found is priced as it is.
+    seconds: what the slowest call took, for planning the time.
+    """
+
+    def __init__(self, made: Plan, store: str | Path | None) -> None:
+        self.made = made
+        self.store = store
+        self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
+        self.seconds = 0.0
+
+    def __call__(self, strategy: Strategy) -> float:
+        if id(strategy) not in self.known:
+            started = time.perf_counter()
+            self.known[id(strategy)] = strategy, self.simulated(strategy)
+            self.seconds = max(self.seconds, time.perf_counter() - started)
+        return self.known[id(strategy)][1]
+
+    def simulated(self, strategy: Strategy) -> float:
+        tried = self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
+        if tried.memory is not None and tried.peak > tried.memory:
+            return float("inf")
+        real, priced = _priced(tried, tried.machine, self.store, "processes")
+        return makespan(tried.program, real, priced.prices)
+
+
+def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Observe) -> Plan:
+    """The plan of the objective `time`: the given one, or a faster one.
+
+    Only the exact search goes on; what another search found is priced as it is. seconds: for all of the search, that
+    over tables included. The simulator judges the exact search's answer; then, as far as the time allows, data
+    parallelism and the experts' plans; then chains are sampled from the exact answer, data parallelism and the best
+    expert's. What is not begun for want of time is estimated from what was measured before it.
 
     Raises:
         PlanError: the store is none.
     """
     from girih.simulate.bounds import bound_of
 
+    told = made.certificate
+    pricing, searching = (float(told.statistics.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
+    deadline = time.perf_counter() + seconds - pricing - searching
+    judge = _Judge(made, store)
     best = bound_of(made.graph, made.machine)
-
-    def judge(strategy: Strategy) -> float:
-        tried = made if strategy is made.strategy else replace(made, strategy=strategy)
-        if tried.memory is not None and tried.peak > tried.memory:
-            return float("inf")
-        return predict(tried, store=store, memory=False).seconds
-
+    note("simulate", 0.0)
+    first = judge(made.strategy)
     if made.search != "exact":
-        note("simulate", 0.0)
-        told = replace(made.certificate, cost=judge(made.strategy), bound=best.seconds, how=best.how)
-        return replace(made, certificate=told)
-    goal = goal_of(made.objective, made.machine)
-    initial = {"exact": made.strategy}
+        return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how))
+    candidates = {"exact": made.strategy}
     if made.machine.devices > 1:
         note("search experts", 0.0)
-        experts = {name: SEARCHES[name](made.graph, goal, seconds=seconds / 8).strategy for name in EXPERTS}
-        best_of_them = min(experts, key=lambda name: judge(experts[name]))
-        initial[best_of_them] = experts[best_of_them]
+        candidates |= _experts(made, judge, pricing + searching, deadline)
+    left = deadline - time.perf_counter()
+    if left < pricing * _places_cost(made.machine) + 2 * judge.seconds:
+        name = min(candidates, key=lambda name: judge(candidates[name]))
+        statistics = told.statistics | {"found by": name, "proposals": 0}
+        statistics |= {f"seconds, {name}": judge(strategy) for name, strategy in candidates.items()}
+        found = replace(
+            told, cost=judge(candidates[name]), bound=best.seconds, how=best.how, stopped="time", statistics=statistics
+        )
+        return replace(made, strategy=candidates[name], certificate=found)
     note("search sampled", 0.0)
-    found = sampled(
+    chosen = min((name for name in candidates if name in EXPERTS), key=lambda name: judge(candidates[name]), default="")
+    result = sampled(
         made.graph,
-        goal,
-        seconds=seconds,
+        goal_of(made.objective, made.machine),
+        seconds=left,
         judge=judge,
-        initial=initial,
+        judging=judge.seconds,
+        initial={name: strategy for name, strategy in candidates.items() if name not in EXPERTS or name == chosen},
         bound=best.seconds,
         how=best.how,
     )
-    certificate: Certificate = found.certificate
-    return replace(made, strategy=found.strategy, certificate=certificate, search="sampled")
+    certificate: Certificate = result.certificate
+    return replace(made, strategy=result.strategy, certificate=certificate, search="sampled")
+
+
+def _experts(made: Plan, judge: _Judge, longest: float, deadline: float) -> dict[str, Strategy]:
+    """Data parallelism and the experts' strategies, judged; those for which there is time.
+
+    longest: seconds that one search over tables takes, by those before it.
+    """
+    found: dict[str, Strategy] = {}
+    goal = goal_of(made.objective, made.machine)
+    for name in ("data", *EXPERTS):
+        started = time.perf_counter()
+        left = deadline - started - judge.seconds
+        if left < longest:
+            break
+        strategy = SEARCHES[name](made.graph, goal, seconds=left / 4).strategy
+        longest = max(longest, time.perf_counter() - started)
+        found["data parallel" if name == "data" else name] = strategy
+        judge(strategy)
+    return found
+
+
+def _places_cost(machine: Machine) -> float:
+    """How many times as long as the exact search's the pricing with places takes: an estimate.
+
+    A tensor of two dimensions has four codes for a mesh axis; places add one for each coordinate, and tables are
+    between pairs.
+    """
+    axes = [(4 + size) / 4 for size in machine.mesh.sizes if size <= MOST_PLACES]
+    return float(np.prod(axes)) ** 2

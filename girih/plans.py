@@ -265,7 +265,7 @@ def plan_graph(
     from girih.plan_memory import fit, widest_overlap
 
     note(f"search {search}", 0.0)
-    found = SEARCHES[search](graph, goal, seconds=seconds)
+    found = SEARCHES[search](graph, goal, seconds=seconds / 2 if objective == "time" else seconds)
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))

@@ -4,7 +4,7 @@ Every node is divided along sample, attribute and parameter dimensions and reduc
 mesh axis (the operator dimension), independently of its neighbours. A Markov chain proposes, for a node drawn at
 random, any division that its operator allows; the Metropolis-Hastings rule (equation 3.1) accepts by what the step
 then takes; a chain starts from each initial candidate and from what the exact search finds, and ends when its
-proposals are used up or the best is not improved on for half of them (§3.5.2).
+proposals or its time are used up, or the best is not improved on for half of either (§3.5.2).
 
 Where we differ, and why:
 - A proposal completes the layer of the drawn node: what is divided otherwise than its neighbours costs transfers, and
@@ -202,6 +202,11 @@ class Chain:
     proposals: int
     accepted: int
     found_at: int
+    stopped: str
+
+    @property
+    def improved(self) -> bool:
+        return self.found_at > 0
 
 
 def sampled(
@@ -210,6 +215,7 @@ def sampled(
     *,
     seconds: float = 60.0,
     judge: Judge | None = None,
+    judging: float = 0.0,
     initial: Mapping[str, Strategy] | None = None,
     bound: float = 0.0,
     how: str = "none",
@@ -219,8 +225,9 @@ def sampled(
     """The fastest strategy that chains from several candidates find.
 
     objective: a machine, with `seconds`. judge: seconds of a strategy's program (the simulator); without one the
-    guide's. initial: more candidates by name, beside data parallelism and the exact search's answer (which is not
-    searched again where `exact` is given). bound, how: a lower bound on any strategy's seconds, for the certificate.
+    guide's. judging: seconds that a call of the judge takes, for which the chains leave time. initial: more candidates
+    by name, beside `data parallel` and the exact search's answer, `exact`, which are searched where not given. bound,
+    how: a lower bound on any strategy's seconds, for the certificate.
 
     Raises:
         ValueError: the objective is not `seconds`.
@@ -232,15 +239,16 @@ def sampled(
     candidates = dict(initial or {})
     if "exact" not in candidates:
         candidates["exact"] = exact(graph, objective, seconds=seconds / 4).strategy
-    candidates["data parallel"] = data(graph, objective, seconds=seconds / 4).strategy
+    if "data parallel" not in candidates:
+        candidates["data parallel"] = data(graph, objective, seconds=seconds / 4).strategy
     item = build(graph, objective, rules)
     arrays = flatten(item)
     priced = time.perf_counter()
     starts = {name: labels_of(item, strategy) for name, strategy in candidates.items()}
     usable = {name: labels for name, labels in starts.items() if labels is not None}
-    chains = _chains(arrays, usable, options, started + seconds)
+    chains = _chains(arrays, usable, options, started + seconds - judging * len(usable))
     found: list[tuple[str, Strategy]] = list(candidates.items())
-    found += [(f"chain from {chain.name}", item.strategy(chain.labels)) for chain in chains]
+    found += [(f"chain from {chain.name}", item.strategy(chain.labels)) for chain in chains if chain.improved]
     score = judge or (lambda strategy: _guide(item, arrays, strategy))
     judged = sorted(((score(strategy), name, strategy) for name, strategy in found), key=lambda one: one[:2])
     cost, name, best = judged[0]
@@ -252,7 +260,7 @@ def sampled(
         "found by": name,
         **{f"seconds, {other}": value for value, other, _ in judged},
     }
-    stopped = "no better for half of the proposals" if chains else "no candidate fits the space"
+    stopped = ", ".join(sorted({chain.stopped for chain in chains})) or "no candidate fits the space"
     certificate = Certificate(
         cost, bound, "seconds", how, stopped, "SOAP: divisions and places of every node", statistics
     )
@@ -273,26 +281,43 @@ def guided_seconds(arrays: Arrays, labels: np.ndarray) -> float:
 
 def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampling, deadline: float) -> list[Chain]:
     """Every start's chain, in slices, so that the time is kept; the compiled loops run beside each other."""
+    workers = min(len(starts) or 1, os.cpu_count() or 1)
+    rounds = -(-len(starts) // workers)  # each worker runs so many chains, one after the other
+    share = max(deadline - time.perf_counter(), 0.0) / max(rounds, 1)
 
     def one(number: int, name: str, labels: np.ndarray) -> Chain:
+        started = time.perf_counter()
         before = guided_seconds(arrays, labels)
-        best, seconds, made, accepted, found_at = labels.copy(), before, 0, 0, 0
+        best, seconds, made, accepted, found_at, better = labels.copy(), before, 0, 0, 0, started
         now = labels.copy()
-        slice_size = max(1, min(options.proposals, 256))
-        patience = options.proposals // 2
-        while (
-            made < options.proposals and made - found_at <= patience and (made == 0 or time.perf_counter() < deadline)
-        ):
+        slice_size = 1  # grows with what is seen of the speed, so that a slice takes little of the time
+        while not (stopped := _stopped(options, made, found_at, share, started, better)):
+            size = min(slice_size, options.proposals - made)
             got, cost, did, took, at = chain(
                 arrays.flat, arrays.users, arrays.layers, now, options.seed * 1_000_003 + number * 10_007 + made,
-                options.sharpness, slice_size, slice_size, options.guided,
+                options.sharpness, size, size, options.guided,
             )  # fmt: skip
             if cost < seconds * (1 - 1e-9):
-                best, seconds, found_at = got, float(cost), made + int(at)
+                best, seconds, found_at, better = got, float(cost), made + int(at), time.perf_counter()
             made += int(did)
             accepted += int(took)
-        return Chain(name, best, before, seconds, made, accepted, found_at)
+            slice_size = min(2 * slice_size, 256)
+        return Chain(name, best, before, seconds, made, accepted, found_at, stopped)
 
-    with ThreadPoolExecutor(max_workers=min(len(starts) or 1, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=workers) as pool:
         work = [pool.submit(one, number, name, labels) for number, (name, labels) in enumerate(starts.items())]
         return [job.result() for job in work]
+
+
+def _stopped(options: Sampling, made: int, found_at: int, share: float, started: float, better: float) -> str:
+    """Why a chain ends now; "" if it goes on. share: its seconds. better: when the best was found."""
+    now = time.perf_counter()
+    if made >= options.proposals:
+        return "all proposals made"
+    if now - started >= share:
+        return "time"
+    if made - found_at > options.proposals // 2:
+        return "no better for half of the proposals"
+    if now - better > share / 2:
+        return "no better for half of the time"
+    return ""
