@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import bounds, level_volumes
+from girih.layout import bounds, level_volumes, taking_part
 from girih.lower import Program
 from girih.lower.lower import node_placements
 from girih.machine import Machine
@@ -31,7 +31,7 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
         if description is not None:
             codes = np.asarray([strategy.divisions[number]], np.int64).reshape(1, mesh.axes)
             starts, stops = bounds(codes, description.sizes, mesh)
-            points = (stops[0] - starts[0]).prod(axis=-1)
+            points = (stops[0] - starts[0]).prod(axis=-1) * taking_part(codes, mesh)[0]
             amount = points.astype(np.float64) * operations_per_point(description)
             traffic = traffic * (points / max(float(points.max()), 1.0))
         operations += amount

@@ -26,7 +26,7 @@ def changes(draw: st.DrawFn, possible: bool = True) -> tuple[Mesh, tuple[int, ..
         draw(st.sampled_from([REPLICATE, *range(len(shape))] + ([PARTIAL] if code == PARTIAL or not possible else [])))
         for code in source
     )
-    if shape and draw(st.booleans()):
+    if draw(st.booleans()):
         source = tuple(draw(_among(code, size)) for code, size in zip(source, mesh.sizes, strict=True))
         target = tuple(draw(_among(code, size)) for code, size in zip(target, mesh.sizes, strict=True))
         if possible:  # sums that stay partial stay where they are

@@ -9,7 +9,9 @@ from girih.layout.mesh import (
     bounds,
     coordinates_of,
     kind_of,
+    part_shape,
     regions_of,
+    taking_part,
 )
 from girih.layout.transfer import Links, Placement, Placements, Transfers, full_layouts, level_volumes, route
 
@@ -28,6 +30,8 @@ __all__ = [
     "full_layouts",
     "kind_of",
     "level_volumes",
+    "part_shape",
     "regions_of",
     "route",
+    "taking_part",
 ]

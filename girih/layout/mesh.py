@@ -7,6 +7,8 @@ by at most one element where the size does not divide.
 
 A code may also name the coordinates of its axis that take part (`among`): the other devices then hold nothing. So a
 tensor, or an operator, is placed on a part of the machine (the operator dimension of FlexFlow §3.3).
+
+Regions of a scalar have one dimension of one element, so that a device can hold nothing of it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _KINDS = 1 << 12  # codes lie in half of it to both sides of 0; above them stand
 MOST_COORDINATES = 48  # of an axis of which a part can be named
 
 Layout: TypeAlias = tuple[int, ...]  # one code for each mesh axis
-Regions: TypeAlias = NDArray[np.int64]  # [devices, dimensions, 2]: start and stop
+Regions: TypeAlias = NDArray[np.int64]  # [devices, dimensions, 2]: start and stop; of a scalar one dimension
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,14 @@ def coordinates_of(code: int, size: int) -> tuple[int, ...]:
     """The coordinates of an axis of this size that take part."""
     bits = (code - kind_of(code)) // _KINDS
     return tuple(range(size)) if bits == 0 else tuple(at for at in range(size) if bits >> at & 1)
+
+
+def taking_part(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.bool_]:
+    """Does each device take part in each assignment? codes: [assignments, axes]. Returns [assignments, devices]."""
+    bits = (codes - kind_of(codes)) // _KINDS
+    named = (bits[:, None, :] >> mesh.coordinates) & 1
+    result: NDArray[np.bool_] = ((bits[:, None, :] == 0) | (named == 1)).all(axis=-1)
+    return result
 
 
 def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -150,10 +160,16 @@ def _bounds_among(
 @cache
 def regions_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Regions:
     """The region that each device holds: [devices, dimensions, 2]. Exact."""
-    starts, stops = bounds(np.asarray([layout], np.int64).reshape(1, mesh.axes), shape, mesh)
+    starts, stops = bounds(np.asarray([layout], np.int64).reshape(1, mesh.axes), shape or (1,), mesh)
     result = np.stack([starts[0], stops[0]], axis=-1)
     result.setflags(write=False)
     return result
+
+
+def part_shape(region: NDArray[np.int64], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one device's part [dimensions, 2] of a value of this shape: (0,) where a scalar is absent."""
+    sizes = tuple((region[:, 1] - region[:, 0]).tolist())
+    return sizes if shape or sizes == (0,) else ()
 
 
 def format_layout(layout: Layout, mesh: Mesh) -> str:

@@ -70,8 +70,7 @@ class _Tracker:
         self.pieces: dict[tuple[Description, tuple[int, ...]], tuple[PieceCall, frozenset[str]]] = {}
 
     def shape_of(self, buffer: str) -> Shape:
-        regions = self.program.places[buffer].regions[self.device]
-        return tuple(int(high - low) for low, high in regions)
+        return self.program.part_shape(buffer, self.program.places[buffer], self.device)
 
     def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
         shape = self.shape_of(buffer) if shape is None else shape
@@ -120,8 +119,8 @@ class _Tracker:
                 self.free(buffer)
 
     def read_shape(self, step: ComputeStep, operand: int) -> Shape:
-        regions = step.reads[operand].needed.regions[self.device]
-        return tuple(int(high - low) for low, high in regions)
+        part = step.reads[operand]
+        return self.program.part_shape(part.buffer, part.needed, self.device)
 
     @property
     def next_node(self) -> int:
@@ -133,6 +132,7 @@ class _Tracker:
         node = graph.nodes[step.node]
         description = description_of(graph, node)
         is_view = description is not None and description.operator.view and len(step.reads) == 1
+        is_view = is_view and 0 not in self.shape_of(step.writes[0])  # nothing shares nothing
         if is_view and self.view(step, node.operator):
             return
         strides = None
@@ -249,8 +249,8 @@ def _dense(buffer: _Buffer) -> bool:
 
 
 def _run(message: Message, strides: Shape) -> bool:
-    """Does the message's box lie in one run of the memory of a buffer with these strides?"""
-    return is_contiguous(tuple(stop - start for start, stop in message.box), strides)
+    """Does the message's box lie in one run of the memory of a buffer with these strides (of a scalar: none)?"""
+    return not strides or is_contiguous(tuple(stop - start for start, stop in message.box), strides)
 
 
 def memory_use(program: Program, device: int = 0, threads: int = 0) -> MemoryUse:

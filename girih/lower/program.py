@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from girih.graph import Graph
-from girih.layout import Layout, Mesh, Placement, level_volumes, regions_of
+from girih.layout import Layout, Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.lower.exchange import Exchange, Message, exchange, messages_of, terms_of
 from girih.partition.strategy import Strategy
 
@@ -115,6 +115,10 @@ class Program:
         """[devices, dimensions, 2]: where each device's part of a value lies."""
         layout: Layout = self.strategy.layouts[name]
         return regions_of(layout, self.graph.values[name].shape, self.mesh)
+
+    def part_shape(self, buffer: str, place: Placement, device: int) -> tuple[int, ...]:
+        """The shape of one device's part of a buffer's value at a place."""
+        return part_shape(place.regions[device], self.graph.values[self.value_of[buffer]].shape)
 
     def bytes_received(self) -> np.ndarray:
         """Bytes that each device receives from others in one run of the program: [devices]. Exact.

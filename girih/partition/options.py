@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Value
-from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, among, bounds, kind_of
+from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, among, bounds, kind_of, taking_part
 from girih.ops import Description
 from girih.ops.derive import (
     clip,
@@ -41,7 +41,7 @@ class Rules:
     small: up to so many elements a value may be copied and a node repeated whatever `repeat` says.
     reductions: nodes may be divided along reduced index variables. one_dimension: all axes divide the same one.
     places: nodes and values may be placed on one coordinate of an axis (of at most MOST_PLACES), FlexFlow's operator
-    dimension. Scalars cannot: a region without dimensions is never empty.
+    dimension.
     """
 
     repeat: bool = False
@@ -75,12 +75,12 @@ class NodeOptions:
     reducer: str | None
 
 
-def _combinations(choices: list[int], mesh: Mesh, rules: Rules, placed: bool) -> NDArray[np.int64]:
-    """All assignments of choices to axes. placed: one coordinate alone is a choice too, where the rules allow it."""
+def _combinations(choices: list[int], mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
+    """All assignments of choices to axes; one coordinate alone is a choice too, where the rules allow it."""
     if rules.one_dimension and mesh.axes:
         return np.asarray([[choice] * mesh.axes for choice in choices], np.int64)
     each = [
-        [*choices, *(among(REPEAT, (at,)) for at in range(size) if placed and rules.places and 1 < size <= MOST_PLACES)]
+        [*choices, *(among(REPEAT, (at,)) for at in range(size) if rules.places and 1 < size <= MOST_PLACES)]
         for size in mesh.sizes
     ]
     codes = list(product(*each))
@@ -110,7 +110,7 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
     choices = [*range(len(shape)), REPLICATE]
     if rules.partial and floating:
         choices.append(PARTIAL)
-    codes = _combinations(choices, mesh, rules, bool(shape))
+    codes = _combinations(choices, mesh, rules)
     fits = (_parts(codes, len(shape), mesh) <= np.asarray(shape, np.int64)).all(axis=1)
     codes = codes[fits]
     codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
@@ -162,7 +162,7 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
     choices = [*able, REPEAT]
     if rules.partial:
         choices += [PASS - number for number in range(len(passing_sets(description)))]
-    codes = _combinations(choices, mesh, rules, bool(description.place))
+    codes = _combinations(choices, mesh, rules)
     fits = (_parts(codes, description.rank, mesh) <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
     codes = codes[fits & _one_pass(codes)]
     starts, stops = bounds(codes, description.sizes, mesh)
@@ -203,13 +203,13 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     root = list(description.root.variables) if description.root is not None else []
     passing = passing_sets(description)
     kinds = kind_of(codes)
-    terms = _taking_part(codes, mesh)
-    absent = (stops <= starts).any(axis=-1) if (kinds != codes).any() else None
+    terms = _terms(codes, mesh)
+    absent = (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh) if (kinds != codes).any() else None
     makes_partial = np.where(np.isin(kinds, root) | (kinds <= PASS), terms, 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
     for tensor, kind in enumerate(description.inputs):
-        regions = clip(input_regions(description, tensor, starts, stops), kind.shape)
+        regions = _scalar_too(clip(input_regions(description, tensor, starts, stops), kind.shape))
         read = {variable for indices in description.reads[tensor] for index in indices if index is not None
                 for variable, _ in index.terms}  # fmt: skip
         if absent is not None:
@@ -220,7 +220,7 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
                 partial += np.where(kinds == PASS - number, terms, 0)
         needs.append(Placements(regions, partial, keys=_keys(codes, read, partial)))
         traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item_bytes[tensor]
-    made = output_regions(description, starts, stops)
+    made = _scalar_too(output_regions(description, starts, stops))
     if absent is not None:
         made[absent] = 0
     written = {variable for index in description.place for variable, _ in index.terms}
@@ -237,7 +237,14 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     )
 
 
-def _taking_part(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
+def _scalar_too(regions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Regions of a scalar, which have no dimension, as the one element that `girih.layout` has for it."""
+    if regions.shape[-2]:
+        return regions
+    return np.broadcast_to(np.asarray([[0, 1]], np.int64), (*regions.shape[:-2], 1, 2)).copy()
+
+
+def _terms(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
     """How many coordinates of each axis take part: [count, axes]."""
     bits = (codes - kind_of(codes)) // (among(0, (0,)))
     sizes = np.broadcast_to(np.asarray(mesh.sizes, np.int64), codes.shape)

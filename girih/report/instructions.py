@@ -15,8 +15,8 @@ def instructions(program: Program, device: int) -> Iterator[str]:
     for step in program.steps:
         if isinstance(step, ComputeStep):
             node = graph.nodes[step.node]
-            shapes = [_shape(part.needed.regions[device]) for part in step.reads]
-            made = [_shape(program.places[name].regions[device]) for name in step.writes]
+            shapes = [list(program.part_shape(part.buffer, part.needed, device)) for part in step.reads]
+            made = [list(program.part_shape(name, program.places[name], device)) for name in step.writes]
             reads = ", ".join(f"{part.buffer}{shape}" for part, shape in zip(step.reads, shapes, strict=True))
             writes = ", ".join(f"{name}{shape}" for name, shape in zip(step.writes, made, strict=True))
             yield f"compute   {writes} = {node.operator}({reads})"
@@ -50,7 +50,3 @@ def _received(program: Program, step: TransferStep, device: int) -> str:
 
 def _elements(messages: list[Message]) -> int:
     return sum(message.elements for message in messages)
-
-
-def _shape(region: object) -> str:
-    return str([int(stop - start) for start, stop in region])  # type: ignore[attr-defined]

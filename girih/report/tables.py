@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from girih.graph import repeats
+from girih.layout import part_shape
 from girih.layout.mesh import format_layout
 from girih.ops import description_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
@@ -127,8 +128,7 @@ def tensors_table(plan: Plan, most: int | None = None) -> Table:
     ordered = [*roles, *(name for name in plan.graph.values if name not in roles)]
     for name in ordered[:most]:
         value = plan.graph.values[name]
-        regions = plan.program.layout_regions(name)[0]
-        part = [int(stop - start) for start, stop in regions]
+        part = list(part_shape(plan.program.layout_regions(name)[0], value.shape))
         label = f"{name} ({roles[name].role})" if name in roles else name
         table.add_row(
             label,

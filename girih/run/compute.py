@@ -19,7 +19,7 @@ from girih.lower import ComputeStep, Program
 from girih.ops import description_of
 from girih.ops.evaluate import resolve
 from girih.ops.pieces import PieceCall, make_piece
-from girih.run.parts import Cuts, as_box, relative, shape_of
+from girih.run.parts import Cuts, held_box, relative, shape_of
 
 Slots = list[Any]
 Read = tuple[Any, Cuts, list[int] | None]  # slot, or the tensor itself where it is empty; cuts; pads or None
@@ -121,12 +121,12 @@ def compile_compute(
     graph = program.graph
     node = graph.nodes[step.node]
     writes = tuple(slot_of[name] for name in step.writes)
-    shapes = tuple(shape_of(as_box(program.places[name].regions[rank])) for name in step.writes)
+    shapes = tuple(shape_of(held_box(program, name, program.places[name], rank)) for name in step.writes)
     if shapes and all(0 in shape for shape in shapes):
         dtypes = [getattr(torch, graph.values[name].dtype) for name in node.outputs]
         return Nothing(writes, shapes, dtypes, device)
     piece = _piece(program, step, rank)
-    needed = [as_box(part.needed.regions[rank]) for part in step.reads]
+    needed = [held_box(program, part.buffer, part.needed, rank) for part in step.reads]
     if piece is not None and list(piece.regions) != needed:
         raise ValueError(f"node {node.name!r}: its piece reads {piece.regions}, but the program brings {needed}")
     reads: list[Read] = []
@@ -135,7 +135,7 @@ def compile_compute(
             dtype = getattr(torch, graph.values[program.value_of[part.buffer]].dtype)
             reads.append((torch.empty(shape_of(box), dtype=dtype, device=device), (), _flat_pads(piece, number)))
             continue
-        held = as_box(program.places[part.buffer].regions[rank])
+        held = held_box(program, part.buffer, program.places[part.buffer], rank)
         reads.append((slot_of[part.buffer], relative(box, held), _flat_pads(piece, number)))
     holes = [_Hole(number) for number in range(len(reads))]
     if piece is None:

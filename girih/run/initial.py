@@ -53,6 +53,8 @@ def make(recipe: Recipe, path: str, shape: tuple[int, ...], dtype: str, box: Box
     """
     kind = getattr(torch, dtype)
     size, start = shape_of(box), tuple(low for low, _ in box)
+    if 0 in size:  # an absent scalar has no place in the whole
+        return torch.empty(size, dtype=kind, device=device)
     if recipe.kind == "constant":
         return torch.full(size, _number(recipe.a, kind), dtype=kind, device=device)
     key = torch.tensor(seed, dtype=torch.int64, device=device)

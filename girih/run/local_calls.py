@@ -95,7 +95,7 @@ class _Collector:
     # ---------------------------------------------------------------------------------------- memory order
 
     def shape_of(self, buffer: str) -> Shape:
-        return tuple(_extents(self.program.places[buffer].regions[0]).tolist())
+        return self.program.part_shape(buffer, self.program.places[buffer], 0)
 
     def contiguous(self, buffer: str) -> None:
         self.strides[buffer] = contiguous_strides(self.shape_of(buffer))
@@ -114,14 +114,14 @@ class _Collector:
                 self.strides[target] = found
         elif description.operator.elementwise:
             shape, strides = self.shape_of(target), self.strides[first.buffer]
-            if tuple(_extents(first.needed.regions[0]).tolist()) == shape and all(strides):
+            if self.program.part_shape(first.buffer, first.needed, 0) == shape and all(strides):
                 order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
                 self.strides[target] = Form(order).strides_of(shape)
 
     def view(self, step: ComputeStep) -> Shape | None:
         """Strides of a view operator's result, None where it must copy."""
         node, part = self.graph.nodes[step.node], step.reads[0]
-        shape = tuple(_extents(part.needed.regions[0]).tolist())
+        shape = self.program.part_shape(part.buffer, part.needed, 0)
         goal = self.shape_of(step.writes[0])
         return strides_of_view(node.operator, node.attributes, shape, self.strides[part.buffer], goal)
 
@@ -192,19 +192,19 @@ class _Collector:
         device: int,
     ) -> Call | None:
         """What one device executes; None where its results have no elements."""
-        places, values = self.program.places, self.graph.values
-        shapes = tuple(tuple(_extents(places[name].regions[device]).tolist()) for name in step.writes)
+        places, values, shape_at = self.program.places, self.graph.values, self.program.part_shape
+        shapes = tuple(shape_at(name, places[name], device) for name in step.writes)
         if shapes and all(0 in shape for shape in shapes):
             return None
         piece = None
         if description is not None:
             piece = make_piece(description, node.attributes, start.tolist(), stop.tolist())
         ranges = {} if description is None else index_ranges(description)
-        regions = [tuple(_extents(part.needed.regions[device]).tolist()) for part in step.reads]
+        regions = [shape_at(part.buffer, part.needed, device) for part in step.reads]
         likely = min((size for shape in (*shapes, *regions) for size in shape if size > 1), default=2)
         operands = []
         for number, (part, shape, form) in enumerate(zip(step.reads, regions, forms, strict=True)):
-            held = tuple(_extents(places[part.buffer].regions[device]).tolist())
+            held = shape_at(part.buffer, places[part.buffer], device)
             operands.append(
                 Operand(
                     shape,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.layout import PARTIAL
+from girih.layout import PARTIAL, Placement, kind_of
 from girih.lower import Program
 
 Tensor = Any  # torch is untyped for the type checker
@@ -17,8 +17,15 @@ Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension, in the who
 Cuts = tuple[tuple[int, int, int], ...]  # (dimension, start, length) where a box is narrower than its buffer
 
 
-def as_box(region: np.ndarray) -> Box:
-    return tuple((int(start), int(stop)) for start, stop in region)
+def as_box(region: np.ndarray, shape: tuple[int, ...]) -> Box:
+    """A part of a value of this shape. A scalar is the box without dimensions; where it is absent, ((0, 0),)."""
+    box = tuple((int(start), int(stop)) for start, stop in region)
+    return box if shape or box == ((0, 0),) else ()
+
+
+def held_box(program: Program, buffer: str, place: Placement, rank: int) -> Box:
+    """What of its value one device holds in a buffer at a place."""
+    return as_box(place.regions[rank], program.graph.values[program.value_of[buffer]].shape)
 
 
 def shape_of(box: Box) -> tuple[int, ...]:
@@ -27,11 +34,13 @@ def shape_of(box: Box) -> tuple[int, ...]:
 
 def box_of(program: Program, name: str, rank: int) -> Box:
     """Where one device's part of a value lies under its layout."""
-    return as_box(program.layout_regions(name)[rank])
+    return as_box(program.layout_regions(name)[rank], program.graph.values[name].shape)
 
 
 def cut(tensor: Tensor, box: Box) -> Tensor:
     """The box of a whole tensor, as a view."""
+    if len(box) > tensor.dim():  # an absent scalar
+        tensor = tensor.reshape(1)
     return tensor[tuple(slice(start, stop) for start, stop in box)]
 
 
@@ -60,7 +69,7 @@ def narrow(tensor: Tensor, cuts: Cuts) -> Tensor:
 def _reporters(layout: tuple[int, ...], regions: bytes, coordinates: bytes, devices: int) -> tuple[int, ...]:
     boxes = np.frombuffer(regions, np.int64).reshape(devices, -1, 2)
     places = np.frombuffer(coordinates, np.int64).reshape(devices, -1)
-    partial = [axis for axis, code in enumerate(layout) if code == PARTIAL]
+    partial = [axis for axis, code in enumerate(layout) if kind_of(code) == PARTIAL]
     seen: set[bytes] = set()
     found = []
     for rank in range(devices):
@@ -85,7 +94,7 @@ def assemble(program: Program, name: str, parts: Iterable[tuple[int, Tensor]]) -
     """The whole value from (rank, part) of its reporters; partial sums are added in the order of ranks."""
     value = program.graph.values[name]
     dtype = getattr(torch, value.dtype)
-    if PARTIAL not in program.strategy.layouts[name]:
+    if PARTIAL not in map(kind_of, program.strategy.layouts[name]):
         whole = torch.empty(value.shape, dtype=dtype)
         for rank, part in parts:
             cut(whole, box_of(program, name, rank)).copy_(part)

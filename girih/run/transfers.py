@@ -14,7 +14,7 @@ under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -23,7 +23,7 @@ import torch
 from girih.lower import Message, Program, TransferStep
 from girih.lower.strides import contiguous_strides, is_contiguous
 from girih.run.compute import Slots
-from girih.run.parts import Cuts, Tensor, as_box, narrow, relative, shape_of
+from girih.run.parts import Cuts, Tensor, held_box, narrow, relative, shape_of
 from girih.run.transport import Messages, Transport
 
 TRANSFERS = 1  # position in the measured seconds
@@ -68,8 +68,10 @@ class Transfer:
     def __init__(self, program: Program, step: TransferStep, rank: int, slots: Mapping[str, int], transport: Transport,
                  device: Any) -> None:  # fmt: skip
         messages = program.messages_of(step, rank)
-        held = as_box(step.before.regions[rank])
-        goal = as_box(step.after.regions[rank])
+        if not program.graph.values[step.value].shape:
+            messages = tuple(replace(message, box=()) for message in messages)
+        held = held_box(program, step.source, step.before, rank)
+        goal = held_box(program, step.target, step.after, rank)
         self.source = slots[step.source]
         self.target = slots[step.target]
         self.shape = shape_of(goal)

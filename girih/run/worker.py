@@ -13,7 +13,7 @@ import torch
 from girih.lower import Program
 from girih.run.errors import IDLE, StepError, where
 from girih.run.instructions import compile_instructions
-from girih.run.parts import Tensor, as_box, box_of, shape_of
+from girih.run.parts import Tensor, box_of, shape_of
 from girih.run.transport import NoTransport, Transport
 
 
@@ -77,7 +77,7 @@ class Worker:
         for old, new in self._updates.items():
             if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
                 raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
-        self._shapes = {item.name: shape_of(as_box(program.places[item.name].regions[rank])) for item in graph.inputs}
+        self._shapes = {item.name: shape_of(box_of(program, item.name, rank)) for item in graph.inputs}
         self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device)
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:

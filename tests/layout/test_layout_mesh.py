@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from girih.layout import PARTIAL, REPLICATE, Mesh, bounds, full_layouts, regions_of
+from girih.layout import PARTIAL, REPLICATE, Mesh, among, bounds, full_layouts, part_shape, regions_of, taking_part
 from girih.layout.mesh import format_layout
 from girih.layout.transfer import held_by_levels
 
@@ -40,7 +40,7 @@ def test_parts_cover_each_element_as_often_as_there_are_copies(case: tuple) -> N
         for element in product(*(range(start, stop) for start, stop in region))
     )
     copies = prod(size for size, code in zip(mesh.sizes, layout, strict=True) if code < 0)
-    assert held == dict.fromkeys(product(*map(range, shape)), copies)
+    assert held == dict.fromkeys(product(*map(range, shape or (1,))), copies)
 
 
 @given(laid())
@@ -72,7 +72,7 @@ def test_levels_end_with_the_device_itself_and_begin_with_everything(case: tuple
     levels = held_by_levels(regions[None], mesh)[0]
     assert levels.shape == (mesh.axes + 1, *regions.shape)
     assert (levels[-1] == regions).all()
-    assert (levels[0] == np.asarray([[0, size] for size in shape]).reshape(-1, 2)).all()
+    assert (levels[0] == np.asarray([[0, size] for size in shape or (1,)])).all()
 
 
 @given(laid())
@@ -85,6 +85,26 @@ def test_many_assignments_at_once_are_each_alone(case: tuple) -> None:
         alone = regions_of(tuple(int(code) for code in row), shape, mesh)
         assert (starts[number] == alone[..., 0]).all()
         assert (stops[number] == alone[..., 1]).all()
+
+
+@given(laid(), st.data())
+def test_what_takes_no_part_holds_nothing(case: tuple, data: st.DataObject) -> None:
+    """Also of a scalar; and those that take part hold what a mesh of them alone would."""
+    layout, shape, mesh = case
+    some = [data.draw(st.sets(st.integers(0, size - 1), min_size=1)) for size in mesh.sizes]
+    codes = tuple(among(code, chosen) for code, chosen in zip(layout, some, strict=True))
+    inside = [all(at in chosen for at, chosen in zip(row, some, strict=True)) for row in mesh.coordinates.tolist()]
+    assert taking_part(np.asarray([codes], np.int64).reshape(1, mesh.axes), mesh).tolist() == [inside]
+    regions = regions_of(codes, shape, mesh)
+    small = regions_of(layout, shape, Mesh(tuple(len(chosen) for chosen in some)))
+    assert (regions[inside] == small).all()
+    assert not regions[~np.asarray(inside)].any()
+
+
+def test_the_shape_of_a_scalars_part() -> None:
+    regions = regions_of((among(REPLICATE, (1,)),), (), Mesh((2,)))
+    assert [part_shape(region, ()) for region in regions] == [(0,), ()]
+    assert part_shape(np.asarray([[0, 1]]), (1,)) == (1,)
 
 
 def test_uneven_parts_by_hand() -> None:

@@ -20,7 +20,7 @@ def data_of(mesh: Mesh, shape: tuple[int, ...], source: Placement) -> dict[tuple
     axes = [axis for axis in range(mesh.axes) if source.partial[axis]]
     present = mesh.coordinates[(source.regions[..., 1] > source.regions[..., 0]).all(axis=1)]
     return {
-        term: random.integers(-1000, 1000, shape).astype(np.float64)
+        term: random.integers(-1000, 1000, shape or (1,)).astype(np.float64)
         for term in product(*(np.unique(present[:, axis]).tolist() for axis in axes))
     }
 

@@ -255,7 +255,7 @@ def test_nodes_and_values_are_never_without_a_choice(seed: int, nodes: int) -> N
 
 def check_pieces_cover(graph: Graph, name: str, regions: np.ndarray) -> None:
     """The pieces of every division cover the output, all elements equally often."""
-    shape = graph.values[name].shape
+    shape = graph.values[name].shape or (1,)
     for pieces in regions:
         times = np.zeros(shape, np.int64)
         for piece in pieces:

@@ -32,6 +32,8 @@ def test_the_strategies_do_place(example):
     assert any(any(code != kind_of(code) for code in division) and max(division, key=kind_of) >= 0
                for division in divisions)  # fmt: skip
     assert any(code != kind_of(code) for s in strategies for layout in s.layouts.values() for code in layout)
+    scalars = [name for name, value in example.graph.values.items() if not value.shape]
+    assert any(code != kind_of(code) for s in strategies for name in scalars for code in s.layouts[name])
 
 
 def layers_on_devices(example, mesh, device_of):
@@ -43,8 +45,7 @@ def layers_on_devices(example, mesh, device_of):
         layouts[name] = layouts[graph.updates[name]] = (among(-1, device_of(which)),)
     for node in graph.nodes:
         of = {layer[name] for name in node.inputs if name in layer}
-        scalar = any(not graph.values[name].shape for name in node.outputs)
-        divisions.append((among(-1, device_of(of.pop())),) if len(of) == 1 and not scalar else (-1,))
+        divisions.append((among(-1, device_of(of.pop())),) if len(of) == 1 else (-1,))
     return Strategy(mesh, tuple(divisions), layouts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import Mesh
+from girih.layout import Mesh, part_shape
 from girih.layout.mesh import format_layout
 from girih.lower import ComputeStep, Program, StartStep, TransferStep
 from girih.ops import description_of
@@ -87,18 +87,21 @@ def _division(divided: tuple[AxisDivision, ...], mesh: Mesh) -> list[list[Any]]:
 def _reads(program: Program, texts: Numbered[str]) -> dict[int, list[int]]:
     """For each node the shape of the largest region that a device reads of each input."""
     return {
-        step.node: [texts.number(_largest(part.needed.regions)) for part in step.reads]
+        step.node: [
+            texts.number(_largest(part.needed.regions, program.graph.values[program.value_of[part.buffer]].shape))
+            for part in step.reads
+        ]
         for step in program.steps
         if isinstance(step, ComputeStep)
     }
 
 
-def _largest(regions: NDArray[np.int64]) -> str:
-    extent = regions[..., 1] - regions[..., 0]
-    return _shape(extent[int(np.argmax(extent.prod(axis=1)))].tolist())
+def _largest(regions: NDArray[np.int64], shape: tuple[int, ...]) -> str:
+    elements = (regions[..., 1] - regions[..., 0]).prod(axis=1)
+    return _shape(part_shape(regions[int(np.argmax(elements))], shape))
 
 
-def _shape(sizes: list[int]) -> str:
+def _shape(sizes: tuple[int, ...]) -> str:
     return " × ".join(map(str, sizes)) or "scalar"
 
 
@@ -107,10 +110,10 @@ def _values(plan: Plan, texts: Numbered[str]) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {"name": [], "shape": [], "type": [], "layout": [], "part": [], "bytes": []}
     for name, value in graph.values.items():
         columns["name"].append(texts.number(name))
-        columns["shape"].append(texts.number(_shape(list(value.shape))))
+        columns["shape"].append(texts.number(_shape(value.shape)))
         columns["type"].append(texts.number(value.dtype))
         columns["layout"].append(texts.number(format_layout(layouts[name], mesh)))
-        columns["part"].append(texts.number(_largest(plan.program.layout_regions(name))))
+        columns["part"].append(texts.number(_largest(plan.program.layout_regions(name), value.shape)))
         columns["bytes"].append(value.bytes)
     return columns
 
