@@ -50,6 +50,14 @@ def test_a_missed_floor_fails_only_when_checked(name: str, capsys: pytest.Captur
     assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(f"FAIL {name}: ")
 
 
+def test_many_devices_by_simulated_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchmark("many_devices").main(["--quick", "--objective", "time", "--seconds", "5", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["devices"] == 64
+    assert row["judged"] >= 1
+    assert 0 < row["bound"] <= row["cost"]
+
+
 def test_without_check_a_missed_floor_is_only_said(capsys: pytest.CaptureFixture[str]) -> None:
     measured = Report("title", (("case", "case"),), ({"case": "a"},), "all well", ("a took 3 s",))
     made = Benchmark("example", "about", lambda options: measured, 1.0, "seconds")
