@@ -4,11 +4,16 @@ What: for FlexFlow's six models on 4 to 64 P100 (4 to a node, 100 Gbit/s between
 device, 256 for AlexNet): the wall seconds of `girih.plan(…, objective="time")` after capture, the simulated seconds
 of a step under that plan, under data parallelism and under the expert's plan (one weird trick for convolutional
 networks; replicas on nodes and layers on devices for recurrent ones), and the gap to a lower bound on any plan.
-How: the search is `exact` over the tables, then chains from its answer and from data parallelism, judged by the
-simulator of the lowered program; all three plans are priced by that simulator, by the data sheets of the machine.
-Against: Table 3.4 of Jia 2020 (FlexFlow), seconds of the end-to-end search with full and delta simulation.
-Floors: a search takes at most `--floor` of the paper's seconds with delta simulation, and its plan is no slower than
-data parallelism's or the expert's.
+How: each search is told to take `--floor` of the paper's seconds, at least 3 and at most `--seconds`: `exact` over the
+tables, then as far as the time allows data parallelism, the experts, and chains from these, judged by the simulator of
+the lowered program. All three plans are priced by that simulator, by the data sheets of the machine. The clock is on
+the wall, as the paper's; it does not count importing, compiling the loops (once on each machine) and loading them, and
+capture, after which the graph has the backward pass and the update, operator by operator, where FlexFlow's has layers.
+Against: Table 3.4 of Jia 2020 (FlexFlow), seconds of the end-to-end search with full and delta simulation, and what
+its text states of the plans (§3.7.6).
+Floors: a search takes at most `--floor` of the paper's seconds with delta simulation, its plan is no slower than data
+parallelism's or the expert's, and faster than data parallelism's by what the paper states. A search cannot end before
+the tables are priced once: where the paper's seconds are few, the floor is missed, and the table says by how much.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import argparse
 import sys
 from typing import Any
 
-from benchmarks.common import Benchmark, Report, Row, captured, forget, note, seconds_option, timed, times
+from benchmarks.common import Benchmark, Report, Row, captured, forget, note, seconds_option, timed, times, warm_up
 
 DEVICES = (4, 8, 16, 32, 64)
 PAPER: dict[str, tuple[tuple[float, float], ...]] = {
@@ -29,6 +34,8 @@ PAPER: dict[str, tuple[tuple[float, float], ...]] = {
     "rnnlm": ((21, 9.2), (76, 31), (327, 121), (1102, 342), (3406, 969)),
     "nmt": ((40, 16), (178, 65), (998, 328), (2698, 701), (8982, 2190)),
 }
+LEAST = 3.0  # seconds; less would leave out plans that are compared with
+STATED = {("inception", 4): 1 / (1 - 0.12)}  # §3.7.6: 12 % less time than data parallelism, on four P100
 EXPERTS = {name: "rnn-expert" if name in ("rnntc", "rnnlm", "nmt") else "one-weird-trick" for name in PAPER}
 
 
@@ -36,12 +43,21 @@ def machine_of(devices: int) -> str:
     return f"p100-cluster:{devices // 4}"
 
 
-def compared(graph: Any, devices: int, expert: str, seconds: float) -> Row:
-    """One search, and the simulated seconds of its plan, data parallelism's and the expert's."""
+def load_kernels() -> None:
+    """Compile all loops of the search, or load them, before a clock starts."""
+    from girih.plans import plan_graph
+
+    warm_up()
+    for where in (machine_of(4), machine_of(64)):
+        plan_graph(captured("mlp-tiny"), machine=where, objective="time", seconds=20.0)
+
+
+def compared(graph: Any, devices: int, expert: str, budget: float, seconds: float) -> Row:
+    """One search in `budget` seconds, and the simulated seconds of its plan, data parallelism's and the expert's."""
     from girih.plans import plan_graph
 
     where = machine_of(devices)
-    found, timing = timed(plan_graph, graph, machine=where, objective="time", seconds=seconds)
+    found, timing = timed(plan_graph, graph, machine=where, objective="time", seconds=budget)
     others = {
         name: plan_graph(graph, machine=where, objective="time", search=name, seconds=seconds).certificate.cost
         for name in ("data", expert)
@@ -67,6 +83,7 @@ def measure(options: argparse.Namespace) -> Report:
     quick = ("alexnet-tiny", "rnnlm-tiny")
     rows: list[Row] = []
     misses: list[str] = []
+    load_kernels()
     names = options.models or (quick if options.quick else tuple(PAPER))
     for name in names:
         for position, devices in enumerate(DEVICES):
@@ -76,8 +93,9 @@ def measure(options: argparse.Namespace) -> Report:
             batch = None if options.quick else devices * (256 if name == "alexnet" else 64)
             graph = captured(name, batch)
             expert = EXPERTS.get(name.removesuffix("-tiny"), "one-weird-trick")
-            row: Row = {"model": name, **compared(graph, devices, expert, options.seconds)}
             full, delta = PAPER[name][position] if name in PAPER else (None, None)
+            budget = min(options.seconds, max(LEAST, delta * options.floor)) if delta else options.seconds
+            row: Row = {"model": name, **compared(graph, devices, expert, budget, options.seconds)}
             row |= {"full": full, "delta": delta, "faster": times(row["wall"], delta) if delta else None}
             rows.append(row)
             note(row)
@@ -87,6 +105,9 @@ def measure(options: argparse.Namespace) -> Report:
             for other in ("data", "expert"):
                 if row["step"] > row[other] * (1 + 1e-9):
                     misses.append(f"{what}: {row['step']:.4g} s a step, {other} {row[other]:.4g}")
+            stated = STATED.get((name, devices), 0.0)
+            if row["over data"] < stated:
+                misses.append(f"{what}: {row['over data']} over data parallelism, the paper {stated:.3g}")
     columns = (
         ("model", "model"),
         ("devices", "devices"),
@@ -102,6 +123,8 @@ def measure(options: argparse.Namespace) -> Report:
         ("over expert", "over expert"),
         ("found by", "by"),
     )
+    late = sum(row["wall"] > row["delta"] * options.floor for row in rows if row["delta"])
+    worse = sum(row["step"] > min(row["data"], row["expert"]) * (1 + 1e-9) for row in rows)
     return Report(
         "Search for the fastest plan on P100 clusters; FlexFlow's Table 3.4",
         columns,
@@ -109,6 +132,10 @@ def measure(options: argparse.Namespace) -> Report:
         f"{len(rows)} searches within their floors; over data parallelism "
         f"{min((row['over data'] for row in rows), default=0)} to {max((row['over data'] for row in rows), default=0)}",
         tuple(misses),
+        (
+            f"{late} of {len(rows)} searches over their floor; {worse} plans slower than data parallelism's or the "
+            "expert's",
+        ),
     )
 
 

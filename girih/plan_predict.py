@@ -21,10 +21,10 @@ from girih.machine import machine as machine_by_name
 from girih.machine.costs import Store
 from girih.machine.profile import load_profile
 from girih.partition import Certificate, Strategy
-from girih.partition.options import MOST_PLACES
+from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.sampled import sampled
 from girih.partition.searches import SEARCHES
-from girih.plan_prices import Priced, price
+from girih.plan_prices import PRESET, Priced, price
 from girih.plans import Observe, PlanError, goal_of
 from girih.simulate.simulate import Simulation, makespan, simulate
 from girih.simulate.timeline import Timeline
@@ -150,8 +150,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     expert's. What is not begun for want of time is estimated from what was measured before it.
 
     Raises:
-        PlanError: the store is none.
+        PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
+    from girih.plan_optimum import proved
     from girih.simulate.bounds import bound_of
 
     told = made.certificate
@@ -160,6 +161,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     judge = _Judge(made, store)
     best = bound_of(made.graph, made.machine)
     note("simulate", 0.0)
+    if made.search == "optimum":
+        _by_data_sheet(made, store)
+        return proved(made, judge, deadline - time.perf_counter(), note)
     first = judge(made.strategy)
     if made.search != "exact":
         return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how))
@@ -168,7 +172,8 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
         note("search experts", 0.0)
         candidates |= _experts(made, judge, pricing + searching, deadline)
     left = deadline - time.perf_counter()
-    if left < pricing * _places_cost(made.machine) + 2 * judge.seconds:
+    rules = _affordable(made.machine, pricing, left - 2 * judge.seconds)
+    if rules is None:
         name = min(candidates, key=lambda name: judge(candidates[name]))
         statistics = told.statistics | {"found by": name, "proposals": 0}
         statistics |= {f"seconds, {name}": judge(strategy) for name, strategy in candidates.items()}
@@ -187,9 +192,20 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
         initial={name: strategy for name, strategy in candidates.items() if name not in EXPERTS or name == chosen},
         bound=best.seconds,
         how=best.how,
+        rules=rules,
     )
     certificate: Certificate = result.certificate
     return replace(made, strategy=result.strategy, certificate=certificate, search="sampled")
+
+
+def _by_data_sheet(made: Plan, store: str | Path | None) -> None:
+    """The bounds of the search `optimum` know the data sheet alone."""
+    _, priced = _priced(made, made.machine, store, "processes")
+    if other := {name: count for name, count in priced.sources.items() if count and name != PRESET}:
+        raise PlanError(
+            f"search 'optimum' proves by the prices of data sheets; of {made.machine.name} the store {store} has "
+            f"others ({', '.join(f'{count} operators {name}' for name, count in other.items())}): plan without it"
+        )
 
 
 def _experts(made: Plan, judge: _Judge, longest: float, deadline: float) -> dict[str, Strategy]:
@@ -211,11 +227,11 @@ def _experts(made: Plan, judge: _Judge, longest: float, deadline: float) -> dict
     return found
 
 
-def _places_cost(machine: Machine) -> float:
-    """How many times as long as the exact search's the pricing with places takes: an estimate.
+def _affordable(machine: Machine, pricing: float, left: float) -> Rules | None:
+    """The widest space whose tables can be priced in half of the time that is left; None: not even without places.
 
-    A tensor of two dimensions has four codes for a mesh axis; places add one for each coordinate, and tables are
-    between pairs.
+    pricing: seconds that the tables without places took. With places it takes more by an estimate: a tensor of two
+    dimensions has four codes for a mesh axis; places add one for each coordinate, and tables are between pairs.
     """
-    axes = [(4 + size) / 4 for size in machine.mesh.sizes if size <= MOST_PLACES]
-    return float(np.prod(axes)) ** 2
+    more = float(np.prod([(4 + size) / 4 for size in machine.mesh.sizes if size <= MOST_PLACES])) ** 2
+    return SOAP if pricing * more <= left / 2 else SECONDS if pricing <= left / 2 else None

@@ -4,7 +4,8 @@ Every node is divided along sample, attribute and parameter dimensions and reduc
 mesh axis (the operator dimension), independently of its neighbours. A Markov chain proposes, for a node drawn at
 random, any division that its operator allows; the Metropolis-Hastings rule (equation 3.1) accepts by what the step
 then takes; a chain starts from each initial candidate and from what the exact search finds, and ends when its
-proposals or its time are used up, or the best is not improved on for half of either (§3.5.2).
+proposals or its time are used up, or the best is not improved on for half of those made or of the time (§3.5.2), and
+not before some proposals for each node.
 
 Where we differ, and why:
 - A proposal completes the layer of the drawn node: what is divided otherwise than its neighbours costs transfers, and
@@ -44,12 +45,15 @@ Judge = Callable[[Strategy], float]
 class Sampling:
     """How to sample.
 
-    proposals: of each chain, at most. sharpness: β of equation 3.1, for times relative to the chain's first: at 200 a
-    proposal that takes 1 % longer is accepted once in e² times. guided: the share of proposals on the critical path.
+    proposals: of each chain, at most. patience: so many proposals for each node are made in vain before a chain ends,
+    and as many as it took to find its best. sharpness: β of equation 3.1, for times relative to the chain's first: at
+    200 a proposal that takes 1 % longer is accepted once in e² times. guided: the share of proposals on the critical
+    path.
     seed: equal seeds give equal answers, as long as time does not cut the chains short.
     """
 
     proposals: int = 20_000
+    patience: int = 10
     sharpness: float = 200.0
     guided: float = 0.5
     seed: int = 0
@@ -284,6 +288,7 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampling,
     workers = min(len(starts) or 1, os.cpu_count() or 1)
     rounds = -(-len(starts) // workers)  # each worker runs so many chains, one after the other
     share = max(deadline - time.perf_counter(), 0.0) / max(rounds, 1)
+    nodes = len(arrays.users.inside)
 
     def one(number: int, name: str, labels: np.ndarray) -> Chain:
         started = time.perf_counter()
@@ -291,7 +296,7 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampling,
         best, seconds, made, accepted, found_at, better = labels.copy(), before, 0, 0, 0, started
         now = labels.copy()
         slice_size = 1  # grows with what is seen of the speed, so that a slice takes little of the time
-        while not (stopped := _stopped(options, made, found_at, share, started, better)):
+        while not (stopped := _stopped(options, nodes, made, found_at, share, started, better)):
             size = min(slice_size, options.proposals - made)
             got, cost, did, took, at = chain(
                 arrays.flat, arrays.users, arrays.layers, now, options.seed * 1_000_003 + number * 10_007 + made,
@@ -309,14 +314,16 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampling,
         return [job.result() for job in work]
 
 
-def _stopped(options: Sampling, made: int, found_at: int, share: float, started: float, better: float) -> str:
+def _stopped(
+    options: Sampling, nodes: int, made: int, found_at: int, share: float, started: float, better: float
+) -> str:
     """Why a chain ends now; "" if it goes on. share: its seconds. better: when the best was found."""
     now = time.perf_counter()
     if made >= options.proposals:
         return "all proposals made"
     if now - started >= share:
         return "time"
-    if made - found_at > options.proposals // 2:
+    if made - found_at > max(found_at, options.patience * nodes):
         return "no better for half of the proposals"
     if now - better > share / 2:
         return "no better for half of the time"
