@@ -1,0 +1,155 @@
+"""The fastest plan of a small space: against simulating all of it, and its bounds against simulations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from girih.graph import Graph
+from girih.machine import Device, Level, Machine
+from girih.partition.configurations import Space, operators_of, space_of
+from girih.partition.problem import Objective
+from girih.plan_optimum import OptimumError, Search, optimum
+from girih.plan_predict import predict
+from girih.plans import Plan, check, plan_graph
+from girih.simulate.ticks import TICKS_PER_SECOND
+
+SLOW = Device("slow", 1e9, 1 << 30, 1e9, 1e-6)
+TWO = Machine("two", SLOW, (Level("link", (2,), 1e9, 1e-6),), "a test")
+FOUR = Machine(
+    "four", SLOW, (Level("between", (2,), 5e8, 2e-6, shared=True), Level("inside", (2,), 1e9, 1e-6)), "a test"
+)
+
+
+def graph_of(module: nn.Module, batch: tuple[torch.Tensor, ...], loss) -> Graph:
+    from girih.capture import TrainingStep, capture
+
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    return capture(TrainingStep(module, loss=loss, optimizer=optimizer), batch).graph
+
+
+@pytest.fixture(scope="module")
+def linear() -> Graph:
+    """Three layers, the middle one wide: work enough that dividing pays, and not for all layers alike."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+    return graph_of(model, (torch.zeros(64, 16), torch.zeros(64, 4)), nn.functional.mse_loss)
+
+
+@pytest.fixture(scope="module")
+def convolutional() -> Graph:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 5))
+    return graph_of(model, (torch.zeros(8, 2, 8, 8), torch.zeros(8, dtype=torch.long)), nn.functional.cross_entropy)
+
+
+def judge_of(graph: Graph, machine: Machine):
+    plan = plan_graph(graph, machine=machine, objective="time", search="single")
+
+    def judge(strategy) -> float:
+        return predict(replace(plan, strategy=strategy), memory=False).seconds
+
+    return plan, judge
+
+
+def test_operators_take_along_what_follows_them(convolutional: Graph) -> None:
+    of = operators_of(convolutional)
+    scopes = {}
+    for node, operator in zip(convolutional.nodes, of, strict=True):
+        scopes.setdefault(node.scope, set()).add(operator)
+    assert scopes["0"] == scopes["1"] == {0}  # tanh with the convolution
+    assert scopes["2"] == scopes["3"] == {1}  # the flattening with the pool
+    assert scopes["4"] == scopes[""] == {2}  # the loss with the last layer
+
+
+def test_every_strategy_of_the_space_is_a_plan(convolutional: Graph) -> None:
+    space = space_of(convolutional, Objective("seconds", FOUR))
+    assert space.size == np.prod([len(item.codes) for item in space.operators])
+    plan = plan_graph(convolutional, machine=FOUR, objective="time", search="single")
+    drawn = np.random.default_rng(0)
+    for _ in range(5):
+        choice = [int(drawn.integers(len(item.codes))) for item in space.operators]
+        check(replace(plan, strategy=space.strategy(choice)))
+
+
+@pytest.mark.parametrize("machine", [TWO, FOUR], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("name", ["linear", "convolutional"])
+def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pytest.FixtureRequest) -> None:
+    graph = request.getfixturevalue(name)
+    _, judge = judge_of(graph, machine)
+    search, space = search_of(graph, machine, judge)
+    drawn = np.random.default_rng(1)
+    shares = []
+    for _ in range(15):
+        choice = [int(drawn.integers(size)) for size in search.sizes]
+        simulated = judge(space.strategy(choice)) * TICKS_PER_SECOND
+        shares.append(search.bound(choice) / simulated)
+        for hidden in range(len(choice)):  # undecided operators only lower it
+            assert search.bound([-1 if at == hidden else number for at, number in enumerate(choice)]) <= simulated + 1
+    assert max(shares) <= 1 + 1e-9
+    assert min(shares) > 0.5  # and not far
+
+
+def search_of(graph: Graph, machine: Machine, judge) -> tuple[Search, Space]:
+    objective = Objective("seconds", machine)
+    space = space_of(graph, objective)
+    return Search(space, objective, judge, float("inf")), space
+
+
+@pytest.mark.parametrize("name", ["linear", "convolutional"])
+def test_the_optimum_is_the_least_of_all_strategies(name: str, request: pytest.FixtureRequest) -> None:
+    graph = request.getfixturevalue(name)
+    _, judge = judge_of(graph, TWO)
+    found = optimum(graph, TWO, judge)
+    space = space_of(graph, Objective("seconds", TWO))
+    assert 100 < space.size < 500
+    every = [judge(space.strategy(choice)) for choice in product(*(range(len(item.codes)) for item in space.operators))]
+    assert found.certificate.cost == min(every) == judge(found.strategy)
+    assert found.certificate.gap == 0
+    assert found.certificate.statistics["simulated"] < space.size
+    assert max(every) > 1.2 * min(every)
+
+
+def test_a_bad_first_answer_does_not_matter(linear: Graph) -> None:
+    """The depth-first search finds the optimum by itself."""
+    _, judge = judge_of(linear, TWO)
+    search, space = search_of(linear, TWO, judge)
+    every = {choice: judge(space.strategy(choice)) for choice in product(*(range(size) for size in search.sizes))}
+    search.simulate(max(every, key=lambda choice: every[choice]))
+    search.enumerate()
+    assert search.left > 50
+    search.simulate_left(lambda what, share: None)
+    assert search.cost == min(every.values())
+
+
+def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
+    _, judge = judge_of(linear, FOUR)
+    search, _ = search_of(linear, FOUR, judge)
+    search.deadline = 0.0
+    search.simulate(tuple(int(size) - 1 for size in search.sizes))
+    search.enumerate()
+    with pytest.raises(OptimumError, match=r"the optimum of \d+ strategies \(\d+ × \d+ × \d+ configurations.*\)"):
+        search.simulate_left(lambda what, share: None)
+
+
+def test_a_bound_above_a_simulation_is_no_proof(linear: Graph) -> None:
+    _, judge = judge_of(linear, TWO)
+    search, _ = search_of(linear, TWO, lambda strategy: judge(strategy) / 2)
+    with pytest.raises(AssertionError, match="no proof holds"):
+        search.simulate((0, 0, 0))
+
+
+@pytest.fixture(scope="module")
+def planned(linear: Graph) -> Plan:
+    return plan_graph(linear, machine=TWO, objective="time", search="optimum")
+
+
+def test_plans_are_searched_for_their_optimum(planned: Plan) -> None:
+    check(planned)
+    assert planned.search == "optimum"
+    assert planned.certificate.gap == 0
+    assert planned.certificate.space.startswith("one configuration for each operator")
+    assert planned.predict().seconds == pytest.approx(planned.certificate.cost, rel=1e-12)
