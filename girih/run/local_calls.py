@@ -114,7 +114,8 @@ class _Collector:
                 self.strides[target] = found
         elif description.operator.elementwise:
             shape, strides = self.shape_of(target), self.strides[first.buffer]
-            if self.program.part_shape(first.buffer, first.needed, 0) == shape and all(strides):
+            same = self.program.part_shape(first.buffer, first.needed, 0) == shape and len(strides) == len(shape)
+            if same and all(strides):  # a scalar that is held here and absent from the piece has no order
                 order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
                 self.strides[target] = Form(order).strides_of(shape)
 
@@ -123,6 +124,8 @@ class _Collector:
         node, part = self.graph.nodes[step.node], step.reads[0]
         shape = self.program.part_shape(part.buffer, part.needed, 0)
         goal = self.shape_of(step.writes[0])
+        if len(self.strides[part.buffer]) != len(shape):  # a scalar that is held here and absent from the piece
+            return contiguous_strides(goal)
         return strides_of_view(node.operator, node.attributes, shape, self.strides[part.buffer], goal)
 
     def form(self, buffer: str) -> Form | None:
