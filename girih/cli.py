@@ -15,7 +15,7 @@ from girih.spelling import did_you_mean
 
 SEARCH_NAMES = (
     "exact", "optimum", "recursive", "greedy", "data", "sharded", "row", "equal", "no-reduction", "megatron",
-    "one-weird-trick", "model", "rnn-expert", "hybrid", "single",
+    "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "single",
 )  # fmt: skip
 
 
@@ -74,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("model", metavar="MODEL", help="a name from `girih models`, or file.py:function that returns "
                       "a TrainingStep and a batch")  # fmt: skip
     plan.add_argument("--batch", type=count, help="examples in a batch (default: the model's)")
+    plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
+                      "their gradients; --search pipeline sends them through stages")  # fmt: skip
     plan.add_argument("--machine", "-m", default="local:2", help="local:N, HOSTSxDEVICES or a preset (default local:2)")
     plan.add_argument("--memory", help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
     plan.add_argument("--search", choices=SEARCH_NAMES, default="exact", help="how to search (default exact)")

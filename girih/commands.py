@@ -11,7 +11,7 @@ from rich.table import Table
 
 from girih.machine import Machine, MachineError, machine, presets
 from girih.plans import Plan, check, load
-from girih.programs import batch_of, program
+from girih.programs import batch_of, in_micro_batches, program
 from girih.report.tables import operators_table, summary, tensors_table
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
@@ -93,7 +93,7 @@ def plan(options: argparse.Namespace) -> int:
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
-        made = program(options.model, options.batch, options.optimizer)
+        made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
         result = make(
             made.step,
             made.batch,

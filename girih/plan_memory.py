@@ -1,5 +1,5 @@
-"""Plans under a memory limit: the cheapest that meets it, the overlap that it leaves room for, or a refusal that says
-what would be needed."""
+"""What a search finds; under a memory limit the cheapest that meets it, the overlap that it leaves room for, or a
+refusal that says what would be needed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from girih.lower import Overlap, memory_use, overlapped
 from girih.partition import SearchResult, Strategy
 from girih.partition.capped import CannotFitError, Measured, capped
 from girih.partition.problem import Objective
+from girih.partition.searches import SEARCHES
+from girih.partition.strategy import SearchError
 from girih.plans import Observe, Plan, PlanError
 from girih.report.units import format_bytes
 
 # How far exchanges may overlap with computation: the first, or under a memory limit the first that meets it. The widest
 # costs 0.5 % of peak memory for wresnet-50-2 on 8 devices, 3 % for a GPT, 4 % for lenet-tiny, 16 % for gpt-tiny.
 WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
+
+
+def searched(name: str, graph: Graph, goal: Objective, seconds: float) -> SearchResult:
+    """What a search finds.
+
+    Raises:
+        PlanError: it can make nothing of this graph.
+    """
+    try:
+        return SEARCHES[name](graph, goal, seconds=seconds)
+    except SearchError as error:
+        raise PlanError(f"search {name}: {error}") from error
 
 
 def fit(

@@ -262,10 +262,10 @@ def plan_graph(
 
         where = calibrated(where, store)
     goal = goal_of(objective, where)
-    from girih.plan_memory import fit, widest_overlap
+    from girih.plan_memory import fit, searched, widest_overlap
 
     note(f"search {search}", 0.0)
-    found = SEARCHES[search](graph, goal, seconds=seconds / 2 if objective == "time" else seconds)
+    found = searched(search, graph, goal, seconds / 2 if objective == "time" else seconds)
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))
@@ -278,7 +278,7 @@ def plan_graph(
         if name == search:
             continue
         note(f"compare {name}", 0.0)
-        other = SEARCHES[name](graph, goal, seconds=seconds)
+        other = searched(name, graph, goal, seconds)
         beside = Plan(graph, where, other.strategy, other.certificate, name, objective, None, {}, overlap=made.overlap)
         costs = replace(beside.costs, name=name)
         if objective == "time":
@@ -384,7 +384,7 @@ def check(made: Plan) -> None:
         if strategy.layouts[old] != strategy.layouts[new]:
             raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
     for output in made.graph.outputs:
-        if any(code == -2 for code in strategy.layouts[output.name]):
+        if any(kind_of(code) == -2 for code in strategy.layouts[output.name]):
             raise PlanError(f"output {output.name} would leave the program as a partial sum")
     try:
         check_program(made.program)

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -127,6 +127,21 @@ def _own_errors(path: Path, what: str) -> Iterator[None]:
 
 def _same(filename: str | None, path: Path) -> bool:
     return filename is not None and Path(filename).resolve() == path.resolve()
+
+
+def in_micro_batches(made: NamedProgram, count: int | None) -> NamedProgram:
+    """The program with its batch cut into so many micro-batches; None: as it is.
+
+    Raises:
+        ProgramError: it is no training step.
+    """
+    from girih.capture import TrainingStep
+
+    if count is None:
+        return made
+    if not isinstance(made.step, TrainingStep):
+        raise ProgramError(f"{made.name} does not train: micro-batches are of a girih.TrainingStep")
+    return replace(made, step=replace(made.step, micro_batches=count))
 
 
 def batch_of(made: NamedProgram) -> dict[str, Any]:

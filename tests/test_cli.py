@@ -63,6 +63,22 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -
     assert "--json" in out
 
 
+def test_a_pipeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where = str(tmp_path / "plan.json")
+    pipeline = ("plan", "gpt-tiny", "--machine", "local:2", "--search", "pipeline", "--objective", "seconds")
+    code, _, err = girih(capsys, *pipeline)
+    assert code == 2
+    assert "a pipeline needs micro-batches" in err
+    assert "`--micro-batches 4`" in err
+    assert girih(capsys, *pipeline, "--micro-batches", "4", "-o", where)[0] == 0
+    code, out, _ = girih(capsys, "simulate", where, "--store", str(tmp_path / "none"), "--json")
+    assert code == 0
+    assert all(share > 0.3 for share in json.loads(out)["computing"])
+    code, out, _ = girih(capsys, "compare", where)
+    assert code == 0
+    assert "pipeline" in out
+
+
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = girih(capsys, "models", "--json")
     assert code == 0

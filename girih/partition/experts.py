@@ -1,7 +1,8 @@
-"""Plans that experts make by hand, to compare with (FlexFlow §3.7.1; GPipe; DLRM).
+"""Plans that experts make by hand, to compare with (FlexFlow §3.7.1; DLRM).
 
 Each says where layers go and along what they are divided; the exact search fills in what the expert leaves open, so
-that each is the best of its kind. Data parallelism, sharded data parallelism and Megatron are in `baselines`.
+that each is the best of its kind. Data parallelism, sharded data parallelism and Megatron are in `baselines`, layers on
+devices in `pipeline`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout import REPLICATE, Layout, Mesh, among
 from girih.ops import description_of
-from girih.ops.derive import floating_point_operations, passing_sets
+from girih.ops.derive import passing_sets
 from girih.partition.baselines import along, along_the_batch
 from girih.partition.exact import exact
 from girih.partition.options import SOAP
@@ -45,26 +46,6 @@ def one_weird_trick(graph: Graph, objective: Objective, *, seconds: float = 60.0
         seconds=seconds,
         space="one weird trick: convolutions by samples, matrices by parameters",
     )
-
-
-def model_parallel(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """Each layer on one device, neighbours together, in shares of equal arithmetic.
-
-    Of a step in micro-batches this would be GPipe; but devices walk one order of steps, and a scalar is computed on all
-    of them: each micro-batch's loss makes them meet. Not done: scalars on some devices only.
-    """
-    mesh = objective.machine.mesh
-    work: dict[str, float] = {}
-    for node in graph.nodes:
-        description = description_of(graph, node)
-        if node.scope and description is not None:
-            work[node.scope] = work.get(node.scope, 0.0) + floating_point_operations(description)
-    places = _places(mesh)
-    total, done, homes = sum(work.values()) or 1.0, 0.0, {}
-    for scope, amount in work.items():  # in the order of their first nodes
-        homes[scope] = places[min(int((done + amount / 2) / total * len(places)), len(places) - 1)]
-        done += amount
-    return _placed(graph, objective, homes, seconds, "layers placed on devices")
 
 
 def rnn_expert(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
@@ -117,7 +98,7 @@ def _placed(
     divisions = along_the_batch(graph, mesh) if others else {}
     for number, node in enumerate(graph.nodes):
         home = homes.get(node.scope)
-        if home is None or any(not graph.values[name].shape for name in node.outputs):
+        if home is None:
             continue
         outside = split[number] if number in split else _whole_or_passing(graph, number, outer)
         inside = np.broadcast_to(np.asarray(_at(home), np.int64), (len(outside), inner))
@@ -125,7 +106,7 @@ def _placed(
     layouts: dict[str, tuple[Layout, ...]] = {}
     for item in graph.state_inputs:
         home = homes.get(_module(item.path))
-        if home is not None and graph.values[item.name].shape:
+        if home is not None:
             layouts[item.name] = ((REPLICATE,) * outer.axes + _at(home),)
         elif others:
             layouts[item.name] = ((REPLICATE,) * mesh.axes,)

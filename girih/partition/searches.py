@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from girih.partition.baselines import data, equal, greedy, megatron, no_reduction, row, single
 from girih.partition.exact import exact
-from girih.partition.experts import hybrid, model_parallel, one_weird_trick, rnn_expert
+from girih.partition.experts import hybrid, one_weird_trick, rnn_expert
+from girih.partition.pipeline import model_parallel, pipeline
 from girih.partition.recursive import recursive
 from girih.partition.strategy import SearchResult
 
@@ -28,6 +29,7 @@ SEARCHES: dict[str, Callable[..., SearchResult]] = {
     "megatron": megatron,
     "one-weird-trick": one_weird_trick,
     "model": model_parallel,
+    "pipeline": pipeline,
     "rnn-expert": rnn_expert,
     "hybrid": hybrid,
     "single": single,

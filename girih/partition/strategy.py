@@ -16,6 +16,10 @@ REPEAT = -1
 PASS = -2
 
 
+class SearchError(ValueError):
+    """A graph of which a search can make nothing; the message says what to do."""
+
+
 @dataclass(frozen=True)
 class Strategy:
     """For each node (by position in the graph) its division, for each value its layout, on one mesh."""
