@@ -25,6 +25,7 @@ NAMES = (
     "predict_time",
     "predict_bytes",
     "soap_search",
+    "small_optimum",
     "paper_speedups",
 )
 
