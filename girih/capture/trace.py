@@ -25,6 +25,7 @@ from girih.capture.initial import Initial, initial_of, is_real
 from girih.capture.optimizers import Group, rule_of
 from girih.capture.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.refusals import refusal
+from girih.capture.sums import gathered
 from girih.capture.surroundings import surroundings
 from girih.capture.training import Inference, TrainingStep, check_batch, check_step
 from girih.graph import Graph, Input
@@ -166,7 +167,8 @@ class _Capture:
                 )
             entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
             exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
-        return canonicalise(recorder, entries, exits)
+        graph = canonicalise(recorder, entries, exits)
+        return gathered(graph) if isinstance(self.step, TrainingStep) and self.step.micro_batches > 1 else graph
 
     # What enters
 
