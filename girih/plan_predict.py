@@ -146,8 +146,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
 
     Only the exact search goes on; what another search found is priced as it is. seconds: for all of the search, that
     over tables included. The simulator judges the exact search's answer; then, as far as the time allows, data
-    parallelism and the experts' plans; then chains are sampled from the exact answer, data parallelism and the best
-    expert's. What is not begun for want of time is estimated from what was measured before it.
+    parallelism (always where that answer is no proved optimum) and the experts' plans; then chains are sampled from the
+    exact answer, data parallelism and the best expert's. What is not begun for want of time is estimated from what was
+    measured before it.
 
     Raises:
         PlanError: the store is none, or the search `optimum` cannot prove its answer.
@@ -170,7 +171,8 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     candidates = {"exact": made.strategy}
     if made.machine.devices > 1:
         note("search experts", 0.0)
-        candidates |= _experts(made, judge, pricing + searching, deadline)
+        proved = told.stopped == "optimal"
+        candidates |= _experts(made, judge, pricing + searching, deadline, at_least=() if proved else ("data",))
     left = deadline - time.perf_counter()
     rules = _affordable(made.machine, pricing, left - 2 * judge.seconds)
     if rules is None:
@@ -208,8 +210,10 @@ def _by_data_sheet(made: Plan, store: str | Path | None) -> None:
         )
 
 
-def _experts(made: Plan, judge: _Judge, longest: float, deadline: float) -> dict[str, Strategy]:
-    """Data parallelism and the experts' strategies, judged; those for which there is time.
+def _experts(
+    made: Plan, judge: _Judge, longest: float, deadline: float, at_least: tuple[str, ...]
+) -> dict[str, Strategy]:
+    """Data parallelism and the experts' strategies, judged; those for which there is time, and those of at_least.
 
     longest: seconds that one search over tables takes, by those before it.
     """
@@ -218,9 +222,9 @@ def _experts(made: Plan, judge: _Judge, longest: float, deadline: float) -> dict
     for name in ("data", *EXPERTS):
         started = time.perf_counter()
         left = deadline - started - judge.seconds
-        if left < longest:
+        if left < longest and name not in at_least:
             break
-        strategy = SEARCHES[name](made.graph, goal, seconds=left / 4).strategy
+        strategy = SEARCHES[name](made.graph, goal, seconds=max(left / 4, 1.0)).strategy
         longest = max(longest, time.perf_counter() - started)
         found["data parallel" if name == "data" else name] = strategy
         judge(strategy)
@@ -228,10 +232,11 @@ def _experts(made: Plan, judge: _Judge, longest: float, deadline: float) -> dict
 
 
 def _affordable(machine: Machine, pricing: float, left: float) -> Rules | None:
-    """The widest space whose tables can be priced in half of the time that is left; None: not even without places.
+    """The widest space whose tables can be priced in most of the time that is left; None: not even without places.
 
     pricing: seconds that the tables without places took. With places it takes more by an estimate: a tensor of two
-    dimensions has four codes for a mesh axis; places add one for each coordinate, and tables are between pairs.
+    dimensions has four codes for a mesh axis; places add one for each coordinate, and tables are between pairs, some
+    of which are equal (AlexNet on meshes of 4×2×2 and 16×2×2: 12 and 4 times).
     """
-    more = float(np.prod([(4 + size) / 4 for size in machine.mesh.sizes if size <= MOST_PLACES])) ** 2
-    return SOAP if pricing * more <= left / 2 else SECONDS if pricing <= left / 2 else None
+    more = float(np.prod([(4 + size) / 4 for size in machine.mesh.sizes if size <= MOST_PLACES])) ** 1.7
+    return SOAP if pricing * more <= 0.8 * left else SECONDS if pricing <= 0.8 * left else None

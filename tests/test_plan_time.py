@@ -1,0 +1,39 @@
+"""The objective `time` keeps its time, and says what it left out."""
+
+from __future__ import annotations
+
+import pytest
+from graphs import perceptron
+
+from girih.machine import machine
+from girih.partition.options import SECONDS, SOAP
+from girih.plan_predict import _affordable
+from girih.plans import plan_graph
+
+
+def test_without_time_the_first_answers_are_simulated_and_the_best_is_returned() -> None:
+    made = plan_graph(perceptron(2), machine="2x2", objective="time", seconds=0.0)
+    assert made.certificate.stopped == "time"
+    assert made.certificate.statistics["proposals"] == 0
+    assert made.certificate.statistics["found by"] in ("exact", "data parallel")
+    assert "seconds, data parallel" in made.certificate.statistics  # nothing is proved of the exact search's answer
+    assert made.search == "exact"
+    assert made.certificate.cost == pytest.approx(made.predict().seconds)
+    assert 0 < made.certificate.bound <= made.certificate.cost
+
+
+def test_more_time_finds_no_slower_plan() -> None:
+    little = plan_graph(perceptron(2), machine="2x2", objective="time", seconds=0.0)
+    enough = plan_graph(perceptron(2), machine="2x2", objective="time", seconds=20.0)
+    assert enough.search == "sampled"
+    assert enough.certificate.cost <= little.certificate.cost
+    judged = [float(value) for key, value in enough.certificate.statistics.items() if key.startswith("seconds, ")]
+    assert enough.certificate.cost <= min(judged)
+
+
+def test_the_space_is_as_wide_as_the_time_affords() -> None:
+    where = machine("p100-cluster")  # 4×2×2: places make the tables some 13 times as large
+    assert _affordable(where, 1.0, 60.0) == SOAP
+    assert _affordable(where, 1.0, 10.0) == SECONDS
+    assert _affordable(where, 1.0, 1.0) is None
+    assert _affordable(machine("cpu-1g:16"), 1.0, 3.0) == SOAP  # no axis is short enough for places
