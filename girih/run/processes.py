@@ -1,4 +1,6 @@
-"""Workers as processes of this host: gloo over loopback between them, a pipe from the driver to each.
+"""Workers as processes of this host: shared memory between them, and a pipe from the driver to each.
+
+Where memory cannot be shared (not on Linux) gloo carries the messages, over loopback; between GPUs NCCL does.
 
 A worker is a plain `python -c …` that inherits one end of its pipe, so nothing of the user's main module is run again
 (no `if __name__ == "__main__"` is needed). Program and store lie in a temporary directory, in which a mapped file
@@ -28,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from girih.lower import Program
-from girih.run import wire
+from girih.run import shared, wire
 from girih.run.crew import Status, culprit, first_failure
 from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
 from girih.run.service import Options, Service
@@ -53,6 +55,8 @@ class ProcessCrew:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         life, self._life = os.pipe()
+        shares = options.device == "cpu" and self.size > 1 and shared.available()
+        files = shared.Files.made(self.size) if shares else None
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), self.processes, self._pipes, self._life, self.directory
         )
@@ -60,13 +64,15 @@ class ProcessCrew:
             self._progress = _progress_file(self.directory, self.size)
             (self.directory / "program.pickle").write_bytes(pickle.dumps((program, options), protocol=5))
             for rank in range(self.size):
-                self._start(rank, life, options)
+                self._start(rank, life, options, files)
             self._gather("start", max(options.timeout, START_SECONDS))
         except BaseException:
             self.close()
             raise
         finally:
             os.close(life)
+            if files is not None:
+                files.close()
 
     @property
     def pids(self) -> list[int]:
@@ -99,10 +105,11 @@ class ProcessCrew:
     def close(self) -> None:
         self._finalizer()
 
-    def _start(self, rank: int, life: int, options: Options) -> None:
+    def _start(self, rank: int, life: int, options: Options, files: shared.Files | None) -> None:
         ours, theirs = Pipe()
         _limit_waiting(ours, self.timeout)
-        arguments = [str(theirs.fileno()), str(life), str(rank), str(self.directory)]
+        common = () if files is None else files.all
+        arguments = [str(theirs.fileno()), str(life), str(rank), str(self.directory), *map(str, common)]
         threads = options.threads or max(1, (os.cpu_count() or 1) // self.size)
         environment = {
             **os.environ,
@@ -115,7 +122,7 @@ class ProcessCrew:
             process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD, *arguments],
                 env=environment,
-                pass_fds=(theirs.fileno(), life),
+                pass_fds=(theirs.fileno(), life, *common),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is the driver's to handle
             )
@@ -217,13 +224,13 @@ def _progress_file(directory: Path, workers: int) -> MutableSequence[int]:
 
 
 def main() -> None:
-    """A worker process, from its command line: pipe, pipe of life, rank, directory."""
+    """A worker process, from its command line: pipe, pipe of life, rank, directory, and the files that are shared."""
     pipe = Connection(int(sys.argv[1]))
     rank, directory = int(sys.argv[3]), Path(sys.argv[4])
     threading.Thread(target=_die_with_driver, args=(int(sys.argv[2]), directory), daemon=True).start()
     try:
         program, options = pickle.loads((directory / "program.pickle").read_bytes())
-        service = _service(program, rank, options, directory)
+        service = _service(program, rank, options, directory, [int(number) for number in sys.argv[5:]])
         reply: Any = None
     except BaseException as error:
         _say(pipe, failure_of(rank, error))
@@ -243,9 +250,8 @@ def main() -> None:
     _leave(directory)
 
 
-def _service(program: Program, rank: int, options: Options, directory: Path) -> Service:
+def _service(program: Program, rank: int, options: Options, directory: Path, files: Sequence[int]) -> Service:
     import torch
-    import torch.distributed as dist
 
     workers = program.mesh.devices
     torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // workers))
@@ -253,13 +259,17 @@ def _service(program: Program, rank: int, options: Options, directory: Path) -> 
     if device.type == "cuda":
         device = torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
+    # The driver's deadline comes first, so that it can name the worker that the others wait for.
+    limit = options.timeout * 1.5 + 1.0
     transport: Transport = NoTransport()
-    if workers > 1:
+    if files:
+        transport = shared.SharedTransport(shared.Files(files[0], tuple(files[1:])), rank, limit)
+    elif workers > 1:
+        import torch.distributed as dist
+
         store = dist.FileStore(str(directory / "store"), workers)
-        # The driver's deadline comes first, so that it can name the worker that the others wait for.
-        limit = timedelta(seconds=options.timeout * 1.5 + 1.0)
         backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=limit)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=limit))
         transport = GroupTransport()
     progress = _progress_file(directory, workers)[CELLS * rank : CELLS * rank + CELLS]
     own = Options(options.timeout, str(device), options.timeline, options.threads)
