@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from girih.ops import description_of
 from girih.partition import Strategy
 from girih.partition.configurations import Space
 from girih.partition.problem import Objective
+from girih.plan_memory import WINDOWS
 from girih.plan_prices import price
 from girih.simulate.patterns import Pattern
 from girih.simulate.ports import ports_of
@@ -53,7 +55,7 @@ class Pieces:
 
     def relaxed(self) -> Relaxed:
         compute, part, rows = self.computes()
-        reads, makes, table = self.edges(part, rows)
+        edges, table = self.edges(part, rows)
         least, together = [], []
         for node, row in enumerate(rows):
             size = self.sizes[self.space.operator_of[node]]
@@ -62,19 +64,19 @@ class Pieces:
             least.append(0 if smallest == np.iinfo(np.int64).max else smallest)
             together.append(int(compute[row : row + size].sum(axis=1).min()))
         return Relaxed(
-            np.asarray(self.space.operator_of, np.int64),
-            np.asarray(rows, np.int64),
-            compute,
-            part,
-            np.asarray(least, np.int64),
-            np.asarray(together, np.int64),
-            *reads,
-            *makes,
-            table,
-            np.asarray(self.sizes, np.int64),
-            *self.messages(),
-            len(self.graph.values),
-            self.mesh.devices,
+            operator=np.asarray(self.space.operator_of, np.int64),
+            rows=np.asarray(rows, np.int64),
+            compute=compute,
+            part=part,
+            least=np.asarray(least, np.int64),
+            together=np.asarray(together, np.int64),
+            transfer=table,
+            sizes=np.asarray(self.sizes, np.int64),
+            values=len(self.graph.values),
+            devices=self.mesh.devices,
+            window=max(WINDOWS[0].fetch, 1),
+            **edges,
+            **self.messages(),
         )
 
     def lie(self, name: str, configuration: int) -> Placement:
@@ -110,7 +112,8 @@ class Pieces:
 
     def priced(self, strategy: Strategy, nodes: Sequence[int], configuration: int) -> NDArray[np.int64]:
         """Ticks of nodes by themselves, everything lying where it is read: [nodes, devices]."""
-        steps, places, value_of = [], {}, {}
+        places, value_of = self.inputs(strategy)
+        steps = []
         for number in nodes:
             node = self.graph.nodes[number]
             options = node_placements(self.graph, number, strategy)
@@ -128,7 +131,9 @@ class Pieces:
                 places[write], value_of[write] = place, name
             steps.append(ComputeStep(number, tuple(parts), writes))
         for given in self.graph.inputs:
-            places[given.name] = Placement.of(strategy.layouts[given.name], self.graph.values[given.name].shape, self.mesh)
+            places[given.name] = Placement.of(
+                strategy.layouts[given.name], self.graph.values[given.name].shape, self.mesh
+            )
             value_of[given.name] = given.name
         program = Program(self.graph, strategy, tuple(self.with_sources(steps, places, value_of)), places, value_of)
         seconds = price(program, self.machine).prices.before
@@ -139,6 +144,12 @@ class Pieces:
             if description is not None and description.operator.view:
                 found[position] = 0
         return found
+
+    def inputs(self, strategy: Strategy) -> tuple[dict[str, Placement], dict[str, str]]:
+        """A program's places and values of buffers, to begin with."""
+        shapes = {given.name: self.graph.values[given.name].shape for given in self.graph.inputs}
+        places = {name: Placement.of(strategy.layouts[name], shape, self.mesh) for name, shape in shapes.items()}
+        return places, {name: name for name in shapes}
 
     def with_sources(
         self, steps: Sequence[ComputeStep], places: dict[str, Placement], value_of: dict[str, str]
@@ -151,7 +162,7 @@ class Pieces:
                 yield TransferStep(name, step.node, read.buffer, read.buffer, nothing, nothing, "fetch", "sum")
             yield step
 
-    def edges(self, part: NDArray[np.uint8], rows: Sequence[int]) -> tuple[tuple[NDArray[np.int64], ...], ...]:
+    def edges(self, part: NDArray[np.uint8], rows: Sequence[int]) -> tuple[dict[str, Any], NDArray[np.int64]]:
         """What nodes read and make, and the numbers of transfers by the configurations of both operators."""
         position = {name: number for number, name in enumerate(self.graph.values)}
         table: list[NDArray[np.int64]] = []
@@ -179,11 +190,14 @@ class Pieces:
                     table.append(transfer.ravel())
                     end += transfer.size
                 starts.append(len(found))
-        columns = []
-        for starts, found in sides:
+        columns: dict[str, Any] = {}
+        for name, (starts, found) in zip(("read", "make"), sides, strict=True):
             array = np.ascontiguousarray(np.asarray(found, np.int64).reshape(-1, 4).T)
-            columns.append([np.asarray(starts, np.int64), array[0], array[1], array[2], array[3].astype(np.uint8)])
-        return tuple(columns[0]), tuple(columns[1][:4]), np.concatenate(table)  # type: ignore[return-value]
+            columns[f"{name}_from"] = np.asarray(starts, np.int64)
+            columns |= dict(zip((f"{name}_value", f"{name}_decider", f"{name}_at"), array[:3], strict=True))
+            if name == "read":
+                columns["read_chained"] = array[3].astype(np.uint8)
+        return columns, np.concatenate(table)
 
     def move(self, name: str, node: int, source: Placement, target: Placement, purpose: str) -> int:
         """The number of the transfer from one placement to another, as lowering routes it; NOTHING if none."""
@@ -209,7 +223,7 @@ class Pieces:
             self.hops.append(steps)
         return self.numbers[key]
 
-    def messages(self) -> tuple[NDArray[np.int64], ...]:
+    def messages(self) -> dict[str, Any]:
         """The columns of `Relaxed` from hop_from on."""
         flat = [hop for hops in self.hops for hop in hops]
         hop_from = np.cumsum([0, *(len(hops) for hops in self.hops)])
@@ -235,22 +249,22 @@ class Pieces:
                     bundle_at.append(len(bundle_task))
             bundle_from.append(len(bundle_device))
             task_from.append(len(sender))
-        return tuple(
-            np.ascontiguousarray(np.asarray(column, np.int64))
-            for column in (
-                hop_from, before, after, task_from, sender, receiver, duration, bundle_from, bundle_device, bundle_at,
-                bundle_task,
-            )
-        )  # fmt: skip
+        found: dict[str, Any] = {
+            "hop_from": hop_from, "before": before, "after": after, "task_from": task_from, "sender": sender,
+            "receiver": receiver, "duration": duration, "bundle_from": bundle_from, "bundle_device": bundle_device,
+            "bundle_at": bundle_at, "bundle_task": bundle_task,
+        }  # fmt: skip
+        return {name: np.ascontiguousarray(np.asarray(column, np.int64)) for name, column in found.items()}
 
     def own_work(self, flat: Sequence[_Hop]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Ticks of each device before and after the messages of each hop, if what it sends lies in one run."""
-        places: dict[str, Placement] = {}
-        value_of: dict[str, str] = {}
         steps = []
         strategy = self.space.strategy([0] * len(self.sizes))
+        places, value_of = self.inputs(strategy)
         for given in self.graph.inputs:
-            places[given.name] = Placement.of(strategy.layouts[given.name], self.graph.values[given.name].shape, self.mesh)
+            places[given.name] = Placement.of(
+                strategy.layouts[given.name], self.graph.values[given.name].shape, self.mesh
+            )
             value_of[given.name] = given.name
         for number, hop in enumerate(flat):
             buffers = (f"source {number}", f"target {number}")
@@ -264,5 +278,4 @@ class Pieces:
 
 def _filled(place: Placement) -> NDArray[np.bool_]:
     """[devices]: does a device hold anything?"""
-    found: NDArray[np.bool_] = (place.regions[..., 0] < place.regions[..., 1]).all(axis=-1)
-    return found
+    return np.asarray((place.regions[..., 0] < place.regions[..., 1]).all(axis=-1))

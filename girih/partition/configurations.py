@@ -99,8 +99,8 @@ def operators_of(graph: Graph) -> tuple[int, ...]:
             joined[layer] = joined[layers[made[0]]]
             alone.discard(layer)
     readers: dict[str, list[int]] = {}
-    for number, node in enumerate(graph.nodes):
-        for name in node.inputs:
+    for number, reader in enumerate(graph.nodes):
+        for name in reader.inputs:
             readers.setdefault(name, []).append(number)
     while True:  # what begins from nothing joins those who read it
         before = dict(joined)
@@ -158,8 +158,8 @@ class _Completer:
             self.pairs[of[node - first]].append((node, variable, table))
         self.maker = {name: of[number] for name, number in graph_makers(self.graph).items()}
         self.readers: dict[str, list[int]] = {}
-        for number, node in enumerate(self.graph.nodes):
-            for name in node.inputs:
+        for number, reader in enumerate(self.graph.nodes):
+            for name in reader.inputs:
                 self.readers.setdefault(name, []).append(of[number])
         self.shared = {given.name for given in self.graph.inputs if len(set(self.readers.get(given.name, ()))) != 1}
         self.decides = {name: self.decider(name) for name in self.graph.values}
@@ -280,8 +280,8 @@ class _Completer:
 
     def ties(self, number: int) -> list[tuple[int, int]]:
         """Pairs of variables of an operator: a gradient that it exchanges with another, and the value of that shape."""
-        forward: dict[object, dict[bool, int]] = {}
-        backward: list[tuple[object, bool, int]] = []
+        forward: dict[tuple[tuple[int, ...], str], dict[bool, int]] = {}
+        backward: list[tuple[tuple[tuple[int, ...], str], bool, int]] = []
         phases = {name: node.phase for node in self.graph.nodes for name in node.outputs}
         for name, maker in self.maker.items():
             readers = self.readers.get(name, [])

@@ -3,11 +3,11 @@
 One pass over the nodes in the program's order, which is the order on every device. Each device has a clock, each value
 a moment at which each device has it. What is left out only makes the bound smaller:
 
-- Ports serve whoever is ready: a message begins when its sender, and for what is stored its receiver, is ready; several
-  messages of one device over one port take their sum. Exchanges do not wait for each other.
-- An exchange begins as soon as its source is made, however narrow the window of overlap is. What a device itself does
-  for it may lie anywhere from then to where the value is read: it is counted there, less the time for which the device
-  waited in between (what is done before a wait makes the wait shorter).
+- Ports serve whoever is ready: a message begins when its sender and its receiver are; several messages of one device
+  over one port take their sum. Exchanges do not wait for each other.
+- An exchange begins as soon as its source is made and the window of overlap (`girih.lower.overlap`) allows. What a
+  device itself does for it may lie anywhere from then to where the value is read: it is counted there, less the time
+  for which the device waited in between (what is done before a wait makes the wait shorter).
 - A node of an undecided operator takes what the smallest piece of any of its configurations takes, alone on its
   device, and waits for the earliest piece of what it reads; nothing is transferred to or from it.
 
@@ -36,6 +36,7 @@ class Relaxed(NamedTuple):
     something. make_…: the same for what each node makes. sizes: configurations of each operator.
     hop_from: of each transfer. before, after: [hops, devices]. task_from: of each hop, then the tasks' devices and
     ticks. bundle_from: of each hop; bundle_device, bundle_at, bundle_task: tasks that share a device's port.
+    window: how many steps that do work a fetch may start before its use, at most; at least 1.
     """
 
     operator: Ints
@@ -68,18 +69,17 @@ class Relaxed(NamedTuple):
     bundle_task: Ints
     values: int
     devices: int
+    window: int
 
 
 @numba.njit(cache=True, nogil=True)
-def _waits(space, hop, post, both, wait, begin):  # type: ignore[no-untyped-def]
-    """When each device has received and sent all of a hop's messages. both: receivers must have posted, too."""
+def _waits(space, hop, post, wait, begin):  # type: ignore[no-untyped-def]
+    """When each device has received and sent all of a hop's messages."""
     wait[:] = 0
     first = space.task_from[hop]
     for task in range(first, space.task_from[hop + 1]):
         sender, receiver = space.sender[task], space.receiver[task]
-        moment = post[sender]
-        if both and post[receiver] > moment:
-            moment = post[receiver]
+        moment = max(post[sender], post[receiver])
         begin[task - first] = moment
         moment += space.duration[task]
         if moment > wait[sender]:
@@ -121,9 +121,17 @@ def bound(space, choice):  # type: ignore[no-untyped-def]
     single = np.zeros(values, np.int64)
     source, post, wait = np.zeros(devices, np.int64), np.zeros(devices, np.int64), np.zeros(devices, np.int64)
     begin = np.zeros(4 * devices * devices, np.int64)
-    longest, shared = 0, 0
+    clocks = np.zeros((space.window, devices), np.int64)  # before each of the last steps that do work, in turn
+    idles = np.zeros((space.window, devices), np.int64)
+    opened, opened_idle = np.zeros(devices, np.int64), np.zeros(devices, np.int64)
+    longest, shared, steps = 0, 0, 0
     for node in range(nodes):
         mine = choice[space.operator[node]]
+        turn = steps % space.window
+        opened[:], opened_idle[:] = clocks[turn], idles[turn]  # when a fetch for this node may start
+        if space.least[node] > 0:
+            clocks[turn], idles[turn] = clock, idle
+            steps += 1
         if mine < 0:
             start = 0
             for place in range(space.read_from[node], space.read_from[node + 1]):
@@ -157,15 +165,15 @@ def bound(space, choice):  # type: ignore[no-untyped-def]
             last = space.hop_from[number + 1] - 1
             for hop in range(space.hop_from[number], last + 1):
                 for device in range(devices):
-                    post[device] = source[device] + space.before[hop, device]
+                    post[device] = max(source[device], opened[device]) + space.before[hop, device]
                     early[device] += space.before[hop, device]
-                _waits(space, hop, post, False, wait, begin)
+                _waits(space, hop, post, wait, begin)
                 for device in range(devices):
                     source[device] = max(post[device], wait[device]) + space.after[hop, device]
                     busy[device] += space.before[hop, device] + space.after[hop, device]
                     if hop < last:
                         early[device] += space.after[hop, device]
-            _pay(clock, idle, since[value], early, wait)
+            _pay(clock, idle, np.maximum(since[value], opened_idle), early, wait)
             clock += space.after[last]
         row = space.rows[node] + mine
         first = np.iinfo(np.int64).max
@@ -196,7 +204,7 @@ def bound(space, choice):  # type: ignore[no-untyped-def]
                 starts = hop == space.hop_from[number]
                 for device in range(devices):
                     post[device] = source[device] + space.before[hop, device]
-                _waits(space, hop, post, starts, wait, begin)
+                _waits(space, hop, post, wait, begin)
                 for device in range(devices):
                     own, last = space.before[hop, device], space.after[hop, device]
                     source[device] = max(post[device], wait[device]) + last
