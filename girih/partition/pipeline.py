@@ -86,7 +86,8 @@ def _at(mesh: Mesh, *devices: int) -> Layout:
 
 
 def _layouts(graph: Graph, stages: Mapping[int, int], mesh: Mesh) -> dict[str, tuple[Layout, ...]]:
-    """Each value lies on the stage that makes it or on one that reads it.
+    """Each value lies on the stage that makes it or on one that reads it; where both cost the same, with its maker: it
+    is then sent late, when its reader is as far, and the maker does not wait.
 
     What enters the step, and what is used outside of stages, may have copies; not what passes from stage to stage: a
     broadcast takes as long as one message, but makes all devices meet.
@@ -94,13 +95,14 @@ def _layouts(graph: Graph, stages: Mapping[int, int], mesh: Mesh) -> dict[str, t
     variable = value_variables(graph)
     entering = {variable[item.name] for item in graph.inputs}
     users: dict[int, set[int | None]] = {}
+    makers = {variable[name]: stages.get(number) for number, node in enumerate(graph.nodes) for name in node.outputs}
     for number, node in enumerate(graph.nodes):
         for name in (*node.inputs, *node.outputs):
             users.setdefault(variable[name], set()).add(stages.get(number))
     found = {}
     for name, number in variable.items():
         using = users.get(number, {None})
-        some = sorted(stage for stage in using if stage is not None)
+        some = sorted((stage for stage in using if stage is not None), key=lambda at: (at != makers.get(number), at))
         lies = tuple(_at(mesh, stage) for stage in some)
         if None in using:
             lies = ((REPLICATE,) * mesh.axes, *lies)

@@ -14,7 +14,7 @@ import torch
 import girih
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TESTED = {"train_resnet", "train_transformer", "resume", "plan_for_a_cluster", "own_model", "demo"}
+TESTED = {"train_resnet", "train_transformer", "train_pipeline", "resume", "plan_for_a_cluster", "own_model", "demo"}
 
 
 def load(name: str) -> ModuleType:
@@ -48,6 +48,18 @@ def test_train_transformer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "step  5: learning rate" in printed
     rates = [module.learning_rate(step, 10) for step in range(10)]
     assert rates[0] < rates[1] == max(rates) > rates[-1] > 0
+
+
+def test_train_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = load("train_pipeline").main(steps=4)
+    assert losses[-1] < losses[0] - 0.05
+    printed = capsys.readouterr().out.splitlines()
+    takes = [float(line.split("takes ")[1].split(" ms")[0]) for line in printed if "micro-batches" in line]
+    assert takes == sorted(takes, reverse=True)
+    assert takes[-1] < takes[0] / 2
+    kept = [line.split("keeps")[1] for line in printed if line.startswith("device")]
+    assert len(kept) == 2
+    assert kept[0] == kept[1]
 
 
 def test_resume(capsys: pytest.CaptureFixture[str]) -> None:

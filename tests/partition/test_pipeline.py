@@ -142,3 +142,19 @@ def test_the_second_stage_has_the_first_part_while_the_first_has_the_second() ->
     assert len(first) == len(second) == 2 * half
     assert second[0][0] < first[-1][1]  # it begins before the first stage has done its second part
     assert first[half][0] < second[half - 1][1]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_transformers_stages_work_side_by_side(shared: bool) -> None:
+    """Also where the first and the last layer share a weight, whose gradients are added up on the first device."""
+    made = example(
+        "gpt-tiny", device="meta", batch=32, layers=8, width=512, heads=8, sequence=128, vocabulary=512, tied=shared
+    )
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.1)
+    step = girih.TrainingStep(made.module, step=made.step, optimizer=optimizer, micro_batches=4)
+    plan = girih.plan(step, made.inputs, machine="local:4", search="pipeline", objective="seconds", compare=())
+    timeline = plan.predict().timeline
+    busy = timeline.busy()
+    ideal = (busy.sum() + 3 * busy.max()) / 4
+    assert busy.max() < 1.2 * busy.min()
+    assert timeline.seconds < 1.05 * ideal
