@@ -5,7 +5,8 @@ regions that it reads, as they are cut from buffers and lie in memory. Devices w
 call; so do equal nodes of repeated layers. Which device a piece's position belongs to (the border that it pads, the row
 at which it begins) is taken from the first such device.
 
-Memory order is followed on the first device; on the others it is taken to be the same, for divisions change sizes only.
+Memory order is followed on the first device that has anything of a buffer; on the others it is taken to be the same,
+for divisions change sizes only.
 Cost: a few operations on arrays over all devices for each node whose description, division or inputs' places differ.
 """
 
@@ -62,11 +63,16 @@ def _extents(regions: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
+def _first(regions: NDArray[np.int64]) -> int:
+    """The first device whose part has elements; 0 if none has."""
+    return int(np.argmax((regions[..., 0] < regions[..., 1]).all(axis=-1)))
+
+
 @dataclass(frozen=True)
 class Form:
     """order: the dimensions from the largest stride to the smallest, without those that are repeated in memory.
 
-    strides: where there are gaps, those of the first device; None where the elements lie close together.
+    strides: where there are gaps, those of that device; None where the elements lie close together.
     """
 
     order: tuple[int, ...]
@@ -88,14 +94,15 @@ class _Collector:
         self.graph = program.graph
         self.calls: dict[Call, int] = {}
         self.rows: dict[object, tuple[object, Numbers]] = {}  # with what the key names by identity, to keep it alive
-        self.strides: dict[str, Shape] = {}  # of buffers, on the first device
+        self.strides: dict[str, Shape] = {}  # of buffers, on the first device that has something
         for item in program.graph.inputs:
             self.contiguous(item.name)
 
     # ---------------------------------------------------------------------------------------- memory order
 
     def shape_of(self, buffer: str) -> Shape:
-        return self.program.part_shape(buffer, self.program.places[buffer], 0)
+        place = self.program.places[buffer]
+        return self.program.part_shape(buffer, place, _first(place.regions))
 
     def contiguous(self, buffer: str) -> None:
         self.strides[buffer] = contiguous_strides(self.shape_of(buffer))
@@ -114,19 +121,20 @@ class _Collector:
                 self.strides[target] = found
         elif description.operator.elementwise:
             shape, strides = self.shape_of(target), self.strides[first.buffer]
-            same = self.program.part_shape(first.buffer, first.needed, 0) == shape and len(strides) == len(shape)
-            if same and all(strides):  # a scalar that is held here and absent from the piece has no order
+            if self.needed(step) == shape and all(strides):
                 order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
                 self.strides[target] = Form(order).strides_of(shape)
 
     def view(self, step: ComputeStep) -> Shape | None:
         """Strides of a view operator's result, None where it must copy."""
-        node, part = self.graph.nodes[step.node], step.reads[0]
-        shape = self.program.part_shape(part.buffer, part.needed, 0)
+        node, strides = self.graph.nodes[step.node], self.strides[step.reads[0].buffer]
         goal = self.shape_of(step.writes[0])
-        if len(self.strides[part.buffer]) != len(shape):  # a scalar that is held here and absent from the piece
-            return contiguous_strides(goal)
-        return strides_of_view(node.operator, node.attributes, shape, self.strides[part.buffer], goal)
+        return strides_of_view(node.operator, node.attributes, self.needed(step), strides, goal)
+
+    def needed(self, step: ComputeStep) -> Shape:
+        """What the first device that computes reads of the first input."""
+        part, made = step.reads[0], self.program.places[step.writes[0]]
+        return self.program.part_shape(part.buffer, part.needed, _first(made.regions))
 
     def form(self, buffer: str) -> Form | None:
         """How a buffer lies in memory on every device, None for contiguous."""

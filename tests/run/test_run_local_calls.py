@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from run_programs import Example, program_of
+from run_programs import ANYTHING, Example, program_of
 
 from girih.layout import Mesh
 from girih.lower import ComputeStep
+from girih.partition.options import Rules
 from girih.run.compute import Compute
 from girih.run.local_calls import NOTHING, local_calls
 from girih.run.measure_operators import measure, prepare
@@ -26,14 +29,15 @@ def signature(instruction: Compute, slots: list) -> tuple:
     return instruction.function, tuple(found), instruction.shapes
 
 
+@pytest.mark.parametrize("rules", [ANYTHING, replace(ANYTHING, places=True)], ids=["everywhere", "placed"])
 @pytest.mark.parametrize(
     ("sizes", "seed"),
     [((), 0), ((2,), 1), ((2, 2), 2), ((3,), 3), ((2, 2), 4), ((5,), 5), ((2, 3), 6), ((2,), 7), ((4,), 8)],
 )
 def test_a_call_is_what_a_worker_executes(
-    example: Example, sizes: tuple[int, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+    example: Example, sizes: tuple[int, ...], seed: int, rules: Rules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = program_of(example.graph, Mesh(sizes), seed)
+    program = program_of(example.graph, Mesh(sizes), seed, rules)
     seen: dict[int, tuple] = {}
     original = Compute.run
 
