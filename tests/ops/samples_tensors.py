@@ -76,6 +76,13 @@ add("aten.linalg_matrix_exp", lambda rng: {"self": 0.1 * spd(rng)})
 add("aten.linalg_inv_ex", lambda rng: {"A": spd(rng)})
 
 
+@sample("girih.ridge_rows")
+def ridge_rows(rng: Generator) -> Arguments:
+    ratings = real(rng, (integer(rng, 1, 5), integer(rng, 1, 6)))
+    ratings[torch.as_tensor(rng.random(tuple(ratings.shape)) < 0.4)] = 0
+    return {"ratings": ratings, "features": real(rng, (ratings.shape[1], integer(rng, 1, 3))), "penalty": 0.5}
+
+
 @sample("aten.linalg_solve_triangular")
 def solve_triangular(rng: Generator) -> Arguments:
     matrix = np.triu(spd(rng))

@@ -193,3 +193,16 @@ def test_apply_mask_and_constant() -> None:
     close(call("apply_mask", x, mask, scale=2.0), x * mask * 2)
     made = call("constant", ((1, 2), (3, 4)), size=(2, 2), dtype="int64")
     same("constant", made, torch.tensor([[1, 2], [3, 4]]))
+
+
+def test_ridge_regression_of_every_row_is_that_of_what_is_rated() -> None:
+    ratings, features = draw(5, 7), draw(7, 3, seed=1)
+    ratings[draw(5, 7, seed=2) < 0] = 0
+    ratings[4] = 0
+    found = call("ridge_rows", ratings, features, penalty=0.3)
+    for row, solution in zip(ratings, found, strict=True):
+        rated = row != 0
+        near, count = features[rated], int(rated.sum())
+        wide = torch.cat([near, (0.3 * count) ** 0.5 * torch.eye(3, dtype=torch.float64)])
+        expected = torch.linalg.lstsq(wide, torch.cat([row[rated], torch.zeros(3, dtype=torch.float64)])).solution
+        close(solution, expected if count else torch.zeros(3, dtype=torch.float64))

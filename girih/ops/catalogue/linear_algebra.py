@@ -87,6 +87,20 @@ def solve_triangular(x, B, upper, left=True, unitriangular=False):
     )[i[-2:]]
 
 
+def regression(work):
+    """girih.ops.kernels.ridge_rows, one row after another: the places of what is rated (int64, with its mask and its
+    own values), the features there and transposed, the normal equations, their factors and right-hand sides. A bound:
+    every place is rated."""
+    places, features = work.inputs["features"].shape
+    item = work.inputs["features"].item_bytes
+    return places * (9 + item) + 2 * places * features * item + (3 * features**2 + 4 * features) * item
+
+
+@operator("girih.ridge_rows", temporary=regression)
+def ridge_rows(ratings, features, penalty):
+    return lambda i, j: Opaque(ratings[i, :], features[:, :])[j]
+
+
 @operator("aten._fft_r2c", "aten._fft_c2r", "aten._fft_c2c")
 def fft(x, dim):
     return opaque_along(dimensions(x.rank, dim), x, linear=(0,))
