@@ -63,7 +63,7 @@ def price(
     after = np.zeros(calls.numbers.shape)
     if len(seconds):
         before = np.where(calls.numbers == NOTHING, 0.0, seconds[calls.numbers])
-    work = _TransferWork(program, calls.scattered, _Copies.of(machine, profile if here else None))
+    work = TransferWork(program, calls.scattered, Copies.of(machine, profile if here else None))
     for position, step in enumerate(program.steps):
         if isinstance(step, StartStep):
             before[position] = work.of(step.transfer)[0]
@@ -105,7 +105,7 @@ def _calls(
 
 
 @dataclass(frozen=True)
-class _Copies:
+class Copies:
     """copy, combine: seconds for so many bytes. each: seconds for each message or piece, however small.
     packs: must what is sent lie in one run?"""
 
@@ -115,21 +115,21 @@ class _Copies:
     packs: bool
 
     @staticmethod
-    def of(machine: Machine, profile: Profile | None) -> _Copies:
+    def of(machine: Machine, profile: Profile | None) -> Copies:
         device = machine.device
         if profile is not None:
-            return _Copies(profile.copy, profile.combine, profile.device.launch_seconds, profile.backend != "threads")
+            return Copies(profile.copy, profile.combine, profile.device.launch_seconds, profile.backend != "threads")
         size = 1 << 20
         rate = device.memory_bytes_per_second
         copy = SizeTable.of([(1, 2 / rate), (size, 2 * size / rate)])  # read and written
         combine = SizeTable.of([(1, 3 / rate), (size, 3 * size / rate)])
-        return _Copies(copy, combine, device.launch_seconds, True)
+        return Copies(copy, combine, device.launch_seconds, True)
 
 
-class _TransferWork:
+class TransferWork:
     """What devices do themselves in transfers; equal transfers are priced once."""
 
-    def __init__(self, program: Program, scattered: frozenset[str], copies: _Copies) -> None:
+    def __init__(self, program: Program, scattered: frozenset[str], copies: Copies) -> None:
         self.program = program
         self.scattered = scattered
         self.copies = copies
@@ -137,8 +137,11 @@ class _TransferWork:
 
     def of(self, step: TransferStep) -> tuple[Seconds, Seconds]:
         """(before, after) of each device: [devices]."""
+        return self.priced(step, step.source in self.scattered)
+
+    def priced(self, step: TransferStep, scattered: bool) -> tuple[Seconds, Seconds]:
+        """The same of a source that lies in one run of memory, or does not."""
         item = self.program.graph.values[step.value].item_bytes
-        scattered = step.source in self.scattered
         key = (
             step.before.regions.tobytes(), step.before.partial, step.after.regions.tobytes(), step.after.partial, item,
             scattered,

@@ -33,7 +33,7 @@ def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOption
     return placed_at(description, (strategy.divisions[number],), items, strategy.mesh)
 
 
-class _Lowering:
+class Lowering:
     """Collects steps and the places of buffers."""
 
     def __init__(self, graph: Graph, strategy: Strategy, transfers: Transfers) -> None:
@@ -100,7 +100,7 @@ def lower(graph: Graph, strategy: Strategy, transfers: Transfers) -> Program:
 
     transfers: the cost function under which the strategy was searched; it chooses the routes.
     """
-    work = _Lowering(graph, strategy, transfers)
+    work = Lowering(graph, strategy, transfers)
     for number in range(len(graph.nodes)):
         work.node(number)
     steps = free_early(work.steps, lasting(graph))

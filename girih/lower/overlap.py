@@ -58,7 +58,7 @@ def overlapped(program: Program, options: Overlap) -> Program:
         raise ValueError("this program's exchanges overlap already: start from the program that `lower` makes")
     if options == Overlap():
         return program
-    steps = _Windows(program, options).steps()
+    steps = Windows(program, options).steps()
     return replace(program, steps=tuple(free_early(steps, lasting(program.graph))))
 
 
@@ -79,7 +79,7 @@ class _Move:
     slot: int
 
 
-class _Windows:
+class Windows:
     """Finds for each transfer the slots in which it starts and finishes. Slot k lies before the k-th compute step.
 
     work: how many compute steps before each slot do work. begin, end: the slots of each transfer.
@@ -90,13 +90,19 @@ class _Windows:
         self.options = options
         self.computes = [step for step in program.steps if isinstance(step, ComputeStep)]
         self.transfers = program.transfers
-        self.remote = [not is_local(program.mesh, step.before, step.after) for step in self.transfers]
+        self.remote = [self.is_remote(step) for step in self.transfers]
         self.work = [0]
         for step in self.computes:
-            self.work.append(self.work[-1] + works(program, step))
+            self.work.append(self.work[-1] + self.works(step))
         self.moves = _moves(program.steps)
         self.begin = [0] * len(self.transfers)
         self.end = [0] * len(self.transfers)
+
+    def is_remote(self, step: TransferStep) -> bool:
+        return not is_local(self.program.mesh, step.before, step.after)
+
+    def works(self, step: ComputeStep) -> bool:
+        return works(self.program, step)
 
     def steps(self) -> list[Step]:
         stores = [move for move in self.moves if self.transfers[move.hops[0]].purpose == "store"]

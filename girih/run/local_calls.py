@@ -46,7 +46,7 @@ class LocalCalls:
 
 def local_calls(program: Program) -> LocalCalls:
     """The calls of a program."""
-    work = _Collector(program)
+    work = Collector(program)
     numbers = np.full((len(program.steps), program.mesh.devices), NOTHING, np.int32)
     for position, step in enumerate(program.steps):
         if isinstance(step, ComputeStep):
@@ -88,7 +88,9 @@ class Form:
         return tuple(strides)
 
 
-class _Collector:
+class Collector:
+    """Collects the different calls of a program, step by step. strides: how buffers lie in memory, so far."""
+
     def __init__(self, program: Program) -> None:
         self.program = program
         self.graph = program.graph
