@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.costs import Store
-from girih.machine.profile import load_profile
+from girih.machine.profile import Profile, load_profile
 from girih.partition import Certificate, Strategy
 from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.sampled import sampled
@@ -38,11 +38,16 @@ EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid")
 
 @dataclass(frozen=True)
 class Prediction:
-    """The simulated step, on which machine, and from where the seconds of how many operators come."""
+    """The simulated step, on which machine, and from where the seconds of how many operators come.
+
+    driver: seconds that a step takes besides, to hand the workers their parts of the batch and to hear from them; 0
+    where that was not measured.
+    """
 
     simulation: Simulation
     machine: Machine
     sources: dict[str, int]
+    driver: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -64,16 +69,39 @@ def predict(
 ) -> Prediction:
     """Simulate a plan's program; see `Plan.predict`. backend: whose measurements count. memory: follow it over time."""
     where = plan.machine if machine is None else _other(plan, machine)
-    real, priced = _priced(plan, where, store, backend)
-    return Prediction(simulate(plan.program, real, priced.prices, memory=memory), real, priced.sources)
+    found = _priced(plan, where, store, backend)
+    simulation = simulate(plan.program, found.simulated, found.priced.prices, memory=memory)
+    return Prediction(simulation, found.real, found.priced.sources, _driver(plan, found.profile))
 
 
-def _priced(plan: Plan, where: Machine, store: str | Path | None, backend: str) -> tuple[Machine, Priced]:
-    """The machine with what was measured of it, and the prices of the plan's program on it."""
+def _driver(plan: Plan, profile: Profile | None) -> float:
+    """What the driver of a step takes, by the largest share of the batch that a worker is handed."""
+    if profile is None or profile.handing is None:
+        return 0.0
+    program = plan.program
+    handed = np.zeros(program.mesh.devices)
+    for item in program.graph.inputs:
+        if item.role == "batch":
+            regions = program.places[item.name].regions
+            handed += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * program.graph.values[item.name].item_bytes
+    return profile.handing.seconds(max(float(handed.max()), 1.0))
+
+
+class _Priced(NamedTuple):
+    """The machine with what was measured of it, the same as it is simulated, and a program's prices on it."""
+
+    real: Machine
+    simulated: Machine
+    priced: Priced
+    profile: Profile | None
+
+
+def _priced(plan: Plan, where: Machine, store: str | Path | None, backend: str) -> _Priced:
     with _opened(store) as known:
         profile = None if known is None else load_profile(known, where.name, backend)
         real = where if profile is None else profile.applied(where)
-        return real, price(plan.program, real, store=known, profile=profile)
+        simulated = where if profile is None else profile.simulated(where)
+        return _Priced(real, simulated, price(plan.program, real, store=known, profile=profile), profile)
 
 
 def calibrated(where: Machine, store: str | Path | None) -> Machine:
@@ -137,8 +165,8 @@ class _Judge:
         tried = self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
         if tried.memory is not None and tried.peak > tried.memory:
             return float("inf")
-        real, priced = _priced(tried, tried.machine, self.store, "processes")
-        return makespan(tried.program, real, priced.prices)
+        found = _priced(tried, tried.machine, self.store, "processes")
+        return makespan(tried.program, found.simulated, found.priced.prices)
 
 
 def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Observe) -> Plan:
@@ -171,8 +199,8 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     candidates = {"exact": made.strategy}
     if made.machine.devices > 1:
         note("search experts", 0.0)
-        proved = told.stopped == "optimal"
-        candidates |= _experts(made, judge, pricing + searching, deadline, at_least=() if proved else ("data",))
+        needed = () if told.stopped == "optimal" else ("data",)
+        candidates |= _experts(made, judge, pricing + searching, deadline, at_least=needed)
     left = deadline - time.perf_counter()
     rules = _affordable(made.machine, pricing, left - 2 * judge.seconds)
     if rules is None:
@@ -202,8 +230,8 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
 
 def _by_data_sheet(made: Plan, store: str | Path | None) -> None:
     """The bounds of the search `optimum` know the data sheet alone."""
-    _, priced = _priced(made, made.machine, store, "processes")
-    if other := {name: count for name, count in priced.sources.items() if count and name != PRESET}:
+    found = _priced(made, made.machine, store, "processes")
+    if other := {name: count for name, count in found.priced.sources.items() if count and name != PRESET}:
         raise PlanError(
             f"search 'optimum' proves by the prices of data sheets; of {made.machine.name} the store {store} has "
             f"others ({', '.join(f'{count} operators {name}' for name, count in other.items())}): plan without it"

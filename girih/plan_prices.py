@@ -18,7 +18,7 @@ from girih.lower import Message, Program, StartStep, TransferStep
 from girih.lower.strides import contiguous_strides, is_contiguous
 from girih.machine import Machine
 from girih.machine.costs import Setting, Store
-from girih.machine.profile import Profile, load_profile
+from girih.machine.profile import RING, Profile, load_profile
 from girih.machine.roofline import Roofline
 from girih.machine.sizes import SizeTable
 from girih.run.local_calls import NOTHING, LocalCalls, local_calls
@@ -107,18 +107,24 @@ def _calls(
 @dataclass(frozen=True)
 class Copies:
     """copy, combine: seconds for so many bytes. each: seconds for each message or piece, however small.
-    packs: must what is sent lie in one run?"""
+    packs: must what is sent lie in one run? carry: what a message takes, where the workers' own cores carry it;
+    sending: which share of that the sender has, before the receiver has the rest."""
 
     copy: SizeTable
     combine: SizeTable
     each: float
     packs: bool
+    carry: SizeTable | None = None
+    sending: float = 0.5
 
     @staticmethod
     def of(machine: Machine, profile: Profile | None) -> Copies:
         device = machine.device
         if profile is not None:
-            return Copies(profile.copy, profile.combine, profile.device.launch_seconds, profile.backend != "threads")
+            threads = profile.backend == "threads"  # where the receiver alone copies
+            carry = profile.link(RING) if profile.carried else None
+            each = profile.device.launch_seconds
+            return Copies(profile.copy, profile.combine, each, not threads, carry, 0.0 if threads else 0.5)
         size = 1 << 20
         rate = device.memory_bytes_per_second
         copy = SizeTable.of([(1, 2 / rate), (size, 2 * size / rate)])  # read and written
@@ -161,23 +167,31 @@ class TransferWork:
         reduces = self.program.terms_of(step) > 1
         held = _strides(step.before.regions[rank])
         goal = _strides(step.after.regions[rank])
+        packs, carry = self.copies.packs, self.copies.carry
         packed: set[object] = set()
-        packing, copied, combined = [], [], []
+        packing, copied, combined, sent, received = [], [], [], [], []
         count = 0
         for message in messages:
             size = message.elements * item
             if message.target != rank:
                 count += 1
-                if self.copies.packs and (scattered or not _run(message, held)) and message.box not in packed:
+                sent.append(size)
+                if packs and (scattered or not _run(message, held)) and message.box not in packed:
                     packed.add(message.box)
                     packing.append(size)
-            elif reduces and message.term > 0:
+                continue
+            if message.source != rank:
+                received.append(size)
+            if reduces and message.term > 0:
                 combined.append(size)
-            elif reduces or message.source == rank or not self.copies.packs or not _run(message, goal):
+            elif reduces or message.source == rank or (not _run(message, goal) if packs else carry is None):
                 copied.append(size)
         before = float(self.copies.copy.of_sizes(np.asarray(packing, float)).sum())
         after = float(self.copies.copy.of_sizes(np.asarray(copied, float)).sum())
         after += float(self.copies.combine.of_sizes(np.asarray(combined, float)).sum())
+        if carry is not None:
+            before += self.copies.sending * float(carry.of_sizes(np.asarray(sent, float)).sum())
+            after += (1 - self.copies.sending) * float(carry.of_sizes(np.asarray(received, float)).sum())
         return before + count * self.copies.each, after + len(messages) * self.copies.each
 
     def by_volumes(self, step: TransferStep, item: int) -> tuple[Seconds, Seconds]:

@@ -19,6 +19,7 @@ from girih.machine.sizes import SizeTable
 SEND, RING, ALL_TO_ALL = "send", "ring", "all-to-all"
 """Patterns of messages: one at a time between two devices; every device to its neighbour at once; every device to
 every other at once."""
+NO_TIME = 1e18  # bytes per second of a link that takes none
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Profile:
     machine, backend: what was measured, `local:4` with `processes` or `threads`. roofline: with the device's peaks.
     links: by pattern, seconds of one message of each size, sent and received, with all devices at it that the pattern
     has. copy: seconds to pack or place so many bytes that do not lie in one run. combine: to add so many bytes to
-    others. when: ISO 8601, UTC.
+    others. when: ISO 8601, UTC. carried: the workers' own cores carry the messages, so that what a message takes is
+    work of its sender and receiver, and nothing runs beside it. handing: what a step takes besides its program, by the
+    bytes of the batch that each worker is handed: from the driver and back to it.
     """
 
     machine: str
@@ -39,6 +42,8 @@ class Profile:
     copy: SizeTable
     combine: SizeTable
     when: str
+    carried: bool = False
+    handing: SizeTable | None = None
 
     @property
     def device(self) -> Device:
@@ -71,6 +76,14 @@ class Profile:
             )
         return replace(item, device=device, levels=levels, source=self.source)
 
+    def simulated(self, item: Machine) -> Machine:
+        """`applied`, but where workers carry the messages links take no time: that is in the prices of their work."""
+        made = self.applied(item)
+        if not self.carried:
+            return made
+        at_once = {"bytes_per_second": NO_TIME, "latency_seconds": 1 / NO_TIME, "points": ()}
+        return replace(made, levels=tuple(replace(level, **at_once) for level in made.levels))
+
 
 def save_profile(store: Store, profile: Profile) -> None:
     text = json.dumps(asdict(profile))
@@ -102,6 +115,8 @@ def parse_profile(text: str) -> Profile:
             _table(data["copy"]),
             _table(data["combine"]),
             data["when"],
+            bool(data.get("carried", False)),
+            _table(data["handing"]) if data.get("handing") else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MachineError(f"this is no profile of a machine: {error!r}") from error

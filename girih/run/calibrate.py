@@ -3,13 +3,15 @@
 The workers are those of a run: the same processes (or threads), threads of each, transport. All measure the same thing
 at the same time, because in a run they compute at the same time. What is measured: about a hundred common calls for the
 roofline, then every different call of the given programs; the links in each pattern by message size; packing and
-combining. What the store has already in the same setting is not measured again, unless `again`.
+combining; what the driver takes to hand a batch in. What the store has already in the same setting is not measured
+again, unless `again`.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +32,7 @@ from girih.partition.strategy import REPEAT, Strategy
 from girih.run.common_calls import common_calls
 from girih.run.crew import Crew
 from girih.run.local_calls import local_calls
-from girih.run.measure_links import SIZES, CopyTask, LinkTask, patterns, sizes_of
+from girih.run.measure_links import SIZES, CopyTask, HandTask, LinkTask, patterns, sizes_of
 from girih.run.measure_operators import OperatorTask, Sample, Task
 from girih.run.processes import ProcessCrew
 from girih.run.service import Options
@@ -43,6 +45,8 @@ CREWS: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew
 LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
 PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
 MOST_SECONDS = 0.25  # for each call
+HANDED = (1 << 10, 1 << 16, 1 << 20, 1 << 23)  # bytes of a batch
+HANDINGS = 9
 WORKER_SECONDS = 300.0  # beyond the budget, after which a worker counts as hung
 CHUNK_CALLS, CHUNK_BYTES = 400, 256 << 20  # that are measured in the same rounds
 
@@ -92,10 +96,11 @@ def calibrate(
             _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
+            handing = _handing(crew, largest_bytes)
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
-        profile = Profile(machine_name, backend, setting, roofline, links, copy, combine, _now())
+        profile = Profile(machine_name, backend, setting, roofline, links, copy, combine, _now(), crew.carries, handing)
         save_profile(store, profile)
     note("done", 1.0)
     return profile
@@ -230,6 +235,22 @@ def _copies(
         found = [(size, _measurement([reply[number][kind] for reply in replies])) for number, size in enumerate(sizes)]
         tables.append(_table(found))
     return tables[0], tables[1]
+
+
+def _handing(crew: Crew, largest: int) -> SizeTable:
+    """What the driver takes to hand each worker so many bytes and to have its answer."""
+    import torch
+
+    points = []
+    for size in (size for size in HANDED if size <= largest):
+        fields = [{"task": HandTask(torch.ones(size, dtype=torch.uint8))} for _ in range(crew.size)]
+        took = []
+        for _ in range(HANDINGS):
+            began = time.perf_counter()
+            crew.command("measure", fields)
+            took.append(time.perf_counter() - began)
+        points.append((size, _measurement([Sample(float(np.median(took[1:])), 0.0, HANDINGS)])))
+    return _table(points)
 
 
 def _table(found: list[tuple[int, Measurement]]) -> SizeTable:

@@ -11,9 +11,13 @@ from girih.run.errors import IDLE, Failure
 
 
 class Crew(Protocol):
-    """size: how many workers. A crew that raised WorkerError is broken; all its workers are gone."""
+    """size: how many workers. carries: their own threads copy what is sent and received, and compute nothing meanwhile.
+
+    A crew that raised WorkerError is broken; all its workers are gone.
+    """
 
     size: int
+    carries: bool
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
         """Have every worker do a command (a method of Service), each with its own fields; their replies by rank.

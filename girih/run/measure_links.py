@@ -7,6 +7,7 @@ others under way, so that what processes share (cores that copy, the loopback) i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -55,10 +56,19 @@ class LinkTask:
     def __call__(self, transport: Transport, rank: int, device: Any) -> Sample | None:
         workers = len(transport.sent)
         peers = _peers(self.pattern, rank, workers)
-        out = [(peer, torch.ones(self.size, dtype=torch.uint8, device=device)) for peer, _ in peers]
-        into = [(peer, torch.empty(self.size, dtype=torch.uint8, device=device)) for _, peer in peers]
-        for _, tensor in into:
-            tensor.zero_()  # so that its memory is there
+        # What is sent was made some time ago, what is received into is new: as in a run, both are in no near cache.
+        kept = max(1, min(16, SPREAD_BYTES // self.size))
+        made = [torch.ones(self.size, dtype=torch.uint8, device=device) for _ in range(kept)]
+        held: deque[Messages] = deque(maxlen=kept)
+
+        def out() -> Messages:
+            made.append(made.pop(0))
+            return [(peer, made[0]) for peer, _ in peers]
+
+        def into() -> Messages:
+            held.append([(peer, torch.empty(self.size, dtype=torch.uint8, device=device)) for _, peer in peers])
+            return held[-1]
+
         barrier(transport, rank, device)
         turn = _turn(self.pattern, transport, rank, out, into)
         # All workers do equally many turns and batches: the first one says how many.
@@ -97,16 +107,25 @@ def _peers(pattern: str, rank: int, workers: int) -> list[tuple[int, int]]:
     return [((rank + step) % workers, (rank - step) % workers) for step in range(1, workers)]
 
 
-def _turn(pattern: str, transport: Transport, rank: int, out: Messages, into: Messages) -> Callable[[], None]:
+def _turn(
+    pattern: str, transport: Transport, rank: int, out: Callable[[], Messages], into: Callable[[], Messages]
+) -> Callable[[], None]:
     if pattern != SEND:
-        return lambda: exchange(transport, out, into)
-    if not out:
+        return lambda: exchange(transport, out(), into())
+    if rank > 1:
         return lambda: None
-    first, second = ((out, ()), ((), into)) if rank == 0 else (((), into), (out, ()))
+
+    def send() -> None:
+        exchange(transport, out(), ())
+
+    def receive() -> None:
+        exchange(transport, (), into())
+
+    first, second = (send, receive) if rank == 0 else (receive, send)
 
     def there_and_back() -> None:
-        exchange(transport, *first)
-        exchange(transport, *second)
+        first()
+        second()
 
     return there_and_back
 
@@ -119,6 +138,16 @@ def _agreed(transport: Transport, rank: int, device: Any, count: int) -> int:
     else:
         exchange(transport, (), [(0, box)])
     return int(box)
+
+
+@dataclass(frozen=True)
+class HandTask:
+    """Take a part of a batch from the driver, and do nothing with it."""
+
+    part: Tensor
+
+    def __call__(self, transport: Transport, rank: int, device: Any) -> None:
+        self.part.to(device)
 
 
 @dataclass(frozen=True)

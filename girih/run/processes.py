@@ -57,6 +57,7 @@ class ProcessCrew:
         life, self._life = os.pipe()
         shares = options.device == "cpu" and self.size > 1 and shared.available()
         files = shared.Files.made(self.size) if shares else None
+        self.carries = shares
         self._finalizer = weakref.finalize(
             self, _end, os.getpid(), self.processes, self._pipes, self._life, self.directory
         )

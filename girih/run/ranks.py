@@ -19,6 +19,8 @@ from girih.run.transport import GroupTransport, NoTransport, Transport
 class RankCrew:
     """This process's worker, and through the process group all others."""
 
+    carries = False
+
     def __init__(self, program: Program, options: Options) -> None:
         import torch
         import torch.distributed as dist

@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from girih.lower import Program
 from girih.run.crew import Status, culprit, first_failure
 from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
@@ -22,6 +24,8 @@ _Command = tuple[str, dict[str, Any]] | None
 
 class ThreadCrew:
     """One thread for each device of the program."""
+
+    carries = True
 
     def __init__(self, program: Program, options: Options) -> None:
         self.program = program
@@ -95,6 +99,8 @@ class ThreadCrew:
 
     def _serve(self, rank: int, options: Options) -> None:
         try:
+            if options.threads:  # of this thread's kernels; those of the program's own threads stay as they are
+                torch.set_num_threads(options.threads)
             transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
             service = Service(self.program, rank, transport, options, self.progress[rank])
             self.services[rank] = service
