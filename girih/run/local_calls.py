@@ -47,6 +47,8 @@ class LocalCalls:
 def local_calls(program: Program) -> LocalCalls:
     """The calls of a program."""
     work = Collector(program)
+    for item in program.graph.inputs:
+        work.contiguous(item.name)
     numbers = np.full((len(program.steps), program.mesh.devices), NOTHING, np.int32)
     for position, step in enumerate(program.steps):
         if isinstance(step, ComputeStep):
@@ -97,8 +99,6 @@ class Collector:
         self.calls: dict[Call, int] = {}
         self.rows: dict[object, tuple[object, Numbers]] = {}  # with what the key names by identity, to keep it alive
         self.strides: dict[str, Shape] = {}  # of buffers, on the first device that has something
-        for item in program.graph.inputs:
-            self.contiguous(item.name)
 
     # ---------------------------------------------------------------------------------------- memory order
 
