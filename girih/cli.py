@@ -14,8 +14,8 @@ from girih import __version__
 from girih.spelling import did_you_mean
 
 SEARCH_NAMES = (
-    "exact", "optimum", "recursive", "greedy", "data", "sharded", "row", "equal", "no-reduction", "megatron",
-    "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "single",
+    "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
+    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "single",
 )  # fmt: skip
 
 

@@ -158,9 +158,9 @@ def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Se
 
 
 def greedy(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """Spartan's smart tiling: the largest tensor first takes its cheapest layout, then the next largest, …
+    """Tofu's account of Spartan (§7.3): the largest tensor first takes its cheapest layout, then the next largest, …
 
-    A layout's cost is what its incident nodes then cost at least, given the layouts already taken.
+    Spartan's own order is by connectivity: `girih.partition.spartan`. A layout's cost is what its incident nodes then cost at least, given the layouts already taken.
     """
     started = time.perf_counter()
     problem = build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
@@ -172,7 +172,7 @@ def greedy(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Sear
         objective.name,
         "none",
         "every tensor has its layout",
-        "Spartan's greedy tiling",
+        "greedy tiling, largest tensor first",
         {"seconds to search": round(time.perf_counter() - started, 3)},
     )
     return SearchResult(problem.strategy(labels), certificate)

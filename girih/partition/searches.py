@@ -9,6 +9,7 @@ from girih.partition.exact import exact
 from girih.partition.experts import hybrid, one_weird_trick, rnn_expert
 from girih.partition.pipeline import model_parallel, pipeline
 from girih.partition.recursive import recursive
+from girih.partition.spartan import spartan
 from girih.partition.strategy import SearchResult
 
 
@@ -21,6 +22,7 @@ SEARCHES: dict[str, Callable[..., SearchResult]] = {
     "optimum": exact,  # of the tables' sum; of the simulated step `girih.plan_optimum` goes on
     "recursive": recursive,
     "greedy": greedy,
+    "spartan": spartan,
     "data": data,
     "sharded": _sharded,
     "row": row,
