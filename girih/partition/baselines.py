@@ -160,7 +160,8 @@ def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Se
 def greedy(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
     """Tofu's account of Spartan (§7.3): the largest tensor first takes its cheapest layout, then the next largest, …
 
-    Spartan's own order is by connectivity: `girih.partition.spartan`. A layout's cost is what its incident nodes then cost at least, given the layouts already taken.
+    Spartan's own order is by connectivity: `girih.partition.spartan`. A layout's cost is what its incident nodes then
+    cost at least, given the layouts already taken.
     """
     started = time.perf_counter()
     problem = build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
