@@ -122,7 +122,7 @@ class TilingGraph:
         for number, view in self.views[value]:
             if number != besides and self.labels[view] < 0:
                 beyond = self.costs(view, number)
-                total += beyond[[self.following(number, value, view, label) for label in range(len(total))]]
+                total += beyond[[self.following(number, value, view, label, beyond) for label in range(len(total))]]
         return total
 
     def rest(self, number: int, besides: int) -> FloatTable:
@@ -134,18 +134,19 @@ class TilingGraph:
                 total += table[:, self.labels[value]] if self.labels[value] >= 0 else table.min(axis=1)
         return total
 
-    def following(self, number: int, value: int, view: int, label: int) -> int:
-        """The tiling of a view that its base's tiling gives; of two that cost the same the last, which holds more."""
+    def following(self, number: int, value: int, view: int, label: int, beyond: FloatTable) -> int:
+        """The tiling of a view that its base's tiling gives; of several (of a base with a second copy) the one that
+        costs least `beyond`, at the view's readers."""
         reads, makes = self.tables[number][value][:, label], self.tables[number][view]
         costs = (reads[:, None] + makes).min(axis=0)
-        return len(costs) - 1 - int(np.argmin(costs[::-1]))
+        return int(np.argmin(np.where(costs <= costs.min(), beyond, np.inf)))
 
     def decide(self, value: int, label: int) -> None:
         """Take a tiling; views that are still free follow."""
         self.labels[value] = label
         for number, view in self.views[value]:
             if self.labels[view] < 0:
-                self.decide(view, self.following(number, value, view, label))
+                self.decide(view, self.following(number, value, view, label, self.costs(view, number)))
 
     def finished(self) -> np.ndarray:
         """All labels; each node has the division that suits its values best."""
