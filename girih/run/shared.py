@@ -29,6 +29,8 @@ ALL_RINGS = 64 << 20
 LARGEST_RING, SMALLEST_RING = 16 << 20, 64 << 10
 LINE = 64  # bytes between the counters of a ring: two workers write them
 COUNTERS = 2 * LINE
+AWAKE_SECONDS = 2e-4
+"""That a worker waits without sleeping: peers mostly come to an exchange nearly together, and waking takes as long."""
 
 
 def available() -> bool:
@@ -184,6 +186,11 @@ class SharedTransport:
 
     def _sleep(self, deadline: float) -> None:
         """Until a peer has done something; it may have been something else."""
+        awake = monotonic() + AWAKE_SECONDS
+        while monotonic() < awake:
+            os.sched_yield()
+            if self._progress():
+                return
         if not self.poll.poll(max(0.0, deadline - monotonic()) * 1000):
             late = [peer for peer in range(len(self.signs)) if self.sends[peer] or self.receives[peer]]
             raise TransportError(f"exchanging with workers {late}: nothing happened for {self.timeout:g} s")
