@@ -111,7 +111,7 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
     if rules.partial and floating:
         choices.append(PARTIAL)
     codes = _combinations(choices, mesh, rules)
-    fits = (_parts(codes, len(shape), mesh) <= np.asarray(shape, np.int64)).all(axis=1)
+    fits = (_parts(codes, len(shape), mesh) <= np.maximum(np.asarray(shape, np.int64), 1)).all(axis=1)
     codes = codes[fits]
     codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
     return tuple(tuple(int(code) for code in row) for row in codes)

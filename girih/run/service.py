@@ -10,6 +10,7 @@ from girih.lower import Program
 from girih.run import checkpoint, measure
 from girih.run.initial import initial_parts
 from girih.run.parts import Tensor, reporters
+from girih.run.tile_store import TileStore
 from girih.run.transport import Transport
 from girih.run.worker import Interval, Times, Worker
 
@@ -49,7 +50,10 @@ class Statistics:
 class Service:
     """A worker and its commands. Each command is a method that takes fields by name and returns a reply."""
 
-    COMMANDS = ("set_state", "step", "get_state", "save", "peak", "statistics", "timeline", "measure")
+    COMMANDS = (
+        "set_state", "step", "get_state", "save", "peak", "statistics", "timeline", "measure",
+        "evaluate", "fetch", "forget", "tiles",
+    )  # fmt: skip
 
     def __init__(
         self, program: Program, rank: int, transport: Transport, options: Options, progress: MutableSequence[int]
@@ -60,6 +64,7 @@ class Service:
         self.worker = Worker(
             program, rank, transport, device=options.device, progress=progress, timeline=options.timeline
         )
+        self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
         self._reports = {
             output.name
             for output in program.graph.outputs
@@ -112,6 +117,22 @@ class Service:
 
     def timeline(self) -> list[Interval]:
         return list(self.worker.intervals)
+
+    def evaluate(self, **fields: Any) -> dict[str, Tensor]:
+        """Another program than the crew's, on tiles that stay here; see `TileStore.evaluate`."""
+        return self.store.evaluate(**fields)
+
+    def fetch(self, keys: dict[str, int]) -> dict[str, Tensor]:
+        """Tiles by the given names."""
+        return self.store.fetch(keys)
+
+    def forget(self, number: int) -> None:
+        """A program that will not be asked for again."""
+        self.store.workers.pop(number, None)
+
+    def tiles(self) -> dict[int, int]:
+        """Bytes of each tile, by key."""
+        return self.store.sizes()
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device (`girih.run.calibrate`)."""

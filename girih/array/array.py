@@ -1,0 +1,370 @@
+"""Array: a lazy array with NumPy's behaviour. It grows a graph; asking for a value evaluates what is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from girih.array.dtypes import dtype_of
+from girih.capture.expressions import Expression
+
+
+class Array:
+    """An array that is computed when its value is needed: by `compute()`, float(), bool(), printing, iteration.
+
+    What it is made of is shared with other arrays; once evaluated, its tiles stay with the workers until the last
+    reference to it goes.
+    """
+
+    __slots__ = ("__weakref__", "expression")
+    __array_priority__ = 1000.0
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        expression.holders += 1
+
+    def __del__(self) -> None:
+        expression = getattr(self, "expression", None)  # none, where __init__ was interrupted
+        if expression is not None:
+            expression.holders -= 1
+
+    # ------------------------------------------------------------------------------------------- shape and dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.expression.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return dtype_of(self.expression.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.expression.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.expression.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
+    def T(self) -> Array:
+        return manipulation.transpose(self)
+
+    @property
+    def mT(self) -> Array:
+        return manipulation.matrix_transpose(self)
+
+    @property
+    def real(self) -> Array:
+        return elementwise.real(self)
+
+    @property
+    def imag(self) -> Array:
+        return elementwise.imag(self)
+
+    @property
+    def flat(self) -> Iterator[Any]:
+        return iter(self.ravel())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    # ------------------------------------------------------------------------------------------- values
+
+    def compute(self) -> np.ndarray:
+        """The value as a NumPy array.
+
+        Raises:
+            EvaluationError: a worker failed; the message names the line that made the array.
+        """
+        from girih.array.cluster import current
+
+        return current().value(self.expression)
+
+    def persist(self) -> Array:
+        """Evaluate and leave the value with the workers."""
+        from girih.array.cluster import current
+
+        current().evaluate([self.expression], report=False)
+        return self
+
+    def item(self, *args: Any) -> Any:
+        return self.compute().item(*args)
+
+    def tolist(self) -> Any:
+        return self.compute().tolist()
+
+    def _number(self, kind: str) -> Any:
+        if self.size != 1 or self.shape:
+            raise TypeError(f"only 0-dimensional arrays can be converted to Python {kind}s, not shape {self.shape}")
+        return self.compute()[()]
+
+    def __float__(self) -> float:
+        return float(self._number("float"))
+
+    def __int__(self) -> int:
+        return int(self._number("integer"))
+
+    def __complex__(self) -> complex:
+        return complex(self._number("complex number"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu" or self.shape:
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(self.compute()[()])
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            )
+        return bool(self.compute().reshape(())[()])
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        self.persist()
+        return (self[position] for position in range(self.shape[0]))
+
+    def __repr__(self) -> str:
+        return repr(self.compute())
+
+    def __str__(self) -> str:
+        return str(self.compute())
+
+    def __format__(self, specification: str) -> str:
+        return format(self.compute()[()] if not self.shape else self.compute(), specification)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a girih array becomes a NumPy array by computing and copying it")
+        value = self.compute()
+        return value if dtype is None else value.astype(dtype)
+
+    # ------------------------------------------------------------------------------------------- protocols
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import girih.array
+
+        return girih.array
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return protocols.apply_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        return protocols.apply_function(function, inputs, options)
+
+    # ------------------------------------------------------------------------------------------- indexing
+
+    def __getitem__(self, key: Any) -> Array:
+        return indexing.get(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(
+            "girih arrays do not change in place: make a new one, as by np.where(mask, value, x) or np.concatenate"
+        )
+
+    # ------------------------------------------------------------------------------------------- operators
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: Any) -> Array:
+        return elementwise.add(self, other)
+
+    def __radd__(self, other: Any) -> Array:
+        return elementwise.add(other, self)
+
+    def __sub__(self, other: Any) -> Array:
+        return elementwise.subtract(self, other)
+
+    def __rsub__(self, other: Any) -> Array:
+        return elementwise.subtract(other, self)
+
+    def __mul__(self, other: Any) -> Array:
+        return elementwise.multiply(self, other)
+
+    def __rmul__(self, other: Any) -> Array:
+        return elementwise.multiply(other, self)
+
+    def __truediv__(self, other: Any) -> Array:
+        return elementwise.divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Array:
+        return elementwise.divide(other, self)
+
+    def __floordiv__(self, other: Any) -> Array:
+        return elementwise.floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Array:
+        return elementwise.floor_divide(other, self)
+
+    def __mod__(self, other: Any) -> Array:
+        return elementwise.remainder(self, other)
+
+    def __rmod__(self, other: Any) -> Array:
+        return elementwise.remainder(other, self)
+
+    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+        return elementwise.divmod(self, other)
+
+    def __pow__(self, other: Any) -> Array:
+        return elementwise.power(self, other)
+
+    def __rpow__(self, other: Any) -> Array:
+        return elementwise.power(other, self)
+
+    def __matmul__(self, other: Any) -> Array:
+        return linear_algebra.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return linear_algebra.matmul(other, self)
+
+    def __neg__(self) -> Array:
+        return elementwise.negative(self)
+
+    def __pos__(self) -> Array:
+        return elementwise.positive(self)
+
+    def __abs__(self) -> Array:
+        return elementwise.absolute(self)
+
+    def __invert__(self) -> Array:
+        return logic.invert(self)
+
+    def __and__(self, other: Any) -> Array:
+        return logic.bitwise_and(self, other)
+
+    def __rand__(self, other: Any) -> Array:
+        return logic.bitwise_and(other, self)
+
+    def __or__(self, other: Any) -> Array:
+        return logic.bitwise_or(self, other)
+
+    def __ror__(self, other: Any) -> Array:
+        return logic.bitwise_or(other, self)
+
+    def __xor__(self, other: Any) -> Array:
+        return logic.bitwise_xor(self, other)
+
+    def __rxor__(self, other: Any) -> Array:
+        return logic.bitwise_xor(other, self)
+
+    def __lshift__(self, other: Any) -> Array:
+        return logic.left_shift(self, other)
+
+    def __rlshift__(self, other: Any) -> Array:
+        return logic.left_shift(other, self)
+
+    def __rshift__(self, other: Any) -> Array:
+        return logic.right_shift(self, other)
+
+    def __rrshift__(self, other: Any) -> Array:
+        return logic.right_shift(other, self)
+
+    def __lt__(self, other: Any) -> Array:
+        return logic.less(self, other)
+
+    def __le__(self, other: Any) -> Array:
+        return logic.less_equal(self, other)
+
+    def __gt__(self, other: Any) -> Array:
+        return logic.greater(self, other)
+
+    def __ge__(self, other: Any) -> Array:
+        return logic.greater_equal(self, other)
+
+    def __eq__(self, other: Any) -> Array:  # type: ignore[override]
+        return logic.equal(self, other)
+
+    def __ne__(self, other: Any) -> Array:  # type: ignore[override]
+        return logic.not_equal(self, other)
+
+    # ------------------------------------------------------------------------------------------- methods
+
+    def __getattr__(self, name: str) -> Any:
+        """NumPy's methods are the functions of the same name."""
+        if name in METHODS:
+            import girih.array
+
+            function = getattr(girih.array, name)
+            return lambda *args, **options: function(self, *args, **options)
+        raise AttributeError(f"girih arrays have no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *METHODS})
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Array:
+        return manipulation.astype(self, dtype, copy=copy)
+
+    def copy(self) -> Array:
+        return Array(self.expression)
+
+    def reshape(self, *shape: Any, order: str = "C") -> Array:
+        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
+
+    def transpose(self, *axes: Any) -> Array:
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+        return manipulation.transpose(self, order)
+
+    def flatten(self, order: str = "C") -> Array:
+        return manipulation.ravel(self, order)
+
+    def ravel(self, order: str = "C") -> Array:
+        return manipulation.ravel(self, order)
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
+
+
+METHODS = frozenset(
+    [
+        "all",
+        "any",
+        "argmax",
+        "argmin",
+        "argsort",
+        "clip",
+        "conj",
+        "conjugate",
+        "cumprod",
+        "cumsum",
+        "diagonal",
+        "dot",
+        "max",
+        "mean",
+        "min",
+        "nonzero",
+        "prod",
+        "ptp",
+        "repeat",
+        "round",
+        "searchsorted",
+        "sort",
+        "squeeze",
+        "std",
+        "sum",
+        "swapaxes",
+        "take",
+        "trace",
+        "var",
+    ]
+)
+
+from girih.array import elementwise, indexing, linear_algebra, logic, manipulation, protocols  # noqa: E402 - they need Array

@@ -1,0 +1,234 @@
+"""Where arrays are evaluated: workers with tiles, and the plans of the graphs that they were asked for.
+
+A graph is planned once (`girih.array.planning`): the next iteration of a loop has an equal graph, and costs a look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.array.planning import plan_arrays
+from girih.capture.expressions import NUMBER, Expression, Needed, needed
+from girih.layout import Layout
+from girih.plans import Plan
+from girih.run.errors import WorkerError
+from girih.run.service import Options
+from girih.run.tiles import Evaluation, TileRun
+
+MOST_PROGRAMS = 512
+
+
+class EvaluationError(RuntimeError):
+    """A worker failed while it computed an array; the message names the line of the program that made the array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Where an evaluated array is: its tiles in `cluster` under `key`, as `plan` has its value `name`."""
+
+    cluster: Cluster
+    key: int
+    plan: Plan
+    name: str
+
+    @property
+    def layout(self) -> Layout:
+        return self.plan.strategy.layouts[self.name]
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    number: int
+    plan: Plan
+
+
+class Cluster:
+    """Workers that evaluate arrays; a context manager that ends them.
+
+    workers: by default one for each core. backend: `threads` of this process, or `processes` of this host.
+    timeout: seconds that one evaluation may take.
+    """
+
+    def __init__(self, workers: int | None = None, backend: str = "threads", timeout: float = 3600.0) -> None:
+        self.workers = workers if workers is not None else os.cpu_count() or 1
+        if self.workers < 1 or backend not in ("threads", "processes"):
+            raise ValueError(
+                f"workers={workers}, backend={backend!r}: expected a positive number, and 'threads' or 'processes'"
+            )
+        self.backend = backend
+        self.timeout = timeout
+        self.evaluations = 0
+        self.planned = 0
+        self._run: TileRun | None = None
+        self._plans: OrderedDict[Hashable, _Planned] = OrderedDict()
+        self._keys = count()
+        self._dropped: deque[int] = deque()
+
+    def value(self, expression: Expression) -> np.ndarray:
+        """The value as a NumPy array of its own."""
+        if expression.content is None and expression.kept is None:
+            return self.evaluate([expression])[0]
+        if expression.content is not None:
+            return np.array(expression.content)
+        kept: Kept = expression.kept
+        if kept.cluster._run is None:
+            raise _lost(expression)
+        return _as_numpy(kept.cluster._run.fetch(kept.plan.program, kept.name, kept.key))
+
+    def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
+        """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
+
+        report: also return the values, which are then expected not to be there yet.
+
+        Raises:
+            EvaluationError: a worker failed. All tiles are gone then.
+        """
+        work = needed(wanted)
+        if not work.nodes:
+            return []
+        self._come_over(work)
+        planned = self._plan(work)
+        made = self._command(work, planned, {work.names[item] for item in wanted} if report else set())
+        return [_as_numpy(made[work.names[item]]) for item in wanted] if report else []
+
+    def close(self) -> None:
+        """End the workers; arrays that were evaluated here are lost."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def run(self) -> TileRun:
+        """The workers, started when they are first needed."""
+        if self._run is None:
+            from girih.array.planning import machine_of
+
+            threads = max(1, (os.cpu_count() or 1) // self.workers)
+            options = Options(timeout=self.timeout, threads=threads)
+            self._run = TileRun(machine_of(self.workers).mesh, self.backend, options)
+        return self._run
+
+    def _come_over(self, work: Needed) -> None:
+        """What other clusters hold becomes an array in memory."""
+        for item in work.inputs:
+            kept: Kept | None = item.kept
+            if kept is None or (kept.cluster is self and self._run is not None):
+                continue
+            if item.content is None:
+                item.content = kept.cluster.value(item)
+            item.kept = None
+
+    def plan_of(self, work: Needed) -> Plan:
+        """The plan for what is needed, found or made; live arrays stay where they lie."""
+        self._come_over(work)
+        return self._plan(work).plan
+
+    def _plan(self, work: Needed) -> _Planned:
+        lying = tuple(None if item.kept is None else item.kept.layout for item in work.inputs)
+        key = (work.structure, lying)
+        found = self._plans.get(key)
+        if found is None:
+            layouts = {
+                work.names[item]: layout for item, layout in zip(work.inputs, lying, strict=True) if layout is not None
+            }
+            found = self._plans[key] = _Planned(self.planned, plan_arrays(work.graph(), self.workers, layouts))
+            self.planned += 1
+            if len(self._plans) > MOST_PROGRAMS:
+                oldest = self._plans.popitem(last=False)[1]
+                if self._run is not None:
+                    self._run.forget(oldest.number)
+        else:
+            self._plans.move_to_end(key)
+        return found
+
+    def _command(self, work: Needed, planned: _Planned, report: set[str]) -> dict[str, Any]:
+        names = work.names
+        arrays = [item for item in work.inputs if item.operator != NUMBER]
+        placed = {item: next(self._keys) for item in arrays if item.kept is None}
+        keep = {item: next(self._keys) for item in work.results}
+        what = Evaluation(
+            planned.number,
+            {names[item]: item.kept.key for item in arrays if item.kept is not None},
+            {names[item]: torch.from_numpy(item.content) for item in work.inputs if item.operator == NUMBER},
+            {names[item]: (key, torch.from_numpy(item.content)) for item, key in placed.items()},
+            {names[item]: key for item, key in keep.items()},
+            tuple(report),
+            self._free(),
+        )
+        try:
+            made = self.run.evaluate(planned.plan.program, what)
+        except WorkerError as error:
+            Cluster.close(self)
+            raise _named(error, work) from error
+        self.evaluations += 1
+        for item, key in (*placed.items(), *keep.items()):
+            kept = Kept(self, key, planned.plan, names[item])
+            item.keep(kept)
+            weakref.finalize(item, self._dropped.append, key).atexit = False
+        return made
+
+    def _free(self) -> tuple[int, ...]:
+        """Keys of arrays that nobody refers to any more."""
+        return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
+
+
+def _as_numpy(tensor: Any) -> np.ndarray:
+    value: np.ndarray = tensor.numpy()
+    return np.array(value)
+
+
+def _named(error: WorkerError, work: Needed) -> Exception:
+    """The error with the line that made the array; NumPy's class where NumPy has one."""
+    lines = {work.names[item]: item for item in work.nodes}
+    failed = lines.get(error.place.node)
+    where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
+    text = f"{where} {error.reason}"
+    return np.linalg.LinAlgError(text) if "LinAlgError" in error.reason else EvaluationError(text)
+
+
+def _lost(expression: Expression) -> EvaluationError:
+    return EvaluationError(f"{expression.source}: the array made there was lost with the workers that held it")
+
+
+_chosen: list[Cluster] = []
+
+
+def current() -> Cluster:
+    """The cluster in use: the last one that `cluster` made, else threads of this process."""
+    if not _chosen:
+        _chosen.append(Cluster())
+    return _chosen[-1]
+
+
+def cluster(workers: int | None = None, *, backend: str = "processes", timeout: float = 3600.0) -> Cluster:
+    """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
+
+    workers: by default one for each core. backend: `processes` of this host or `threads` of this process.
+    """
+    return _Chosen(workers, backend, timeout)
+
+
+class _Chosen(Cluster):
+    def __init__(self, workers: int | None, backend: str, timeout: float) -> None:
+        super().__init__(workers, backend, timeout)
+        _chosen.append(self)
+
+    def close(self) -> None:
+        super().close()
+        if self in _chosen and self._run is None:
+            _chosen.remove(self)

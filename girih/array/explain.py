@@ -1,0 +1,107 @@
+"""What girih chose for an array program: the tiling of every array, bytes moved, gap, and what others would move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from girih.array.array import Array
+from girih.array.cluster import Kept, current
+from girih.array.make import as_array
+from girih.array.planning import RULES
+from girih.capture.expressions import needed
+from girih.graph import Graph
+from girih.machine.machine import two_axes
+from girih.partition.baselines import along
+from girih.partition.exact import exact
+from girih.partition.problem import Candidates
+from girih.plans import Costs, Plan, goal_of
+from girih.report.tables import alternatives_table, operators_table, render, summary, tensors_table
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan of an array program with the costs of tilings by rows, columns and blocks beside it."""
+
+    plan: Plan
+
+    def __rich__(self) -> RenderableType:
+        return Group(summary(self.plan), Text(), tensors_table(self.plan), Text(), operators_table(self.plan))
+
+    def __str__(self) -> str:
+        return render(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    @property
+    def bytes(self) -> int:
+        """Moved between workers in one evaluation. Exact."""
+        return int(self.plan.bytes_received.sum())
+
+    def against(self) -> dict[str, int]:
+        """Bytes that other tilings move, by name."""
+        return {item.name: item.bytes for item in self.plan.baselines}
+
+    def _table(self) -> Any:
+        return alternatives_table(self.plan)
+
+
+def explain(x: Any) -> Explanation:
+    """How x will be computed; of what was evaluated already, how it was.
+
+    Raises:
+        ValueError: x is an array in memory: nothing was or will be computed.
+    """
+    expression = as_array(x).expression
+    kept: Kept | None = expression.kept
+    if kept is not None and expression.content is None:
+        return Explanation(with_others(kept.plan))
+    if expression.is_leaf:
+        raise ValueError("explain: this array is in memory; nothing is computed for it")
+    return Explanation(with_others(current().plan_of(needed([expression]))))
+
+
+def with_others(made: Plan) -> Plan:
+    """The plan beside tilings of every array by rows, by columns and by blocks."""
+    others = [_tiled(made, name, dimension) for name, dimension in (("rows", 0), ("columns", -1))]
+    if len(two_axes(made.machine.devices)) == 2:
+        others.append(_blocks(made))
+    return replace(made, baselines=tuple(others))
+
+
+def _tiled(made: Plan, name: str, dimension: int) -> Costs:
+    mesh = made.machine.mesh
+    graph = made.graph
+    layouts = {}
+    for key, value in graph.values.items():
+        at = dimension % len(value.shape) if value.shape else None
+        layouts[key] = (along(value, at, mesh),)
+    return _costs(made, graph, name, layouts)
+
+
+def _blocks(made: Plan) -> Costs:
+    """The outer axis cuts the first dimension, the inner one the last."""
+    axes = two_axes(made.machine.devices)
+    where = replace(made.machine, levels=tuple(replace(level, axes=axes) for level in made.machine.levels))
+    layouts = {}
+    for key, value in made.graph.values.items():
+        last = len(value.shape) - 1
+        codes = [
+            dimension if value.shape and value.shape[dimension] >= axes[0] * axes[1] else -1
+            for dimension in ((0, last) if value.shape else (0, 0))
+        ]
+        layouts[key] = (tuple(codes),)
+    return _costs(replace(made, machine=where), made.graph, "blocks", layouts)
+
+
+def _costs(made: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
+    found = exact(graph, goal_of("bytes", made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
+    other = Plan(graph, made.machine, found.strategy, found.certificate, name, "bytes", None, {})
+    return replace(other.costs, name=name)
+
+
+__all__ = ["Array", "Explanation", "explain"]

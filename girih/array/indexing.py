@@ -1,0 +1,213 @@
+"""x[…] with integers, slices, None and ellipsis (views), integer arrays and masks; and NumPy's functions that pick.
+
+A mask makes a shape that depends on data: it is computed when the shape is asked for, which is here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from girih.array.array import Array
+from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
+
+
+def get(x: Array, key: Any) -> Array:
+    """Raises IndexError, as NumPy."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    items = [_plain(item) for item in items]
+    items = _whole(x, items)
+    if any(isinstance(item, Array) for item in items):
+        return _advanced(x, items)
+    return _basic(x, items)
+
+
+def _plain(item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
+        return int(item)
+    if isinstance(item, (list, tuple, np.ndarray, bool, np.bool_)):
+        content = np.asarray(item)
+        item = as_array(content.astype(np.int64) if content.size == 0 and not isinstance(item, np.ndarray) else content)
+    if isinstance(item, Array) and item.dtype.kind in "iub":
+        return item
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid "
+        "indices"
+    )
+
+
+def _used(item: Any) -> int:
+    """How many dimensions an item takes."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, Array) and item.dtype.kind == "b" else 1
+
+
+def _whole(x: Array, items: list[Any]) -> list[Any]:
+    """With slices in place of the ellipsis, and for the dimensions that are not mentioned."""
+    used = sum(map(_used, items))
+    if used > x.ndim:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed")
+    ellipses = [number for number, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    at = ellipses[0] if ellipses else len(items)
+    return [*items[:at], *[slice(None)] * (x.ndim - used), *items[at + len(ellipses) :]]
+
+
+def _basic(x: Array, items: list[Any]) -> Array:
+    dim = 0
+    shape: list[int] = []
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        size = x.shape[dim]
+        if isinstance(item, int):
+            x = _slice(x, dim, _inside(item, size, dim), 1, 1)
+        else:
+            start, stop, step = item.indices(size)
+            length = len(range(start, stop, step))
+            x = _slice(x, dim, start, length, step)
+            shape.append(length)
+        dim += 1
+    return x.reshape(tuple(shape))
+
+
+def _inside(item: int, size: int, dim: int) -> int:
+    if not -size <= item < size:
+        raise IndexError(f"index {item} is out of bounds for axis {dim} with size {size}")
+    return item % size
+
+
+def _slice(x: Array, dim: int, start: int, length: int, step: int) -> Array:
+    """x[start : : step] with `length` elements; backwards it is a flip of what it passes."""
+    if step < 0 and length > 0:
+        first = start + (length - 1) * step
+        x = _slice(x, dim, first, length, -step)
+        return apply("aten.flip", x.shape, x.dtype, self=x, dims=(dim,))
+    if length == x.shape[dim]:
+        return x
+    shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
+    end = min(start + (length - 1) * step + 1, x.shape[dim]) if length else start
+    return apply("aten.slice.Tensor", shape, x.dtype, self=x, dim=dim, start=start, end=end, step=max(step, 1))
+
+
+def _advanced(x: Array, items: list[Any]) -> Array:
+    """Slices and new axes first, as a view; then integers and arrays together."""
+    plain: list[Any] = []
+    picks: dict[int, Array] = {}  # by dimension of the view
+    dim = 0
+    for item in items:
+        if item is None:
+            plain.append(None)
+            dim += 1
+        elif isinstance(item, Array):
+            arrays = nonzero(item) if item.dtype.kind == "b" else (item,)
+            if item.dtype.kind == "b":
+                at = sum(_used(other) for other in items[: _position(items, item)])
+                if item.shape != x.shape[at : at + item.ndim]:
+                    raise IndexError(
+                        f"boolean index did not match indexed array along axis {at}; size of axis is "
+                        f"{x.shape[at]} but size of corresponding boolean axis is {item.shape[0] if item.ndim else 0}"
+                    )
+            for array in arrays:
+                picks[dim] = cast(array, np.int64)
+                plain.append(slice(None))
+                dim += 1
+        elif isinstance(item, int):
+            size = x.shape[sum(_used(other) for other in items[: _position(items, item)])]
+            picks[dim] = as_array(np.asarray([_inside(item, size, dim)])).reshape(())
+            plain.append(slice(None))
+            dim += 1
+        else:
+            plain.append(item)
+            dim += 1
+    view = _basic(x, plain)
+    for at, array in picks.items():
+        _check(array, view.shape[at], at)
+    dims = sorted(picks)
+    inner = broadcast_shapes(*(picks[at].shape for at in dims))
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    rest = [size for at, size in enumerate(view.shape) if at not in picks]
+    first = dims[0] if together else 0
+    shape = (*rest[:first], *inner, *rest[first:])
+    if len(dims) == 1 and len(inner) == 1:
+        chosen = _wrapped(picks[dims[0]], view.shape[dims[0]])
+        return apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=chosen)
+    indices = tuple(picks.get(at) for at in range(dims[-1] + 1))
+    return apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+
+
+def _position(items: list[Any], wanted: Any) -> int:
+    return next(number for number, item in enumerate(items) if item is wanted)
+
+
+def _check(index: Array, size: int, dim: int) -> None:
+    """Numbers in memory are checked now; those that are computed, by the kernel."""
+    content = index.expression.content
+    if content is not None and content.size:
+        for number in (int(content.min()), int(content.max())):
+            _inside(number, size, dim)
+
+
+def _wrapped(index: Array, size: int) -> Array:
+    """Negative numbers count from the end."""
+    from girih.array.elementwise import where
+
+    content = index.expression.content
+    if content is not None and content.size and content.min() >= 0:
+        return index
+    return where(index < 0, index + size, index)
+
+
+# ------------------------------------------------------------------------------------------- functions
+
+
+def nonzero(a: Any) -> tuple[Array, ...]:
+    """Where a is not zero; computed now, because the shape depends on the data."""
+    x = as_array(a)
+    return tuple(as_array(places) for places in np.nonzero(x.compute()))
+
+
+def flatnonzero(a: Any) -> Array:
+    return nonzero(as_array(a).reshape(-1))[0]
+
+
+def argwhere(a: Any) -> Array:
+    x = as_array(a)
+    return as_array(np.argwhere(x.compute()))
+
+
+def take(a: Any, indices: Any, axis: int | None = None) -> Array:
+    x, picks = as_array(a), as_array(indices)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    return get(x, (slice(None),) * axis_of(axis, x.ndim) + (picks,))
+
+
+def compress(condition: Any, a: Any, axis: int | None = None) -> Array:
+    return take(a, flatnonzero(condition), axis)
+
+
+def extract(condition: Any, arr: Any) -> Array:
+    return compress(as_array(condition).reshape(-1), as_array(arr).reshape(-1))
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Array:
+    x, picks = as_array(arr), cast(as_array(indices), np.int64)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    dim = axis_of(axis, x.ndim)
+    if x.ndim != picks.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    shape = broadcast_shapes((*x.shape[:dim], 1, *x.shape[dim + 1 :]), (*picks.shape[:dim], 1, *picks.shape[dim + 1 :]))
+    from girih.array.manipulation import broadcast_to
+
+    x = broadcast_to(x, (*shape[:dim], x.shape[dim], *shape[dim + 1 :]))
+    picks = broadcast_to(picks, (*shape[:dim], picks.shape[dim], *shape[dim + 1 :]))
+    picks = _wrapped(picks, x.shape[dim])
+    return apply("aten.gather", picks.shape, x.dtype, self=x, dim=dim, index=picks)

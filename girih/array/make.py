@@ -1,0 +1,136 @@
+"""How arrays are made from arrays: a call of the catalogue's operator, with the user's line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from girih.array.array import Array
+from girih.array.dtypes import loop_dtypes, name_of
+from girih.capture import expressions
+from girih.capture.source import find_source
+
+Shape = tuple[int, ...]
+
+
+def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **arguments: Any) -> Array:
+    """An ATen operator (or one of girih's own) on arrays and attributes by the names of its schema.
+
+    shape, dtype: of the result, which the caller knows by NumPy's rules. What has no elements needs no computing.
+    """
+    name = dtype if isinstance(dtype, str) else name_of(dtype)
+    if 0 in shape:
+        operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
+    given = {name: _operand(item) for name, item in arguments.items()}
+    return Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
+
+
+def _operand(item: Any) -> Any:
+    if isinstance(item, Array):
+        return item.expression
+    if isinstance(item, (tuple, list)):
+        return tuple(map(_operand, item))
+    return item
+
+
+def as_array(item: Any, dtype: Any = None) -> Array:
+    """What is an array already, or NumPy's array of it."""
+    if isinstance(item, Array):
+        return item if dtype is None else cast(item, dtype)
+    content = np.asarray(item) if dtype is None else np.asarray(item, dtype)
+    return from_memory(content, copy=isinstance(item, np.ndarray) or content.base is not None)
+
+
+def from_memory(content: np.ndarray, copy: bool) -> Array:
+    """An array in memory. copy: it may be written to later by somebody else."""
+    name = name_of(content.dtype)
+    if content.ndim == 0:
+        return number(content, content.dtype)
+    held = np.array(content, order="C") if copy or not content.flags.writeable else np.ascontiguousarray(content)
+    return Array(expressions.data(held, name, find_source(sys._getframe(1))))
+
+
+def number(value: Any, dtype: np.dtype) -> Array:
+    """A number as an array without dimensions."""
+    return Array(expressions.number(value, dtype, name_of(dtype), find_source(sys._getframe(1))))
+
+
+def cast(x: Array, dtype: Any) -> Array:
+    """x in another dtype; x itself where it has it."""
+    goal = np.dtype(dtype)
+    if x.dtype == goal:
+        return x
+    if x.dtype.kind == "c" and goal.kind != "c":
+        x = apply("aten.real", x.shape, "float32" if x.dtype.itemsize == 8 else "float64", self=x)
+        return cast(x, goal)
+    return apply("aten._to_copy", x.shape, goal, self=x, dtype=name_of(goal))
+
+
+def kind_of(item: Any) -> Any:
+    """A dtype, or the type of a Python number: its dtype is weak."""
+    if isinstance(item, (int, float, complex)) and not isinstance(item, (bool, np.generic)):
+        return int if isinstance(item, int) else float if isinstance(item, float) else complex
+    return item.dtype
+
+
+def operands(*items: Any) -> list[Any]:
+    """Arrays, and Python numbers as they are."""
+    return [
+        item
+        if isinstance(item, Array) or (isinstance(item, (int, float, complex)) and not isinstance(item, np.generic))
+        else as_array(item)
+        for item in (np.bool_(item) if isinstance(item, bool) else item for item in items)
+    ]
+
+
+def typed(item: Any, dtype: np.dtype) -> Array:
+    """An operand in the dtype in which it is computed with.
+
+    Raises:
+        OverflowError: NumPy's, for a Python number that does not fit.
+    """
+    if isinstance(item, Array):
+        return cast(item, dtype)
+    return number(dtype.type(item) if dtype.kind != "b" else bool(item), dtype)
+
+
+def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, ...] = ("self", "other")) -> Array:
+    """An operator at every position of broadcast operands; dtypes are those of NumPy's ufunc.
+
+    Raises:
+        TypeError: NumPy's: no such dtypes. ValueError: NumPy's: shapes that do not broadcast.
+    """
+    given = operands(*items)
+    *inner, result = loop_dtypes(ufunc, tuple(map(kind_of, given)), 1)
+    arrays = [typed(item, dtype) for item, dtype in zip(given, inner, strict=True)]
+    shape = broadcast_shapes(*(x.shape for x in arrays))
+    return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """NumPy's, with its message where they do not fit."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        text = " ".join("(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")" for shape in shapes)
+        raise ValueError(f"operands could not be broadcast together with shapes {text}") from None
+
+
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """Non-negative, sorted; None means all.
+
+    Raises:
+        AxisError, ValueError: NumPy's.
+    """
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axis, rank)))
+
+
+def axis_of(axis: int, rank: int) -> int:
+    return int(np.lib.array_utils.normalize_axis_index(axis, rank))

@@ -1,0 +1,208 @@
+"""Lazy array programs → Graph: expressions that share what is equal, and the graph of those that are needed.
+
+An expression is an operator of the catalogue with attributes and inputs, an array in memory, or a number. Equal ones
+are one object (hash-consing), so common subexpressions are shared by construction, also across evaluations: what was
+evaluated stands for itself, as an input, as long as somebody holds it (Spartan §3.1).
+
+Numbers are inputs of the graph, not constants in it: a loop that changes one asks for the same graph again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from girih.graph import Graph, Input, Node, Output, Ref, Value
+
+Operand: TypeAlias = "bool | int | float | str | Expression | tuple[Operand, ...] | None"
+
+DATA, NUMBER = "data", "number"
+"""The operators of leaves: an array in memory, and a number of some dtype."""
+
+_serial = count()
+_known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
+
+
+class Expression:
+    """A value that can be computed: `shape` in elements, `dtype` by PyTorch's name.
+
+    number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
+    was evaluated. content: of a leaf, its NumPy array. kept: where the workers hold the value, once they do.
+    holders: how many live arrays show it. source: `file:line` of the program that made it.
+    """
+
+    __slots__ = (
+        "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "shape",
+        "source",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        operator: str,
+        arguments: tuple[tuple[str, Operand], ...],
+        shape: tuple[int, ...],
+        dtype: str,
+        source: str,
+        content: Any = None,
+    ) -> None:
+        self.number = next(_serial)
+        self.operator = operator
+        self.arguments = arguments
+        self.inputs = tuple(item for _, argument in arguments for item in expressions_in(argument))
+        self.shape = shape
+        self.dtype = dtype
+        self.source = source
+        self.content = content
+        self.kept: Any = None
+        self.holders = 0
+
+    @property
+    def is_leaf(self) -> bool:
+        """Does it enter a graph as an input?"""
+        return self.kept is not None or self.content is not None
+
+    def keep(self, kept: Any) -> None:
+        """It was evaluated: what it was made of is let go."""
+        self.kept = kept
+        self.arguments = self.inputs = ()
+
+    def __repr__(self) -> str:
+        return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
+
+
+def expressions_in(argument: Operand) -> Iterator[Expression]:
+    if isinstance(argument, Expression):
+        yield argument
+    elif isinstance(argument, tuple):
+        for item in argument:
+            yield from expressions_in(item)
+
+
+def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
+    """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    if isinstance(argument, Expression):
+        return ("expression", argument.number if names is None else names[argument])
+    if isinstance(argument, tuple):
+        return tuple(_frozen(item, names) for item in argument)
+    if isinstance(argument, float):
+        return argument.hex()
+    return (argument,) if isinstance(argument, bool) else argument
+
+
+def call(
+    operator: str, arguments: Mapping[str, Operand], shape: tuple[int, ...], dtype: str, source: str = ""
+) -> Expression:
+    """An operator applied to expressions and attributes; the same object for equal calls."""
+    given = tuple(arguments.items())
+    key = (operator, tuple((name, _frozen(item)) for name, item in given), shape, dtype)
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = Expression(operator, given, shape, dtype, source)
+    return found
+
+
+def number(value: Any, dtype: np.dtype, name: str, source: str = "") -> Expression:
+    """A number as an input without dimensions; the same object for equal ones. name: of the dtype."""
+    content = np.asarray(value, dtype)
+    key = (NUMBER, name, content.tobytes())
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = Expression(NUMBER, (), (), name, source, content)
+    return found
+
+
+def data(content: np.ndarray, name: str, source: str = "") -> Expression:
+    """An array in memory, that nobody writes to from now on. name: of its dtype."""
+    return Expression(DATA, (), content.shape, name, source, content)
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What must be computed, in topological order, for some results.
+
+    inputs: leaves. nodes: one expression each. results: nodes whose values are kept, in the order of nodes.
+    """
+
+    inputs: tuple[Expression, ...]
+    nodes: tuple[Expression, ...]
+    results: tuple[Expression, ...]
+
+    @cached_property
+    def _positions(self) -> dict[Expression, int]:
+        return {item: position for position, item in enumerate((*self.inputs, *self.nodes))}
+
+    @cached_property
+    def names(self) -> dict[Expression, str]:
+        """Of inputs and nodes: by position, so that equal programs have equal graphs."""
+        known = {item: f"x{position}" for position, item in enumerate(self.inputs)}
+        for position, item in enumerate(self.nodes):
+            known[item] = f"{item.operator.split('.')[1]}.{position}"
+        return known
+
+    @cached_property
+    def structure(self) -> Hashable:
+        """Equal where the graphs are equal."""
+        positions = self._positions
+        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype) for item in self.inputs)
+        nodes = tuple(
+            (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
+            for item in self.nodes
+        )
+        shapes = tuple((item.shape, item.dtype) for item in self.nodes)
+        return leaves, nodes, shapes, tuple(positions[item] for item in self.results)
+
+    def graph(self) -> Graph:
+        """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""
+        names = self.names
+
+        def argument_of(item: Operand) -> Any:
+            if isinstance(item, Expression):
+                return Ref(names[item])
+            return tuple(map(argument_of, item)) if isinstance(item, tuple) else item
+
+        values = {names[item]: Value(names[item], item.shape, item.dtype) for item in (*self.inputs, *self.nodes)}
+        nodes = tuple(
+            Node(
+                names[item],
+                item.operator,
+                tuple((name, argument_of(argument)) for name, argument in item.arguments),
+                (names[item],),
+                source=item.source,
+            )
+            for item in self.nodes
+        )
+        inputs = tuple(
+            Input(names[item], "scalar" if item.operator == NUMBER else "state", names[item]) for item in self.inputs
+        )
+        return Graph(values, nodes, inputs, tuple(Output(names[item], "result") for item in self.results))
+
+
+def needed(wanted: Iterable[Expression]) -> Needed:
+    """What the wanted expressions need; results are the wanted ones, and whatever else live arrays show.
+
+    Cost: linear in the expressions that are not evaluated yet.
+    """
+    goals = [item for item in wanted if not item.is_leaf]
+    seen: set[Expression] = set()
+    inputs: list[Expression] = []
+    nodes: list[Expression] = []
+    stack = [(item, False) for item in reversed(goals)]
+    while stack:
+        item, ready = stack.pop()
+        if ready:
+            nodes.append(item)
+        elif item not in seen:
+            seen.add(item)
+            if item.is_leaf:
+                inputs.append(item)
+            else:
+                stack.append((item, True))
+                stack.extend((operand, False) for operand in reversed(item.inputs) if operand not in seen)
+    asked = set(goals)
+    return Needed(tuple(inputs), tuple(nodes), tuple(item for item in nodes if item in asked or item.holders))

@@ -1,0 +1,201 @@
+"""Laziness, sharing, live arrays, freeing, errors, the clusters, and what a plan promises."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import girih
+import girih.array as gnp
+from girih.array.cluster import current
+from girih.capture.expressions import needed
+
+
+def test_nothing_is_computed_until_a_value_is_needed(two):
+    x = gnp.array(np.ones((4, 3)))
+    before = two.evaluations
+    y = (x * 2).sum(0)
+    assert two.evaluations == before
+    assert float(y[0]) == 8.0
+    assert two.evaluations == before + 1
+
+
+def test_equal_expressions_are_one(two):
+    x = gnp.array(np.arange(6.0))
+    assert (x + 1).expression is (x + 1).expression
+    assert (x + 1).expression is not (x + 2).expression
+    assert (x * 1).expression is not (x * 1.0 * 1).expression
+    assert gnp.full(3, 1).expression is not gnp.full(3, 1.0).expression
+    assert gnp.full(3, 0.0).expression is not gnp.full(3, -0.0).expression
+    kept = (x + 1).persist()
+    assert (x + 1).expression is kept.expression
+    assert len(needed([((x + 1) * (x + 1)).expression]).nodes) == 1
+
+
+def test_a_repeated_structure_is_planned_once(two):
+    x = gnp.array(np.ones((6, 4)))
+    c = gnp.array(np.ones(4))
+    planned = []
+    for number in range(5):
+        c = (x * c).mean(0) * (0.5 + number)
+        c.persist()
+        planned.append(two.planned)
+    assert planned[1:] == [planned[1]] * 4
+    np.testing.assert_allclose(c.compute(), 0.5 * 1.5 * 2.5 * 3.5 * 4.5)
+
+
+def test_live_arrays_stay_and_dead_ones_go(two):
+    x = gnp.array(np.ones((64, 4)))
+    y = (x + 1).persist()
+    kept = {key for tiles in two.run.tiles() for key in tiles}
+    assert {x.expression.kept.key, y.expression.kept.key} <= kept
+    held = x * 3  # alive while another array is evaluated from it: it is kept, too
+    float((held + y).sum())
+    assert held.expression.kept is not None
+    gone = [held.expression.kept.key, y.expression.kept.key]
+    del held, y
+    gc.collect()
+    float(x.sum())
+    kept = {key for tiles in two.run.tiles() for key in tiles}
+    assert x.expression.kept.key in kept
+    assert not kept & set(gone)
+
+
+def test_what_was_evaluated_lets_go_of_what_made_it(two):
+    x = gnp.array(np.ones(4))
+    for _ in range(50):
+        x = (x + 1).persist()
+    assert x.expression.inputs == ()
+    assert x.compute()[0] == 51
+
+
+def test_long_chains(two):
+    x = gnp.array(np.zeros(3))
+    for _ in range(400):
+        x = x + 1
+    assert x.compute().tolist() == [400.0] * 3
+
+
+def test_later_writes_to_the_original_are_not_seen(two):
+    a = np.zeros(4)
+    x = gnp.asarray(a)
+    a[:] = 1
+    assert x.compute().tolist() == [0.0] * 4
+    value = x.compute()
+    value[:] = 2
+    assert x.compute().tolist() == [0.0] * 4
+
+
+def test_numpys_own_functions(two):
+    x = gnp.array(np.arange(6.0).reshape(2, 3))
+    for made, expected in (
+        (np.add(x, 1), np.arange(1.0, 7).reshape(2, 3)),
+        (np.ones(3) + x, np.arange(1.0, 7).reshape(2, 3)),
+        (np.concatenate([x, x]), np.tile(np.arange(6.0).reshape(2, 3), (2, 1))),
+        (np.add.reduce(x), [3.0, 5.0, 7.0]),
+        (np.linalg.norm(x, axis=1), np.linalg.norm(np.arange(6.0).reshape(2, 3), axis=1)),
+    ):
+        assert isinstance(made, gnp.Array)
+        np.testing.assert_allclose(made.compute(), expected)
+    with pytest.raises(TypeError, match=r"no numpy\.fft\.fft"):
+        np.fft.fft(x)
+    assert x.__array_namespace__() is gnp
+
+
+def test_numpys_errors(two):
+    x = gnp.array(np.ones((2, 3)))
+    cases = [
+        (lambda a, n: a + n.array([1.0, 2.0]), ValueError),
+        (lambda a, n: a @ a, ValueError),
+        (lambda a, n: a[5], IndexError),
+        (lambda a, n: a[0, 0, 0], IndexError),
+        (lambda a, n: a[1.5], IndexError),
+        (lambda a, n: a.reshape(5), ValueError),
+        (lambda a, n: a.sum(4), np.exceptions.AxisError),
+        (lambda a, n: bool(a), ValueError),
+        (lambda a, n: float(a), TypeError),
+        (lambda a, n: n.concatenate([a, a[0]]), ValueError),
+        (lambda a, n: ~a, TypeError),
+        (lambda a, n: n.array([True]) - n.array([True]), TypeError),
+        (lambda a, n: n.linalg.cholesky(a), np.linalg.LinAlgError),
+        (lambda a, n: a[:, :0].max(), ValueError),
+        (lambda a, n: len(a[0, 0]), TypeError),
+        (lambda a, n: n.einsum("ij,jk->ik", a, a), ValueError),
+    ]
+    for call, kind in cases:
+        with pytest.raises(kind):
+            call(np.ones((2, 3)), np)
+        with pytest.raises(kind):
+            call(x, gnp)
+
+
+def test_an_error_names_the_line_that_made_the_array():
+    with gnp.cluster(workers=2, backend="threads", timeout=30.0):
+        bad = gnp.array(-np.eye(3))
+        factor = gnp.linalg.cholesky(bad)  # this line
+        total = factor.sum()
+        with pytest.raises(np.linalg.LinAlgError, match=r"test_evaluation\.py:\d+: aten\.linalg_cholesky") as got:
+            total.compute()
+        line = int(str(got.value).split(".py:")[1].split(":")[0])
+        with open(__file__) as file:
+            assert "this line" in file.readlines()[line - 1]
+        assert gnp.array(np.ones(3)).sum().compute() == 3.0  # new workers
+
+
+def test_bytes_are_as_planned(two):
+    x = gnp.array(np.random.default_rng(0).normal(size=(300, 200)))
+    before = sum(item.bytes_received for item in two.run.statistics())
+    y = (x @ x.T).sum(0)
+    planned = gnp.explain(y).bytes
+    y.persist()
+    assert sum(item.bytes_received for item in two.run.statistics()) - before == planned
+    assert planned > 0
+
+
+def test_explain(two):
+    x = gnp.array(np.ones((400, 50)))
+    c = gnp.array(np.ones((8, 50)))
+    d = ((x[:, None, :] - c[None]) ** 2).sum(-1).argmin(1)
+    for _ in range(2):  # before it is evaluated, and afterwards
+        text = str(gnp.explain(d))
+        assert "gap 0 % (proved)" in text
+        assert "aten.argmin" in text
+        assert {"rows", "columns"} == set(gnp.explain(d).against())
+        d.persist()
+    with pytest.raises(ValueError, match="in memory"):
+        gnp.explain(gnp.array(np.ones(3)))
+
+
+def test_processes():
+    with girih.cluster(workers=2) as made:
+        assert current() is made
+        a = np.random.default_rng(1).normal(size=(50, 20))
+        x = gnp.array(a)
+        y = (x - x.mean(0)).persist()
+        np.testing.assert_allclose((y.T @ y).compute(), (a - a.mean(0)).T @ (a - a.mean(0)))
+        z = y + 1
+        with gnp.cluster(workers=2, backend="threads"):  # tiles come over from the other workers
+            np.testing.assert_allclose(z.compute(), a - a.mean(0) + 1)
+    assert current() is not made
+
+
+def test_random_numbers_do_not_depend_on_the_tiling():
+    def draw(workers):
+        with gnp.cluster(workers=workers, backend="threads", timeout=60.0):
+            random = gnp.random.default_rng(3)
+            return [
+                random.random((100, 101)).compute(),
+                random.standard_normal(1000).compute(),
+                random.integers(0, 10, 1000).compute(),
+                random.uniform(2, 3, 5).compute(),
+            ]
+
+    first = draw(1)
+    assert not np.array_equal(first[0].ravel()[:1000], first[1])
+    assert abs(first[0].mean() - 0.5) < 0.01
+    assert abs(first[1].std() - 1) < 0.1
+    for workers in (2, 3):
+        for one, other in zip(first, draw(workers), strict=True):
+            np.testing.assert_array_equal(one, other)

@@ -1,0 +1,73 @@
+"""Random expressions, evaluated in random portions, are what NumPy makes of them: on one worker, two and four."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import girih.array as gnp
+
+UNARY = [
+    lambda np, x: -x,
+    lambda np, x: np.abs(x) + 1,
+    lambda np, x: np.tanh(x),
+    lambda np, x: x[::-1],
+    lambda np, x: x[:, 1:] if x.shape[1] > 1 else x,
+    lambda np, x: x.T,
+    lambda np, x: np.where(x > 0, x, 0.5),
+    lambda np, x: x.sum(0, keepdims=True) * 0.1,
+    lambda np, x: np.mean(x, axis=1)[:, None],
+    lambda np, x: np.cumsum(x, axis=0) * 0.1,
+    lambda np, x: np.sort(x, axis=1),
+    lambda np, x: x.reshape(-1, 1),
+    lambda np, x: x[[0, -1]],
+    lambda np, x: np.stack([x.max(0), x.min(0)]),
+    lambda np, x: np.argmin(x, axis=0)[None] * 0.25,
+]
+BINARY = [
+    lambda np, x, y: x + y if _fits(x, y) else x,
+    lambda np, x, y: x * y if _fits(x, y) else y,
+    lambda np, x, y: x @ y * 0.1 if x.shape[1] == y.shape[0] else x @ x.T * 0.1,
+    lambda np, x, y: np.maximum(x, y[:1, :1]),
+    lambda np, x, y: np.concatenate([x, y]) if x.shape[1] == y.shape[1] else np.concatenate([x, x], axis=1),
+]
+
+
+def _fits(x, y):
+    return all(m == n or 1 in (m, n) for m, n in zip(x.shape, y.shape, strict=True))
+
+
+def build(np_like, leaves, steps, touch):
+    """The arrays that a list of steps makes; `touch` sees some of them while they are made."""
+    values = list(leaves)
+    for number, first, second, looked_at in steps:
+        x, y = values[first % len(values)], values[second % len(values)]
+        if number < len(UNARY):
+            made = UNARY[number](np_like, x)
+        else:
+            made = BINARY[number - len(UNARY)](np_like, x, y)
+        if made.size <= 400:
+            values.append(made)
+            if looked_at:
+                touch(made)
+    return values
+
+
+steps = st.lists(
+    st.tuples(st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 30), st.integers(0, 30), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=steps, rows=st.integers(1, 6), columns=st.integers(1, 6))
+def test_random_expressions(cluster, steps, rows, columns):
+    random = np.random.default_rng(rows * 7 + columns)
+    leaves = [random.normal(size=(rows, columns)), random.normal(size=(columns, 3))]
+    expected = build(np, leaves, steps, lambda x: None)
+    got = build(gnp, [gnp.array(x) for x in leaves], steps, lambda x: x.persist())
+    for first, second in zip(expected, got, strict=True):
+        assert (second.shape, second.dtype) == (first.shape, first.dtype)
+        np.testing.assert_allclose(second.compute(), first, rtol=1e-9, atol=1e-9)
