@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import level_volumes
-from girih.lower import Message, Program, StartStep, TransferStep
-from girih.lower.strides import contiguous_strides, is_contiguous
+from girih.lower import Program, StartStep, TransferStep
+from girih.lower.message_arrays import MessageArrays, message_arrays
 from girih.machine import Machine
 from girih.machine.costs import Setting, Store
 from girih.machine.profile import RING, Profile, load_profile
@@ -156,43 +156,31 @@ class TransferWork:
             if self.program.mesh.devices > MOST_DEVICES:
                 self.known[key] = self.by_volumes(step, item)
             else:
-                pairs = [self.by_messages(step, item, rank, scattered) for rank in range(self.program.mesh.devices)]
-                both = np.asarray(pairs)
-                self.known[key] = both[:, 0], both[:, 1]
+                self.known[key] = self.by_messages(step, item, scattered)
         return self.known[key]
 
-    def by_messages(self, step: TransferStep, item: int, rank: int, scattered: bool) -> tuple[float, float]:
-        """What `girih.run.transfers` does on one device, message by message."""
-        messages = self.program.messages_of(step, rank)
-        reduces = self.program.terms_of(step) > 1
-        held = _strides(step.before.regions[rank])
-        goal = _strides(step.after.regions[rank])
+    def by_messages(self, step: TransferStep, item: int, scattered: bool) -> tuple[Seconds, Seconds]:
+        """What `girih.run.transfers` does on each device, message by message."""
+        found = message_arrays(self.program.mesh, step.before, step.after)
         packs, carry = self.copies.packs, self.copies.carry
-        packed: set[object] = set()
-        packing, copied, combined, sent, received = [], [], [], [], []
-        count = 0
-        for message in messages:
-            size = message.elements * item
-            if message.target != rank:
-                count += 1
-                sent.append(size)
-                if packs and (scattered or not _run(message, held)) and message.box not in packed:
-                    packed.add(message.box)
-                    packing.append(size)
-                continue
-            if message.source != rank:
-                received.append(size)
-            if reduces and message.term > 0:
-                combined.append(size)
-            elif reduces or message.source == rank or (not _run(message, goal) if packs else carry is None):
-                copied.append(size)
-        before = float(self.copies.copy.of_sizes(np.asarray(packing, float)).sum())
-        after = float(self.copies.copy.of_sizes(np.asarray(copied, float)).sum())
-        after += float(self.copies.combine.of_sizes(np.asarray(combined, float)).sum())
+        sizes = found.extents.prod(axis=1) * float(item)
+        away = found.source != found.target
+        combines = (found.term > 0) & (self.program.terms_of(step) > 1)
+        if self.program.terms_of(step) > 1:
+            copies = ~combines
+        else:
+            copies = ~away | (~_runs(found, step.after.regions[found.target]) if packs else carry is None)
+        parted = away & (scattered | ~_runs(found, step.before.regions[found.source])) & packs
+        packing = _different(found, np.flatnonzero(parted))
+        sending = _OnDevices(found.source, sizes, self.program.mesh.devices)
+        getting = _OnDevices(found.target, sizes, self.program.mesh.devices)
+        before = sending.seconds(self.copies.copy, packing)
+        after = getting.seconds(self.copies.copy, copies) + getting.seconds(self.copies.combine, combines)
         if carry is not None:
-            before += self.copies.sending * float(carry.of_sizes(np.asarray(sent, float)).sum())
-            after += (1 - self.copies.sending) * float(carry.of_sizes(np.asarray(received, float)).sum())
-        return before + count * self.copies.each, after + len(messages) * self.copies.each
+            before += self.copies.sending * sending.seconds(carry, away)
+            after += (1 - self.copies.sending) * getting.seconds(carry, away)
+        sent = sending.count(away)
+        return before + sent * self.copies.each, after + (sent + getting.count()) * self.copies.each
 
     def by_volumes(self, step: TransferStep, item: int) -> tuple[Seconds, Seconds]:
         """The same for many devices at once, as if everything had to be packed and placed."""
@@ -211,10 +199,39 @@ class TransferWork:
         return before, after
 
 
-def _strides(region: NDArray[np.int64]) -> tuple[int, ...]:
-    return contiguous_strides(tuple(int(stop - start) for start, stop in region))
+class _OnDevices:
+    """What messages take on the devices that handle them. device, sizes in bytes: of each message."""
+
+    def __init__(self, device: NDArray[np.int64], sizes: NDArray[np.float64], devices: int) -> None:
+        self.device = device
+        self.sizes = sizes
+        self.devices = devices
+
+    def seconds(self, table: SizeTable, which: NDArray[np.int64] | NDArray[np.bool_]) -> Seconds:
+        """[devices]: of some of the messages."""
+        found = np.bincount(self.device[which], table.of_sizes(self.sizes[which]), self.devices)
+        return found.astype(np.float64)  # of no messages they are integers
+
+    def count(self, which: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.int64]:
+        """[devices]: how many of them."""
+        return np.bincount(self.device[which], minlength=self.devices)
 
 
-def _run(message: Message, strides: tuple[int, ...]) -> bool:
-    """Does the message's box lie in one run of a contiguous buffer?"""
-    return is_contiguous(tuple(stop - start for start, stop in message.box), strides)
+def _runs(found: MessageArrays, regions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Does a message lie in one run of a contiguous buffer of its region? regions: [messages, dimensions, 2]"""
+    extents = found.extents
+    good = np.ones(len(extents), np.bool_)
+    run, stride = np.ones(len(extents), np.int64), np.ones(len(extents), np.int64)
+    for dimension in range(extents.shape[1] - 1, -1, -1):
+        good &= (extents[:, dimension] == 1) | (run == stride)
+        run *= extents[:, dimension]
+        stride *= np.maximum(regions[:, dimension, 1] - regions[:, dimension, 0], 1)
+    return good
+
+
+def _different(found: MessageArrays, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of some messages the first of each sender with each box: what is packed once."""
+    if not len(which):
+        return which
+    rows = np.column_stack([found.source[which], found.box[which].reshape(len(which), -1)])
+    return which[np.sort(np.unique(rows, axis=0, return_index=True)[1])]

@@ -74,7 +74,7 @@ def _exchange(
     source = np.frombuffer(held, np.int64).reshape(shape)
     target = np.frombuffer(needed, np.int64).reshape(shape)
     coordinates = [tuple(int(part) for part in row) for row in mesh.coordinates]
-    reduced, kept = _axes(held_partial, needed_partial)
+    reduced, kept = axes_of(held_partial, needed_partial)
     holders = _holders(source)
     terms = list(product(*(along.tolist() for along in _contributing(mesh, source, reduced))))
     messages: list[Message] = []
@@ -150,9 +150,17 @@ def _contributing(mesh: Mesh, source: Regions, reduced: list[int]) -> list[NDArr
     return [np.unique(present[:, axis]) for axis in reduced]
 
 
+def contributions(mesh: Mesh, source: Regions, reduced: list[int]) -> NDArray[np.int64]:
+    """The number of the contribution that each device holds: [devices]."""
+    term = np.zeros(mesh.devices, np.int64)
+    for axis, along in zip(reduced, _contributing(mesh, source, reduced), strict=True):
+        term = term * len(along) + np.searchsorted(along, mesh.coordinates[:, axis])
+    return term
+
+
 def terms_of(mesh: Mesh, source: Placement, target: Placement) -> int:
     """How many contributions are combined: 1 where nothing is reduced."""
-    return prod(source.partial[axis] for axis in _axes(source.partial, target.partial)[0])
+    return prod(source.partial[axis] for axis in axes_of(source.partial, target.partial)[0])
 
 
 def is_local(mesh: Mesh, source: Placement, target: Placement) -> bool:
@@ -192,11 +200,9 @@ def _messages_of(
     shape = (mesh.devices, dimensions, 2)
     source = np.frombuffer(held, np.int64).reshape(shape)
     target = np.frombuffer(needed, np.int64).reshape(shape)
-    reduced, kept = _axes(held_partial, needed_partial)
+    reduced, kept = axes_of(held_partial, needed_partial)
     places = mesh.coordinates
-    term = np.zeros(mesh.devices, np.int64)  # the number of the contribution that each device holds
-    for axis, along in zip(reduced, _contributing(mesh, source, reduced), strict=True):
-        term = term * len(along) + np.searchsorted(along, places[:, axis])
+    term = contributions(mesh, source, reduced)
     peers = (places[:, kept] == places[rank, kept]).all(axis=1)  # whose contributions are combined with each other
     received = _received(mesh, source, target[rank], term, peers, rank)
     sent = _sent(mesh, source, target, term, peers, rank)
@@ -208,11 +214,11 @@ def _received(
     mesh: Mesh, source: Regions, wanted: NDArray[np.int64], term: NDArray[np.int64], peers: NDArray[np.bool_], rank: int
 ) -> list[Message]:
     """For each term and region that it needs, from the nearest of the devices that hold it."""
-    low, high, meets = _meeting(source, wanted)
+    low, high, meets = meeting(source, wanted)
     able = np.flatnonzero(meets & peers)
     if not len(able):
         return []
-    distance = _distances(mesh, mesh.coordinates[rank], mesh.coordinates[able])
+    distance = distances(mesh, mesh.coordinates[rank], mesh.coordinates[able])
     region = source[able].reshape(len(able), -1)
     order = np.lexsort((distance, *region.T[::-1], term[able]))
     groups = np.column_stack([term[able], region])[order]
@@ -231,19 +237,19 @@ def _sent(
 ) -> list[Message]:
     """To each device that needs something of its region and has no nearer device with the same to ask."""
     alike = peers & (term == term[rank]) & (source == source[rank]).all(axis=(1, 2))
-    low, high, meets = _meeting(target, source[rank])
+    low, high, meets = meeting(target, source[rank])
     asking = np.flatnonzero(meets & peers & ~alike)  # who holds the region itself asks nobody
     if not len(asking):
         return []
     able = np.flatnonzero(alike)
     places = mesh.coordinates
-    nearest = able[_distances(mesh, places[asking, None], places[None, able]).argmin(axis=1)]
+    nearest = able[distances(mesh, places[asking, None], places[None, able]).argmin(axis=1)]
     asking = asking[nearest == rank]
     number, boxes = int(term[rank]), _boxes(low[asking], high[asking])
     return [Message(rank, device, number, box) for device, box in zip(asking.tolist(), boxes, strict=True)]
 
 
-def _meeting(
+def meeting(
     regions: Regions, other: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Starts and stops of the intersections of all regions with another one, and which are not empty."""
@@ -257,7 +263,7 @@ def _boxes(low: NDArray[np.int64], high: NDArray[np.int64]) -> list[Box]:
     return [tuple((start, stop) for start, stop in box) for box in np.stack([low, high], axis=-1).tolist()]
 
 
-def _distances(mesh: Mesh, own: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+def distances(mesh: Mesh, own: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
     """A number for each of the others that orders them as `_distance` does: coordinates in the last axis."""
     around = (others - own) % np.asarray(mesh.sizes, np.int64)
     differs = np.zeros(around.shape[:-1], np.int64)
@@ -268,7 +274,7 @@ def _distances(mesh: Mesh, own: NDArray[np.int64], others: NDArray[np.int64]) ->
     return differs * mesh.devices + steps
 
 
-def _axes(held_partial: tuple[int, ...], needed_partial: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def axes_of(held_partial: tuple[int, ...], needed_partial: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """The axes over which contributions are combined, and those over which they stay apart."""
     pairs = list(enumerate(zip(held_partial, needed_partial, strict=True)))
     reduced = [axis for axis, (held, needed) in pairs if held and not needed]

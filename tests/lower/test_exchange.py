@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import product, starmap
 
 import numpy as np
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from placements import changes, reduced_axes
 
 from girih.layout import PARTIAL, REPLICATE, Links, Mesh, Placement, Placements, Transfers, level_volumes, route
-from girih.lower import exchange
+from girih.lower import Message, exchange
 from girih.lower.exchange import is_local, messages_of, terms_of
+from girih.lower.message_arrays import message_arrays
 
 
 def data_of(mesh: Mesh, shape: tuple[int, ...], source: Placement) -> dict[tuple[int, ...], np.ndarray]:
@@ -110,12 +111,16 @@ def test_messages_carry_what_was_predicted_over_each_level(case: tuple) -> None:
 
 @given(changes())
 @settings(max_examples=400)
-def test_one_devices_messages_are_those_of_the_whole_exchange(case: tuple) -> None:
+def test_one_devices_messages_and_their_arrays_are_those_of_the_whole_exchange(case: tuple) -> None:
     mesh, _, source, target = case
     swap = exchange(mesh, source, target)
     for device in range(mesh.devices):
         mine = tuple(message for message in swap.messages if device in (message.source, message.target))
         assert messages_of(mesh, source, target, device) == mine
+    found = message_arrays(mesh, source, target)
+    boxes = (tuple(map(tuple, box)) for box in found.box.tolist())
+    every = zip(found.source.tolist(), found.target.tolist(), found.term.tolist(), boxes, strict=True)
+    assert tuple(starmap(Message, every)) == swap.messages
     assert terms_of(mesh, source, target) == swap.terms
     assert is_local(mesh, source, target) == (swap.kind == "local copy")
 
