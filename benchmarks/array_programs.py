@@ -12,6 +12,7 @@ computes it. `tiling_of_formula`: the reduction of NAE-3SAT to the choice of til
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -202,3 +203,29 @@ def satisfiable(clauses: Sequence[Clause]) -> bool:
         if all(len({true[abs(n)] ^ (n < 0) for n in clause}) == 2 for clause in clauses):
             return True
     return False
+
+
+def renamed(graph: Graph, suffix: str) -> Graph:
+    """The graph over other arrays: every name with a suffix, as in the next iteration of a loop."""
+
+    def other(argument: Argument) -> Argument:
+        if isinstance(argument, Ref):
+            return Ref(argument.name + suffix)
+        return tuple(map(other, argument)) if isinstance(argument, tuple) else argument
+
+    values = {name + suffix: replace(value, name=name + suffix) for name, value in graph.values.items()}
+    nodes = tuple(
+        replace(
+            node,
+            name=node.name + suffix,
+            arguments=tuple((key, other(argument)) for key, argument in node.arguments),
+            outputs=tuple(name + suffix for name in node.outputs),
+        )
+        for node in graph.nodes
+    )
+    inputs = tuple(replace(item, name=item.name + suffix) for item in graph.inputs)
+    outputs = tuple(
+        replace(item, name=item.name + suffix, replaces=item.replaces and item.replaces + suffix)
+        for item in graph.outputs
+    )
+    return Graph(values, nodes, inputs, outputs)

@@ -4,14 +4,16 @@ A Strategy has one layout for each value, and each node that reads it otherwise 
 value is read several times, a second copy in another layout is filled once and then read for nothing. Here a value's
 label is one layout or two; a node reads from the nearer one. The first is written by the node that makes the value, the
 second is filled from the first by a transfer. An input of the graph is loaded where it is wanted, once or twice, which
-costs no transfer; an input that already lies in some layout (`held`) is copied from there. A view takes no memory and
-no time: in two layouts it is taken twice, each time from the copy of its base that is nearer; so a copy of the base
-serves the readers of all its views.
+costs no transfer; an input that already lies in some layout (`held`) is copied from there. A view takes no memory: in
+two layouts it is taken twice, from the two copies of its base, where each gives its layout for nothing; so a copy of
+the base serves the readers of all its views. Else its second copy is filled, and paid for, as any other. (A view that
+lies otherwise than its base is moved once, copies or not, as in every Strategy.)
 
 `girih.partition.choice` turns what is chosen into a Graph with the copies in it and an ordinary Strategy, whose program
 moves the very bytes that are priced here. Three or more layouts of one value are not tried.
 
-Cost: a value of n layouts that is read several times has n(n + 1)/2 labels; beyond MOST_LAYOUTS it keeps to one.
+Cost: a value of n layouts that is read several times has n(n + 1)/2 labels, a view n²; beyond MOST_LAYOUTS it keeps to
+one.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class CopyProblem:
 
     single: where each value has one layout. problem: the wider one, of the same variables and pairs. holds: the layouts
     of each value's labels; runs: the divisions of each node's labels, two where a view is taken twice. bytes: for each
-    value and label, what the second copy takes on all devices together (nothing for a view).
+    value and label, what the second copy takes on all devices together. A view's pair in ascending order is taken twice
+    and takes nothing; in descending order it is filled.
     """
 
     single: PartitionProblem
@@ -77,20 +80,21 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Mapping[str,
     for number, layouts in enumerate(single.layouts):
         lone = [(fixed[number],)] if number in fixed else [(label,) for label in range(len(layouts))]
         pairs: list[tuple[int, ...]] = []
-        taken = [0.0] * len(layouts)
         if budget > 0 and readers[number] > 1 and number not in updated and 1 < len(layouts) <= MOST_LAYOUTS:
             whole = [label for label, layout in enumerate(layouts) if PARTIAL not in layout]
             pairs = [pair for pair in combinations(whole, 2) if number not in fixed or fixed[number] in pair]
-            if number not in views:
-                taken = [_bytes(layout, value_of[number], objective) for layout in layouts]
-            pairs = [pair for pair in pairs if max(taken[label] for label in pair) <= budget]
-        holds.append((*lone, *pairs))
-        sizes.append(np.asarray([0.0] * len(lone) + [max(taken[label] for label in pair) for pair in pairs]))
+        taken = [_bytes(layout, value_of[number], objective) for layout in layouts] if pairs else []
+        filled = [pair for pair in pairs if max(taken[label] for label in pair) <= budget]
+        sizes.append(np.asarray([0.0] * len(lone) + [max(taken[label] for label in pair) for pair in filled]))
+        if number in views:
+            filled = [(two, one) for one, two in filled]
+            sizes[-1] = np.concatenate([np.zeros(len(pairs)), sizes[-1]])
+        holds.append((*lone, *(pairs if number in views else ()), *filled))
     runs = [
         _runs(len(options.divisions), len(holds[single.variable[node.outputs[0]]][-1]) > 1 and is_view(graph, node))
         for node, options in zip(graph.nodes, single.options, strict=True)
     ]
-    problem = _Widening(graph, single, objective, holds, runs).problem(fixed)
+    problem = _Widening(graph, single, objective, holds, runs, views).problem(fixed)
     return CopyProblem(single, problem, tuple(holds), tuple(runs), tuple(sizes))
 
 
@@ -140,9 +144,15 @@ class _Widening:
     """Tables over the wider labels, equal ones made once."""
 
     def __init__(
-        self, graph: Graph, single: PartitionProblem, objective: Objective, holds: list[Sets], runs: list[Sets]
+        self,
+        graph: Graph,
+        single: PartitionProblem,
+        objective: Objective,
+        holds: list[Sets],
+        runs: list[Sets],
+        views: set[int],
     ) -> None:
-        self.graph, self.single, self.holds, self.runs = graph, single, holds, runs
+        self.graph, self.single, self.holds, self.runs, self.views = graph, single, holds, runs, views
         self.tables = list(single.problem.tables)
         self.known: dict[object, int] = {}
         self.moves = {
@@ -190,12 +200,13 @@ class _Widening:
         return self.known[key]
 
     def _read(self, table: int, runs: Sets, holds: Sets) -> FloatTable:
-        """Each run reads from the nearer copy."""
+        """Each run reads from the nearer copy; two find what they read."""
         lone, (one, two) = _parts(holds)
         array = self.tables[table]
         near = np.concatenate([array[:, lone], np.minimum(array[:, one], array[:, two])], axis=1)
         alone, (first, second) = _parts(runs)
-        return np.concatenate([near[alone], near[first] + near[second]])
+        both = near[first] + near[second]
+        return np.concatenate([near[alone], np.where(both > 0, np.inf, both)])
 
     def _made(self, table: int, runs: Sets, number: int) -> FloatTable:
         """One run makes one copy and the other is filled from it; two runs make two, and are there for nothing else."""
@@ -210,6 +221,8 @@ class _Widening:
                 array[np.ix_(first, one)] + array[np.ix_(second, two)],
                 array[np.ix_(first, two)] + array[np.ix_(second, one)],
             )
+            if number in self.views:
+                filled, twice = np.where(one < two, np.inf, filled), np.where(one < two, twice, np.inf)
             both = np.concatenate([filled[alone], twice])
         none = np.full((len(first), len(lone)), np.inf)
         return np.concatenate([np.concatenate([array[np.ix_(alone, lone)], none]), both], axis=1)

@@ -23,7 +23,7 @@ from girih.graph import Graph
 from girih.layout import Layout
 from girih.partition.choice import Choice, Tiling, applied, choice_of
 from girih.partition.copies import CopyProblem, widened
-from girih.partition.elimination import Problem
+from girih.partition.elimination import Problem, cost_of
 from girih.partition.exact import solve
 from girih.partition.options import SECONDS, TOFU, Rules
 from girih.partition.problem import Objective
@@ -97,8 +97,8 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
             how = found.how
         if item.cost_of_copies(labels) <= wanted.copies:
             left_out = min(left_out, found.bound)
-            if found.cost < cost:
-                best, cost = labels, found.cost
+            if (met := cost_of(item.problem, labels)) < cost:
+                best, cost = labels, met
         else:
             heapq.heappush(queue, (found.bound, next(count), labels, allowed))
 
@@ -114,7 +114,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
     if best is None:  # out of time: no copies
         open_part(tuple(np.asarray([len(held) == 1 for held in holds]) for holds in item.holds))
     assert best is not None
-    closed = cost - bound <= 1e-9 * max(1.0, cost)
+    closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.name == "seconds" else 1e-6)
     statistics: dict[str, float | int | str] = {
         "seconds to search": round(time.perf_counter() - started, 4),
         "variables": len(item.problem.domains),
