@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
+from girih.partition.elimination import Problem
 
 DIMENSIONS = tuple(count * 1024 for count in (128, 192, 256, 320, 384, 448, 512))
 """Of the arrays of random programs: "randomly chosen from 128K to 512K"."""
@@ -229,3 +230,29 @@ def renamed(graph: Graph, suffix: str) -> Graph:
         for item in graph.outputs
     )
     return Graph(values, nodes, inputs, outputs)
+
+
+def exhaustive(problem: Problem, values: int) -> float:
+    """The least cost over all assignments of labels to the values, each node at its best division; all are tried.
+
+    Memory: labels of all values multiplied, 8 bytes each.
+    """
+    shape = problem.domains[:values]
+    total = np.zeros(shape)
+    for variable, table in enumerate(problem.unary[:values]):
+        if table >= 0:
+            total += problem.tables[table].reshape([-1 if axis == variable else 1 for axis in range(values)])
+    for node in range(values, len(problem.domains)):
+        own = problem.unary[node]
+        costs: dict[int, np.ndarray] = {}
+        for variable, value, table in problem.pairs:
+            if variable == node:
+                costs[value] = costs.get(value, 0.0) + problem.tables[table]
+        best = np.full([shape[axis] if axis in costs else 1 for axis in range(values)], np.inf)
+        for division in range(problem.domains[node]):
+            here = np.full([1] * values, problem.tables[own][division] if own >= 0 else 0.0)
+            for value, table_of in costs.items():
+                here = here + table_of[division].reshape([-1 if axis == value else 1 for axis in range(values)])
+            np.minimum(best, here, out=best)
+        total += best
+    return float(total.min())
