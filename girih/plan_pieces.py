@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout import Placement, route
+from girih.layout import Placement, Placements, route
 from girih.lower import ComputeStep, Program, ReadPart, TransferStep
 from girih.lower.lower import node_placements
 from girih.ops import description_of
@@ -27,7 +27,7 @@ from girih.plan_memory import WINDOWS
 from girih.plan_prices import price
 from girih.simulate.patterns import Pattern
 from girih.simulate.ports import ports_of
-from girih.simulate.relaxed import NOTHING, Relaxed
+from girih.simulate.relaxed import IMPOSSIBLE, NOTHING, Relaxed
 from girih.simulate.tasks import PatternStore, resolution_for
 from girih.simulate.ticks import ticks
 
@@ -201,6 +201,8 @@ class Pieces:
 
     def move(self, name: str, node: int, source: Placement, target: Placement, purpose: str) -> int:
         """The number of the transfer from one placement to another, as lowering routes it; NOTHING if none."""
+        if self.impossible(name, node, source, target, purpose):
+            return IMPOSSIBLE
         value = self.graph.values[name]
         key = (
             source.regions.tobytes(), source.partial, target.regions.tobytes(), target.partial, value.item_bytes,
@@ -222,6 +224,15 @@ class Pieces:
         if steps:
             self.hops.append(steps)
         return self.numbers[key]
+
+    def impossible(self, name: str, node: int, source: Placement, target: Placement, purpose: str) -> bool:
+        """Are partial sums wanted that the source has not, or of what is not summed?"""
+        if not any(target.partial):
+            return False
+        if purpose == "store" and self.reducers[node] != "sum":
+            return True
+        ends = Placements.single(source), Placements.single(target)
+        return not np.isfinite(self.transfers.direct(*ends, self.graph.values[name].item_bytes)[0, 0])
 
     def messages(self) -> dict[str, Any]:
         """The columns of `Relaxed` from hop_from on."""

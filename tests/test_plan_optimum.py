@@ -13,10 +13,17 @@ from torch import nn
 from girih.graph import Graph
 from girih.machine import Device, Level, Machine
 from girih.partition.configurations import Space, operators_of, space_of
-from girih.partition.problem import Objective
+from girih.partition.elimination import cost_of
+from girih.partition.options import SOAP
+from girih.partition.problem import Objective, build
+from girih.partition.sampled import labels_of
+from girih.partition.searches import SEARCHES
+from girih.plan_composed import Composer
+from girih.plan_memory import WINDOWS
 from girih.plan_optimum import OptimumError, Search, optimum
 from girih.plan_predict import predict
 from girih.plans import Plan, check, plan_graph
+from girih.simulate.relaxed import NEVER
 from girih.simulate.ticks import TICKS_PER_SECOND
 
 SLOW = Device("slow", 1e9, 1 << 30, 1e9, 1e-6)
@@ -44,6 +51,24 @@ def linear() -> Graph:
 def convolutional() -> Graph:
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 5))
     return graph_of(model, (torch.zeros(8, 2, 8, 8), torch.zeros(8, dtype=torch.long)), nn.functional.cross_entropy)
+
+
+class Branches(nn.Module):
+    """Gradients of two branches are added up: as partial sums, in the plan of the search `exact` on FOUR."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 64), nn.Linear(64, 4)
+        self.left, self.right = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.first(x))
+        return self.last(torch.tanh(self.left(hidden)) + torch.tanh(self.right(hidden)))
+
+
+@pytest.fixture(scope="module")
+def branches() -> Graph:
+    return graph_of(Branches(), (torch.zeros(8, 16), torch.zeros(8, 4)), nn.functional.mse_loss)
 
 
 def judge_of(graph: Graph, machine: Machine):
@@ -78,14 +103,18 @@ def test_every_strategy_of_the_space_is_a_plan(convolutional: Graph) -> None:
 @pytest.mark.parametrize("machine", [TWO, FOUR], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("name", ["linear", "convolutional"])
 def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pytest.FixtureRequest) -> None:
+    """And those of composed pieces are those of any program, to the last bit."""
     graph = request.getfixturevalue(name)
     _, judge = judge_of(graph, machine)
     search, space = search_of(graph, machine, judge)
     drawn = np.random.default_rng(1)
     shares = []
-    for _ in range(15):
+    for number in range(12):
         choice = [int(drawn.integers(size)) for size in search.sizes]
-        simulated = judge(space.strategy(choice)) * TICKS_PER_SECOND
+        composed = search.composer.seconds(choice)
+        if number < 4:
+            assert composed == judge(space.strategy(choice))
+        simulated = composed * TICKS_PER_SECOND
         shares.append(search.bound(choice) / simulated)
         for hidden in range(len(choice)):  # undecided operators only lower it
             assert search.bound([-1 if at == hidden else number for at, number in enumerate(choice)]) <= simulated + 1
@@ -99,6 +128,24 @@ def search_of(graph: Graph, machine: Machine, judge) -> tuple[Search, Space]:
     return Search(space, objective, judge, float("inf")), space
 
 
+@pytest.fixture(scope="module")
+def every_linear(linear: Graph) -> dict[tuple[int, ...], float]:
+    """The seconds of all strategies on TWO."""
+    return every_of(linear)
+
+
+@pytest.fixture(scope="module")
+def every_convolutional(convolutional: Graph) -> dict[tuple[int, ...], float]:
+    return every_of(convolutional)
+
+
+def every_of(graph: Graph) -> dict[tuple[int, ...], float]:
+    objective = Objective("seconds", TWO)
+    composer = Composer(space_of(graph, objective), TWO, objective.transfers, WINDOWS[0])
+    sizes = [len(item.codes) for item in composer.space.operators]
+    return {choice: composer.seconds(choice) for choice in product(*map(range, sizes))}
+
+
 @pytest.mark.parametrize("name", ["linear", "convolutional"])
 def test_the_optimum_is_the_least_of_all_strategies(name: str, request: pytest.FixtureRequest) -> None:
     graph = request.getfixturevalue(name)
@@ -106,23 +153,22 @@ def test_the_optimum_is_the_least_of_all_strategies(name: str, request: pytest.F
     found = optimum(graph, TWO, judge)
     space = space_of(graph, Objective("seconds", TWO))
     assert 100 < space.size < 500
-    every = [judge(space.strategy(choice)) for choice in product(*(range(len(item.codes)) for item in space.operators))]
+    every = request.getfixturevalue(f"every_{name}").values()
     assert found.certificate.cost == min(every) == judge(found.strategy)
     assert found.certificate.gap == 0
     assert found.certificate.statistics["simulated"] < space.size
     assert max(every) > 1.2 * min(every)
 
 
-def test_a_bad_first_answer_does_not_matter(linear: Graph) -> None:
+def test_a_bad_first_answer_does_not_matter(linear: Graph, every_linear: dict[tuple[int, ...], float]) -> None:
     """The depth-first search finds the optimum by itself."""
     _, judge = judge_of(linear, TWO)
-    search, space = search_of(linear, TWO, judge)
-    every = {choice: judge(space.strategy(choice)) for choice in product(*(range(size) for size in search.sizes))}
-    search.simulate(max(every, key=lambda choice: every[choice]))
+    search, _ = search_of(linear, TWO, judge)
+    search.simulate(max(every_linear, key=lambda choice: every_linear[choice]))
     search.enumerate()
     assert search.left > 50
     search.simulate_left(lambda what, share: None)
-    assert search.cost == min(every.values())
+    assert search.cost == min(every_linear.values())
 
 
 def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
@@ -135,11 +181,63 @@ def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
         search.simulate_left(lambda what, share: None)
 
 
-def test_a_bound_above_a_simulation_is_no_proof(linear: Graph) -> None:
+def test_a_bound_above_a_simulation_is_no_proof(linear: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     _, judge = judge_of(linear, TWO)
-    search, _ = search_of(linear, TWO, lambda strategy: judge(strategy) / 2)
-    with pytest.raises(AssertionError, match="no proof holds"):
+    search, _ = search_of(linear, TWO, judge)
+    seconds = search.composer.seconds
+    monkeypatch.setattr(search.composer, "seconds", lambda choice: seconds(choice) / 2)
+    with pytest.raises(AssertionError, match=r"the bound of .* is above its .*: no proof holds"):
         search.simulate((0, 0, 0))
+
+
+def test_who_judges_otherwise_ends_the_search(linear: Graph) -> None:
+    _, judge = judge_of(linear, TWO)
+    search, _ = search_of(linear, TWO, lambda strategy: judge(strategy) * (1 + 1e-12))
+    with pytest.raises(AssertionError, match=r"composed, .* simulated .*: no proof holds"):
+        search.simulate((0, 0, 0))
+
+
+def test_strategies_that_are_not_wanted_are_not_answers(
+    linear: Graph, every_linear: dict[tuple[int, ...], float]
+) -> None:
+    """Above the memory limit a strategy is infinitely slow."""
+    _, judge = judge_of(linear, TWO)
+    costs = sorted(set(every_linear.values()))
+    fastest = set(costs[:3])
+    found = optimum(linear, TWO, lambda strategy: float("inf") if (cost := judge(strategy)) in fastest else cost)
+    assert found.certificate.cost == costs[3]
+
+
+def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
+    """Where its partial sums cross operators, not every configuration goes with it; what does is a plan."""
+    plan, judge = judge_of(branches, FOUR)
+    objective = Objective("seconds", FOUR)
+    known = SEARCHES["exact"](branches, objective, seconds=20.0).strategy
+    assert space_of(branches, objective).choice(known) is None
+    space = space_of(branches, objective, [known])
+    choice = space.choice(known)
+    assert choice is not None
+    assert space.strategy(choice) == known
+    search = Search(space, objective, judge, float("inf"))
+    search.simulate(choice)
+    assert search.cost == judge(known)
+    tables = build(branches, objective, SOAP)
+    never, able = [], []
+    for operator, size in enumerate(search.sizes.tolist()):
+        for number in range(0, size, 2):
+            other = (*choice[:operator], number, *choice[operator + 1 :])
+            labels = labels_of(tables, space.strategy(other))
+            assert labels is not None
+            possible = bool(np.isfinite(cost_of(tables.problem, labels)))
+            assert (search.bound(other) < NEVER) == possible
+            (able if possible else never).append(other)
+    for other in never:
+        search.simulate(other)
+        assert other not in search.judged
+    for other in able[:: len(able) // 4]:
+        check(replace(plan, strategy=space.strategy(other)))
+        assert search.composer.seconds(other) == judge(space.strategy(other))
+    assert min(len(never), len(able)) > 4
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,17 @@ lying as suits it best, and a gradient as its value does. A tensor that one oper
 first of its readers wishes, whole.
 
 So a strategy is one configuration for each operator, chosen independently, and the space is their product. FlexFlow's
-own (§3.7.5) has in addition any assignment of parts to devices, and no repeated work.
+own (§3.7.5) has in addition any assignment of parts to devices, and no repeated work. Strategies that are known from
+elsewhere may be joined to it: then each operator may also be as in one of them. There gradients may cross operators as
+partial sums, so that a configuration of a reader may not go with one of the maker: such choices count as strategies of
+the space, and no program does them.
 Cost: a small exact search (`girih.partition.elimination`) for each operator and configuration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -35,17 +38,19 @@ from girih.partition.strategy import REPEAT, Strategy
 
 RULES = Rules(repeat=True, reductions=False, places=True)
 SPACE = "one configuration for each operator: its dimensions over mesh axes, or placed, or repeated; all else follows"
+JOINED = f"{SPACE}; or as in the plan of the search exact"
 
 
 @dataclass(frozen=True)
 class Operator:
-    """name: of the layer. nodes: by position. codes: the configurations, as divisions of the main node.
+    """name: of the layer. nodes: by position. main: of them. codes: the configurations, as divisions of the main node.
 
     divisions: for each configuration of each node; layouts: of each value whose layout the operator decides.
     """
 
     name: str
     nodes: tuple[int, ...]
+    main: int
     codes: tuple[tuple[int, ...], ...]
     divisions: tuple[tuple[tuple[int, ...], ...], ...]
     layouts: tuple[dict[str, Layout], ...]
@@ -82,6 +87,19 @@ class Space:
                 divisions[node] = division
             layouts.update(item.layouts[number])
         return Strategy(self.mesh, tuple(divisions), {name: layouts[name] for name in self.graph.values})
+
+    def choice(self, strategy: Strategy) -> tuple[int, ...] | None:
+        """The configuration of each operator, by number, that makes this strategy; None if it is not of this space."""
+        found = []
+        for number, item in enumerate(self.operators):
+            divisions, layouts = _restricted(strategy, item.nodes, self.decides, number)
+            alike = (
+                one
+                for one in range(len(item.codes))
+                if (item.divisions[one], item.layouts[one]) == (divisions, layouts)
+            )
+            found.append(next(alike, -1))
+        return None if -1 in found else tuple(found)
 
 
 def operators_of(graph: Graph) -> tuple[int, ...]:
@@ -130,8 +148,8 @@ def _works(graph: Graph, nodes: Sequence[int]) -> bool:
     return False
 
 
-def space_of(graph: Graph, objective: Objective) -> Space:
-    """The space of a graph on the objective's machine.
+def space_of(graph: Graph, objective: Objective, also: Sequence[Strategy] = ()) -> Space:
+    """The space of a graph on the objective's machine. also: strategies that are joined to it.
 
     Raises:
         ValueError: the objective is not `seconds`.
@@ -141,7 +159,35 @@ def space_of(graph: Graph, objective: Objective) -> Space:
     item = build(graph, objective, SOAP)
     completer = _Completer(item, operators_of(graph))
     operators = tuple(completer.operator(number) for number in range(max(completer.of, default=-1) + 1))
-    return Space(graph, item.mesh, operators, completer.decides)
+    space = Space(graph, item.mesh, operators, completer.decides)
+    for strategy in also:
+        space = _joined(space, strategy)
+    return space
+
+
+def _restricted(
+    strategy: Strategy, nodes: Sequence[int], decides: dict[str, int], operator: int
+) -> tuple[tuple[tuple[int, ...], ...], dict[str, Layout]]:
+    """What a strategy does with an operator's nodes and the values whose layouts it decides."""
+    divisions = tuple(tuple(strategy.divisions[node]) for node in nodes)
+    return divisions, {name: strategy.layouts[name] for name, decider in decides.items() if decider == operator}
+
+
+def _joined(space: Space, strategy: Strategy) -> Space:
+    """The space with a configuration more for each operator that does otherwise in the strategy."""
+    operators = []
+    for number, item in enumerate(space.operators):
+        divisions, layouts = _restricted(strategy, item.nodes, space.decides, number)
+        if (divisions, layouts) not in zip(item.divisions, item.layouts, strict=True):
+            code = divisions[item.nodes.index(item.main)]
+            item = replace(
+                item,
+                codes=(*item.codes, code),
+                divisions=(*item.divisions, divisions),
+                layouts=(*item.layouts, layouts),
+            )
+        operators.append(item)
+    return replace(space, operators=tuple(operators))
 
 
 class _Completer:
@@ -195,7 +241,7 @@ class _Completer:
                 divisions.append(done[0])
                 layouts.append(done[1])
         scope = self.graph.nodes[main].scope or self.graph.nodes[main].name
-        return Operator(scope, nodes, tuple(codes), tuple(divisions), tuple(layouts))
+        return Operator(scope, nodes, main, tuple(codes), tuple(divisions), tuple(layouts))
 
     def main(self, nodes: Sequence[int]) -> int:
         """The forward node with most arithmetic; of equals the first."""

@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 NOTHING = -1
+IMPOSSIBLE = -2
+NEVER = 1 << 62
+"""Ticks of configurations that cannot be together."""
 
 
 class Relaxed(NamedTuple):
@@ -32,8 +35,9 @@ class Relaxed(NamedTuple):
     operator: of each node. rows: where a node's C rows of `compute` [rows, devices] and `part` (does it take part?)
     begin. least, together: of a node over all configurations its smallest piece, and all pieces of the cheapest.
     read_…: what each node reads: where it begins, the value, the operator that decides its layout, where the C × C
-    numbers of transfers (NOTHING for none) by (decider's, node's configuration) begin, and whether every piece reads
-    something. make_…: the same for what each node makes. sizes: configurations of each operator.
+    numbers of transfers by (decider's, node's configuration) begin, NOTHING for none and IMPOSSIBLE where none leads
+    there, and whether every piece reads something. make_…: the same for what each node makes. sizes: configurations of
+    each operator.
     hop_from: of each transfer. before, after: [hops, devices]. task_from: of each hop, then the tasks' devices and
     ticks. bundle_from: of each hop; bundle_device, bundle_at, bundle_task: tasks that share a device's port.
     window: how many steps that do work a fetch may start before its use, at most; at least 1.
@@ -158,6 +162,8 @@ def bound(space, choice):  # type: ignore[no-untyped-def]
             if not known[value] or decider < 0:
                 continue
             number = space.transfer[space.read_at[place] + decider * space.sizes[space.operator[node]] + mine]
+            if number == IMPOSSIBLE:
+                return NEVER
             if number == NOTHING:
                 continue
             source[:] = ready[value]
@@ -195,6 +201,8 @@ def bound(space, choice):  # type: ignore[no-untyped-def]
             ready[value] = clock
             since[value] = idle
             number = space.transfer[space.make_at[place] + decider * space.sizes[space.operator[node]] + mine]
+            if number == IMPOSSIBLE:
+                return NEVER
             if number == NOTHING:
                 continue
             source[:] = clock
