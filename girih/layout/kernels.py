@@ -7,6 +7,14 @@ import numpy as np
 
 
 @numba.njit(cache=True)
+def _equal(columns, one, other):  # type: ignore[no-untyped-def]
+    place = 0
+    while place < columns.shape[1] and columns[one, place] == columns[other, place]:
+        place += 1
+    return place == columns.shape[1]
+
+
+@numba.njit(cache=True)
 def _kinds(columns):  # type: ignore[no-untyped-def]
     """For each row of a contiguous [rows, length]: the number of its kind, and one row of each kind."""
     kinds = np.empty(columns.shape[0], np.int64)
@@ -15,7 +23,7 @@ def _kinds(columns):  # type: ignore[no-untyped-def]
     for row in range(columns.shape[0]):
         kind = count
         for known in range(count):
-            if (columns[row] == columns[firsts[known]]).all():
+            if _equal(columns, row, firsts[known]):
                 kind = known
                 break
         kinds[row] = kind
@@ -26,22 +34,22 @@ def _kinds(columns):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _overlaps(held, needed, source_firsts, target_firsts, d):  # type: ignore[no-untyped-def]
-    """[source kinds, target kinds, levels, devices]: how long regions overlap in a dimension; and is it the same for
-    all devices."""
+def _overlaps(held, needed, source_firsts, target_firsts, d, length, uniform, stays):  # type: ignore[no-untyped-def]
+    """For [source kinds, target kinds, levels]: how long regions overlap in a dimension on each device; is it the same
+    for all devices; and is it on every device as long as on the level inside."""
     levels, devices = held.shape[1], held.shape[2]
-    length = np.empty((len(source_firsts), len(target_firsts), levels, devices))
-    uniform = np.ones((len(source_firsts), len(target_firsts), levels), np.bool_)
     for i in range(len(source_firsts)):
         for j in range(len(target_firsts)):
-            have, want = held[source_firsts[i]], needed[target_firsts[j]]
-            for level in range(levels):
+            source, target = source_firsts[i], target_firsts[j]
+            for level in range(levels - 1, -1, -1):
+                alike, same = True, level + 1 < levels
                 for c in range(devices):
-                    low = max(have[level, c, d, 0], want[c, d, 0])
-                    high = min(have[level, c, d, 1], want[c, d, 1])
+                    low = max(held[source, level, c, d, 0], needed[target, c, d, 0])
+                    high = min(held[source, level, c, d, 1], needed[target, c, d, 1])
                     length[i, j, level, c] = max(0, high - low)
-                uniform[i, j, level] = (length[i, j, level] == length[i, j, level, 0]).all()
-    return length, uniform
+                    alike = alike and length[i, j, level, c] == length[i, j, level, 0]
+                    same = same and length[i, j, level, c] == length[i, j, level + 1, c]
+                uniform[i, j, level], stays[i, j, level] = alike, same
 
 
 @numba.njit(cache=True)
@@ -51,19 +59,24 @@ def costs(  # type: ignore[no-untyped-def]
     """Seconds of the slowest device [sources, targets].
 
     A volume is a product over dimensions, and in one dimension few placements differ: the overlaps of a dimension are
-    computed once for each kind, and multiplied for all devices at once.
+    computed once for each kind, and multiplied for all devices at once. A level adds nothing where no overlap grows.
     """
     sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
     targets, axes = needed.shape[0], sizes.shape[0]
     source_kinds = np.empty((dimensions, sources), np.int64)
     target_kinds = np.empty((dimensions, targets), np.int64)
-    lengths, uniforms = [], []
+    firsts, most, widest = [], 0, 0
     for d in range(dimensions):
         source_kinds[d], source_firsts = _kinds(np.ascontiguousarray(held[:, :, :, d]).reshape(sources, -1))
         target_kinds[d], target_firsts = _kinds(np.ascontiguousarray(needed[:, :, d]).reshape(targets, -1))
-        length, uniform = _overlaps(held, needed, source_firsts, target_firsts, d)
-        lengths.append(length)
-        uniforms.append(uniform)
+        firsts.append((source_firsts, target_firsts))
+        most, widest = max(most, len(source_firsts)), max(widest, len(target_firsts))
+    length = np.empty((dimensions, most, widest, levels, devices))
+    uniform = np.empty((dimensions, most, widest, levels), np.bool_)
+    stays = np.empty((dimensions, most, widest, levels), np.bool_)
+    for d in range(dimensions):
+        source_firsts, target_firsts = firsts[d]
+        _overlaps(held, needed, source_firsts, target_firsts, d, length[d], uniform[d], stays[d])
     seconds = np.empty((sources, targets))
     copies = np.empty(axes + 1)
     volume, inner, time = np.empty(devices), np.empty(devices), np.empty(devices)
@@ -80,27 +93,37 @@ def costs(  # type: ignore[no-untyped-def]
             if not possible:
                 seconds[s, t] = np.inf
                 continue
-            time[:] = 0.0
+            for c in range(devices):
+                time[c] = 0.0
             for level in range(levels - 1, -1, -1):
+                same = level < axes and copies[level] == copies[level + 1]
+                for d in range(dimensions):
+                    same = same and stays[d, source_kinds[d, s], target_kinds[d, t], level]
+                if same:
+                    continue
                 factor = copies[level]
                 for d in range(dimensions):
                     i, j = source_kinds[d, s], target_kinds[d, t]
-                    if uniforms[d][i, j, level]:
-                        factor *= lengths[d][i, j, level, 0]
-                volume[:] = factor
+                    if uniform[d, i, j, level]:
+                        factor *= length[d, i, j, level, 0]
+                for c in range(devices):
+                    volume[c] = factor
                 for d in range(dimensions):
                     i, j = source_kinds[d, s], target_kinds[d, t]
-                    if not uniforms[d][i, j, level]:
-                        overlap = lengths[d][i, j, level]
+                    if not uniform[d, i, j, level]:
                         for c in range(devices):
-                            volume[c] *= overlap[c]
+                            volume[c] *= length[d, i, j, level, c]
                 if level < axes:
                     per_element, start = seconds_per_element[level], latency[level]
                     for c in range(devices):
                         more = volume[c] - inner[c]
                         time[c] += more * per_element + start if more > 0 else 0.0
-                inner[:] = volume
-            seconds[s, t] = time.max()
+                for c in range(devices):
+                    inner[c] = volume[c]
+            slowest = 0.0
+            for c in range(devices):
+                slowest = max(slowest, time[c])
+            seconds[s, t] = slowest
     return seconds
 
 
