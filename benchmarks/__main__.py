@@ -20,6 +20,7 @@ NAMES = (
     "same_training",
     "worker_memory",
     "worker_overhead",
+    "transports",
     "partition_quality",
     "simulate_speed",
     "predict_time",

@@ -165,7 +165,7 @@ class Plan:
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
-        backend: `processes` (torch.distributed over gloo) or `threads` (inside this process).
+        backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
         model: take the weights from this module instead of the one that was planned.
         resume: a directory that `save` wrote, under this plan or another one of the same program.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.

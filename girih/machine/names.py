@@ -65,7 +65,7 @@ def _local(name: str, count: int) -> Machine:
         name,
         Device("CPU process", 30e9, memory, 8e9, 8e-6),
         (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
-        "gloo over loopback between processes of this host; defaults, not calibrated",
+        "processes of this host; defaults, not calibrated",
     )
 
 

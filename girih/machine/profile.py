@@ -81,8 +81,10 @@ class Profile:
         made = self.applied(item)
         if not self.carried:
             return made
-        at_once = {"bytes_per_second": NO_TIME, "latency_seconds": 1 / NO_TIME, "points": ()}
-        return replace(made, levels=tuple(replace(level, **at_once) for level in made.levels))
+        levels = tuple(
+            replace(level, bytes_per_second=NO_TIME, latency_seconds=1 / NO_TIME, points=()) for level in made.levels
+        )
+        return replace(made, levels=levels)
 
 
 def save_profile(store: Store, profile: Profile) -> None:

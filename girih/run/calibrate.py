@@ -25,14 +25,14 @@ from girih.lower import Program, lower
 from girih.machine import MachineError, machine
 from girih.machine.calls import Call
 from girih.machine.costs import Measurement, Setting, Store
-from girih.machine.profile import Profile, save_profile
+from girih.machine.profile import SEND, Profile, save_profile
 from girih.machine.roofline import fit
 from girih.machine.sizes import SizeTable
 from girih.partition.strategy import REPEAT, Strategy
 from girih.run.common_calls import common_calls
 from girih.run.crew import Crew
 from girih.run.local_calls import local_calls
-from girih.run.measure_links import SIZES, CopyTask, HandTask, LinkTask, patterns, sizes_of
+from girih.run.measure_links import SIZES, CopyTask, HandTask, LinkTask, meetings, patterns, sizes_of
 from girih.run.measure_operators import OperatorTask, Sample, Task
 from girih.run.processes import ProcessCrew
 from girih.run.service import Options
@@ -94,7 +94,8 @@ def calibrate(
         try:
             crowded = threads * workers > (os.cpu_count() or 1)
             _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
-            links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note))
+            meets = crew.carries and not crowded
+            links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between=meets))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
             handing = _handing(crew, largest_bytes)
         finally:
@@ -206,19 +207,23 @@ def _measurement(samples: list[Sample]) -> Measurement:
 
 
 def measured_links(
-    crew: Crew, budget_seconds: float, largest: int = SIZES[-1], note: Observe | None = None
+    crew: Crew, budget_seconds: float, largest: int = SIZES[-1], note: Observe | None = None, between: bool = False
 ) -> Iterator[tuple[str, SizeTable]]:
     """(pattern, seconds by size) between the workers of any crew, whatever lies between them.
 
-    largest: bytes of a message. A message takes at least a dozen turns, however long they are.
+    largest: bytes of a message. A message takes at least a dozen turns, however long they are. between: workers, all of
+    this host and each with cores of its own, compute between exchanges.
     """
     workers, tell = crew.size, note or _silent
     points = [(pattern, size) for pattern in patterns(workers) for size in sizes_of(pattern, workers, largest)]
     made: dict[str, list[tuple[int, Measurement]]] = {}
     for number, (pattern, size) in enumerate(points):
         tell(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
-        replies = _ask(crew, LinkTask(pattern, size, budget_seconds / len(points)))
+        task = LinkTask(pattern, size, budget_seconds / len(points), between and pattern != SEND)
+        replies = _ask(crew, task)
         samples = [reply for reply in replies if reply is not None]
+        if task.between:
+            samples = [meetings(samples, task.messages(workers))]
         made.setdefault(pattern, []).append((size, _measurement(samples)))
     for pattern, found in made.items():
         yield pattern, _table(found)

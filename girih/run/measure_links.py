@@ -3,12 +3,16 @@
 Patterns: `send`, one message at a time between the first two workers, there and back, the others idle; `ring`, every
 worker to the next at once; `all-to-all`, every worker to every other at once. Seconds are those of one message with all
 others under way, so that what processes share (cores that copy, the loopback) is in them.
+
+In a run workers come to an exchange from computing: what the exchange needs, code and data, has left the near caches by
+then, and one comes later than the other. Where all clocks are one (workers of one host), a turn of the latter two
+patterns is therefore computing and then an exchange, whose seconds count from when the last worker has come.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -29,7 +33,11 @@ MOST_AT_ONCE = 128 << 20
 SPREAD_BYTES = 16 << 20
 """What is copied is repeated until it has so many bytes: more than a core's own caches hold."""
 LEAST_TURNS = 3
+LEAST_MEETINGS = 15
 LEAST_BATCHES = 3
+BETWEEN_SECONDS = 5e-4
+"""About how long workers compute between two exchanges: in the programs that we looked at it is 0.3 to 2 ms."""
+WIDTH = 512  # of the matrix that they multiply
 BATCHES = 8  # that the time is divided into
 ROW = 64
 """Elements in a run of what is packed: the rows of a tensor that is cut along its last dimension."""
@@ -47,13 +55,17 @@ def sizes_of(pattern: str, workers: int, largest: int = SIZES[-1]) -> tuple[int,
 
 @dataclass(frozen=True)
 class LinkTask:
-    """Exchange messages of one size in a pattern, for about `seconds`. Replies with a Sample, or None where idle."""
+    """Exchange messages of one size in a pattern, for about `seconds`. Replies with a Sample, or None where idle.
+
+    between: compute between exchanges; replies with when each began and ended (perf_counter), for `meetings`.
+    """
 
     pattern: str
     size: int
     seconds: float
+    between: bool = False
 
-    def __call__(self, transport: Transport, rank: int, device: Any) -> Sample | None:
+    def __call__(self, transport: Transport, rank: int, device: Any) -> Sample | list[tuple[float, float]] | None:
         workers = len(transport.sent)
         peers = _peers(self.pattern, rank, workers)
         # What is sent was made some time ago, what is received into is new: as in a run, both are in no near cache.
@@ -78,6 +90,10 @@ class LinkTask:
             turn()
             wait_for(device)
             once.append(perf_counter() - began)
+        if self.between:
+            each = BETWEEN_SECONDS + float(np.median(once))
+            turns = _agreed(transport, rank, device, max(LEAST_MEETINGS, int(self.seconds / each)))
+            return [_meeting(compute, turn) for compute in [_computing()] for _ in range(turns)]
         turns = _agreed(transport, rank, device, max(LEAST_TURNS, int(self.seconds / BATCHES / float(np.median(once)))))
         took: list[float] = []
         deadline = perf_counter() + self.seconds
@@ -96,6 +112,38 @@ class LinkTask:
     def messages(self, workers: int) -> int:
         """How many one worker sends one after another in a turn."""
         return 2 if self.pattern == SEND else workers - 1 if self.pattern == ALL_TO_ALL else 1
+
+
+def meetings(replies: Sequence[Sequence[tuple[float, float]]], messages: int) -> Sample:
+    """Of one message: from when the last worker has come until all have done, by every worker's times of each turn."""
+    times = np.asarray(replies)  # [workers, turns, 2]
+    took = (times[..., 1].max(axis=0) - times[..., 0].max(axis=0)) / messages
+    low, middle, high = np.quantile(took, [0.25, 0.5, 0.75]).tolist()
+    return Sample(middle, (high - low) / middle, len(took))
+
+
+def _meeting(compute: Callable[[], None], turn: Callable[[], None]) -> tuple[float, float]:
+    compute()
+    began = perf_counter()
+    turn()
+    return began, perf_counter()
+
+
+def _computing() -> Callable[[], None]:
+    """What a worker computes between two exchanges."""
+    matrix, into = torch.ones(WIDTH, WIDTH), torch.empty(WIDTH, WIDTH)
+    multiply = partial(torch.mm, matrix, matrix, out=into)
+    took = []
+    for _ in range(5):
+        began = perf_counter()
+        multiply()
+        took.append(perf_counter() - began)
+
+    def compute() -> None:
+        for _ in range(max(1, round(BETWEEN_SECONDS / min(took)))):
+            multiply()
+
+    return compute
 
 
 def _peers(pattern: str, rank: int, workers: int) -> list[tuple[int, int]]:

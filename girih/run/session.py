@@ -242,7 +242,7 @@ def start(
         of the Run, with whole batches, and is itself one worker; results are whole on every rank, and `observe` is
         called on rank 0. Where a launcher has set ranks, `processes` means `torchrun`.
     seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
-        take. device: `cpu` (gloo) or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
+        take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
 
     Raises:
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.

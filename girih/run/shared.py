@@ -34,8 +34,8 @@ AWAKE_SECONDS = 2e-4
 
 
 def available() -> bool:
-    """Can processes of this host share memory in this way? Else they use gloo."""
-    return sys.platform == "linux"
+    """Can processes of this host share memory in this way? Else, or if GIRIH_TRANSPORT=gloo is set, they use gloo."""
+    return sys.platform == "linux" and os.environ.get("GIRIH_TRANSPORT") != "gloo"
 
 
 def ring_bytes(workers: int) -> int:

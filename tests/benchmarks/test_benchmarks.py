@@ -29,7 +29,7 @@ def benchmark(name: str) -> Benchmark:
 # Their floors are times, which decide no test: a loaded machine, or kernels compiled for the first time, would fail it.
 TIMED = {
     "many_devices", "partition_search", "planning_time", "predict_time", "simulate_speed", "small_optimum",
-    "worker_overhead",
+    "transports", "worker_overhead",
 }  # fmt: skip
 
 

@@ -33,6 +33,15 @@ def test_two_workers_then_four(example, tmp_path):
         assert run.steps == 3
 
 
+def test_gloo_where_memory_is_not_shared(example, monkeypatch):
+    monkeypatch.setattr("girih.run.shared.available", lambda: False)
+    program = program_of(example.graph, Mesh((2,)), 3)
+    with start(program, state=example.state, seed=5) as run:
+        assert not run.crew.carries
+        example.compare(run, 2)
+        assert [item.bytes_received for item in run.statistics()] == (2 * program.bytes_received()).tolist()
+
+
 def test_three_workers_by_recipe(example):
     """Every worker makes its own part of the first state; verified beside one device."""
     with start(program_of(example.graph, Mesh((3,)), 7), example.initial, seed=1) as run:
