@@ -20,13 +20,13 @@ _HOMES = {
     "PlanError": "girih.plans",
     "plan": "girih.plans",
     "load": "girih.plans",
-    "cluster": "girih.array.cluster",
+    "cluster": "girih.array.clusters",
 }
 
 __all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "cluster", "load", "plan"]
 
 if TYPE_CHECKING:
-    from girih.array.cluster import cluster
+    from girih.array.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.training import Inference, TrainingStep
     from girih.plans import Plan, PlanError, load, plan

@@ -36,7 +36,7 @@ from numpy import isdtype as isdtype
 
 from girih.array import linalg, random
 from girih.array.array import Array
-from girih.array.cluster import Cluster, EvaluationError, cluster
+from girih.array.clusters import Cluster, EvaluationError, cluster
 from girih.array.creation import (
     arange,
     array,

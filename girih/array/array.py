@@ -94,13 +94,13 @@ class Array:
         Raises:
             EvaluationError: a worker failed; the message names the line that made the array.
         """
-        from girih.array.cluster import current
+        from girih.array.clusters import current
 
         return current().value(self.expression)
 
     def persist(self) -> Array:
         """Evaluate and leave the value with the workers."""
-        from girih.array.cluster import current
+        from girih.array.clusters import current
 
         current().evaluate([self.expression], report=False)
         return self
@@ -331,6 +331,37 @@ class Array:
 
     def fill(self, value: Any) -> None:
         self[...] = value
+
+
+class Chosen(Array):
+    """x[mask]: how many elements it has is known once the mask is computed, which is when somebody asks for it.
+
+    Sums and means over what the mask chose do not ask (`girih.array.reductions`).
+    """
+
+    __slots__ = ("base", "made", "mask")
+
+    def __init__(self, base: Array, mask: Array) -> None:
+        self.base = base
+        self.mask = mask
+        self.made: Array | None = None
+
+    def __del__(self) -> None:
+        """`made` counts for itself."""
+
+    @property
+    def expression(self) -> Expression:  # type: ignore[override]
+        if self.made is None:
+            self.made = indexing.chosen_now(self.base, self.mask)
+        return self.made.expression
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.base.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.base.ndim - self.mask.ndim + 1
 
 
 METHODS = frozenset(

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from girih.array.array import Array
-from girih.array.cluster import Kept, current
+from girih.array.clusters import Kept, current
 from girih.array.make import as_array
 from girih.array.planning import RULES
 from girih.capture.expressions import needed

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from girih.array.array import Array
+from girih.array.array import Array, Chosen
 from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
 
 
@@ -17,6 +17,9 @@ def get(x: Array, key: Any) -> Array:
     """Raises IndexError, as NumPy."""
     items = list(key) if isinstance(key, tuple) else [key]
     items = [_plain(item) for item in items]
+    if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].ndim:
+        _fits(x, items[0], 0)
+        return Chosen(x, items[0])
     items = _whole(x, items)
     if any(isinstance(item, Array) for item in items):
         return _advanced(x, items)
@@ -108,12 +111,7 @@ def _advanced(x: Array, items: list[Any]) -> Array:
         elif isinstance(item, Array):
             arrays = nonzero(item) if item.dtype.kind == "b" else (item,)
             if item.dtype.kind == "b":
-                at = sum(_used(other) for other in items[: _position(items, item)])
-                if item.shape != x.shape[at : at + item.ndim]:
-                    raise IndexError(
-                        f"boolean index did not match indexed array along axis {at}; size of axis is "
-                        f"{x.shape[at]} but size of corresponding boolean axis is {item.shape[0] if item.ndim else 0}"
-                    )
+                _fits(x, item, sum(_used(other) for other in items[: _position(items, item)]))
             for array in arrays:
                 picks[dim] = cast(array, np.int64)
                 plain.append(slice(None))
@@ -140,6 +138,22 @@ def _advanced(x: Array, items: list[Any]) -> Array:
         return apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=chosen)
     indices = tuple(picks.get(at) for at in range(dims[-1] + 1))
     return apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+
+
+def chosen_now(x: Array, mask: Array) -> Array:
+    """x[mask], with the mask computed."""
+    return _advanced(x, [mask, *[slice(None)] * (x.ndim - mask.ndim)])
+
+
+def _fits(x: Array, mask: Array, at: int) -> None:
+    if mask.ndim > x.ndim:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {mask.ndim} were indexed")
+    for dim, size in enumerate(mask.shape, at):
+        if x.shape[dim] != size:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {dim}; size of axis is {x.shape[dim]} but size "
+                f"of corresponding boolean axis is {size}"
+            )
 
 
 def _position(items: list[Any], wanted: Any) -> int:

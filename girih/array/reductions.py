@@ -9,7 +9,7 @@ import numpy as np
 
 from girih.array import elementwise as e
 from girih.array import logic
-from girih.array.array import Array
+from girih.array.array import Array, Chosen
 from girih.array.dtypes import name_of
 from girih.array.make import apply, as_array, axes_of, axis_of, cast
 
@@ -27,7 +27,21 @@ def _accumulator(x: Array, dtype: Any) -> np.dtype:
     return np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
 
 
+def _chosen(a: Any, axis: Any, keepdims: bool) -> Chosen | None:
+    """x[mask], of which a sum over what the mask chose is wanted while nobody has asked how much that is."""
+    if not isinstance(a, Chosen) or a.made is not None or keepdims:
+        return None
+    return a if axis in (0, -a.ndim) or (axis is None and a.ndim == 1) else None
+
+
+def _masked_sum(a: Chosen, dtype: np.dtype) -> Array:
+    shape = a.base.shape[a.mask.ndim :]
+    return apply("girih.masked_sum", shape, dtype, input=cast(a.base, dtype), mask=a.mask)
+
+
 def sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+    if (chosen := _chosen(a, axis, keepdims)) is not None:
+        return _masked_sum(chosen, _accumulator(chosen, dtype))
     x = as_array(a)
     x, axes = cast(x, _accumulator(x, dtype)), axes_of(axis, x.ndim)
     if not axes:
@@ -46,8 +60,12 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False)
 
 
 def _floating(x: Array, dtype: Any = None) -> Array:
+    return cast(x, _mean_dtype(x, dtype))
+
+
+def _mean_dtype(x: Array, dtype: Any) -> np.dtype:
     """Means of whole numbers are made in float64."""
-    return cast(x, dtype if dtype is not None else np.float64 if x.dtype.kind in "biu" else x.dtype)
+    return np.dtype(dtype if dtype is not None else np.float64 if x.dtype.kind in "biu" else x.dtype)
 
 
 def _count(x: Array, axes: tuple[int, ...]) -> int:
@@ -55,6 +73,9 @@ def _count(x: Array, axes: tuple[int, ...]) -> int:
 
 
 def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+    if (chosen := _chosen(a, axis, keepdims)) is not None:
+        kind = _mean_dtype(chosen, dtype)
+        return cast(_masked_sum(chosen, kind) / sum(chosen.mask), kind)
     x = _floating(as_array(a), dtype)
     axes = axes_of(axis, x.ndim)
     if not axes:

@@ -9,9 +9,10 @@ Numbers are inputs of the graph, not constants in it: a loop that changes one as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import count
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -19,6 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
+from girih.ops.catalogue import catalogue
 
 Operand: TypeAlias = "bool | int | float | str | Expression | tuple[Operand, ...] | None"
 
@@ -34,12 +36,13 @@ class Expression:
 
     number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
     was evaluated. content: of a leaf, its NumPy array. kept: where the workers hold the value, once they do.
-    holders: how many live arrays show it. source: `file:line` of the program that made it.
+    holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
+    `file:line` of the program that made it.
     """
 
     __slots__ = (
         "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "shape",
-        "source",
+        "source", "users",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +63,17 @@ class Expression:
         self.source = source
         self.content = content
         self.kept: Any = None
-        self.holders = 0
+        self.holders = self.users = 0
+        for operand in self.inputs:
+            operand.users += 1
+
+    def __del__(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for operand in self.inputs:
+            operand.users -= 1
+        self.arguments = self.inputs = ()
 
     @property
     def is_leaf(self) -> bool:
@@ -70,7 +83,7 @@ class Expression:
     def keep(self, kept: Any) -> None:
         """It was evaluated: what it was made of is let go."""
         self.kept = kept
-        self.arguments = self.inputs = ()
+        self._let_go()
 
     def __repr__(self) -> str:
         return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
@@ -87,7 +100,11 @@ def expressions_in(argument: Operand) -> Iterator[Expression]:
 def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
     """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0."""
     if isinstance(argument, Expression):
-        return ("expression", argument.number if names is None else names[argument])
+        if names is not None:
+            return ("expression", names[argument])
+        if argument.operator == NUMBER:  # which may be made anew while what was made of it lives on
+            return (NUMBER, argument.dtype, argument.content.tobytes())
+        return ("expression", argument.number)
     if isinstance(argument, tuple):
         return tuple(_frozen(item, names) for item in argument)
     if isinstance(argument, float):
@@ -184,7 +201,10 @@ class Needed:
 
 
 def needed(wanted: Iterable[Expression]) -> Needed:
-    """What the wanted expressions need; results are the wanted ones, and whatever else live arrays show.
+    """What the wanted expressions need; results are the wanted ones, and whatever else will be asked for.
+
+    That is what live arrays show, and what is read by expressions that are not evaluated now, unless it costs nothing
+    to make again (a view, or something made from nothing): a loop may have let go of the array, but goes on from it.
 
     Cost: linear in the expressions that are not evaluated yet.
     """
@@ -205,4 +225,16 @@ def needed(wanted: Iterable[Expression]) -> Needed:
                 stack.append((item, True))
                 stack.extend((operand, False) for operand in reversed(item.inputs) if operand not in seen)
     asked = set(goals)
-    return Needed(tuple(inputs), tuple(nodes), tuple(item for item in nodes if item in asked or item.holders))
+    inside = Counter(operand for item in nodes for operand in item.inputs)
+    results = [
+        item
+        for item in nodes
+        if item in asked or item.holders or (item.users > inside[item] and item.inputs and not is_view(item.operator))
+    ]
+    return Needed(tuple(inputs), tuple(nodes), tuple(results))
+
+
+@cache
+def is_view(operator: str) -> bool:
+    described = catalogue().get(operator)
+    return described is not None and described.view

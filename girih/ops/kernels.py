@@ -87,6 +87,13 @@ def product_sum(a: Tensor, b: Tensor, dims: Sizes) -> Tensor:
     return _summed(torch.mul, dims, a, b)
 
 
+def masked_sum(input: Tensor, mask: Tensor) -> Tensor:
+    """Σ of the rows of `input` that `mask`, which has its leading dimensions, chooses; only these are read."""
+    rows = mask.reshape(-1).nonzero().squeeze(1)
+    flat = input.reshape(mask.numel(), *input.shape[mask.dim() :])
+    return flat.index_select(0, rows).sum(0, dtype=input.dtype)
+
+
 def _summed(element: Callable[..., Tensor], dims: Sizes, *tensors: Tensor) -> Tensor:
     """Σ element(tensors...) over `dims`, dimensions kept; made in slices, of kept dimensions where these are enough."""
     shape = torch.broadcast_shapes(*(item.shape for item in tensors))
@@ -272,6 +279,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         normalised_dot,
         normalise_input_gradient,
         product_sum,
+        masked_sum,
         softmax_from,
         softmax_gradient,
         log_softmax_gradient,

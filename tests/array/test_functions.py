@@ -134,6 +134,8 @@ CASES = [
     "a[t]", "a[t[:, 0]]", "a[:, t[0]]", "w[w > 0]", "a[i > 100]", "np.take(a, [0, 3])", "np.take(a, [1, 0], axis=1)",
     "np.take_along_axis(a, np.argsort(a, axis=1), axis=1)", "np.nonzero(t)", "np.flatnonzero(t)", "np.argwhere(t)",
     "np.compress(t[:, 1], a, axis=0)", "np.extract(t, a)", "f[[1, 0], None]", "a[u[:3]]", "np.where(t)",
+    "a[t[:, 0]].sum(0)", "a[t].sum()", "a[t].mean()", "i[t[:, 1]].mean(0)", "f[f[:, :, 0] > 0].sum(0)", "i[t].sum(0)",
+    "a[t[:, 0]].sum(1)", "a[t[:, 0]].mean(0, keepdims=True)", "a[t[:, 0]] + 1", "len(a[t])", "t[t].sum()",
     # products
     "a @ c", "np.matmul(f, g)", "v @ c", "a @ v", "v @ v", "np.matmul(f, g[0])", "np.dot(a, c)", "np.dot(v, v)",
     "i @ j.T",

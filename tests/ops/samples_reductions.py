@@ -79,6 +79,13 @@ def product_sum(rng: Generator) -> Arguments:
     return {"a": real(rng, size), "b": real(rng, size), "dims": dims_of(rng, len(size))}
 
 
+@sample("girih.masked_sum")
+def masked_sum(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    leading = int(rng.integers(1, len(size) + 1))
+    return {"input": real(rng, size), "mask": rng.random(size[:leading]) > 0.5}
+
+
 @sample("girih.first_index")
 def first_index(rng: Generator) -> Arguments:
     values = whole(rng, shape(rng, 1), 0, 3) * 1.0

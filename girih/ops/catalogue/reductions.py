@@ -129,6 +129,16 @@ def product_sum(a, b, dims):
     return reduced_together(lambda position: a.broadcast(position) * b.broadcast(position), dims, a, b)
 
 
+def chosen_rows(work):
+    """Their numbers and a copy of them, at most of all (a bound); the input, where its rows do not lie in order."""
+    return 8 * work.inputs["mask"].elements + work.inputs["input"].bytes + work.copied
+
+
+@operator("girih.masked_sum", temporary=chosen_rows)
+def masked_sum(input, mask):
+    return lambda *i: Sum(lambda *k: Select(mask[k], input[(*k, *i)], 0), sizes=mask.shape)
+
+
 def reduced_together(element, dims, *tensors, finish=lambda value: value):
     """Σ over `dims` (kept, of size 1) of an element made from tensors that broadcast."""
     rank = max(x.rank for x in tensors)
