@@ -333,37 +333,6 @@ class Array:
         self[...] = value
 
 
-class Chosen(Array):
-    """x[mask]: how many elements it has is known once the mask is computed, which is when somebody asks for it.
-
-    Sums and means over what the mask chose do not ask (`girih.array.reductions`).
-    """
-
-    __slots__ = ("base", "made", "mask")
-
-    def __init__(self, base: Array, mask: Array) -> None:
-        self.base = base
-        self.mask = mask
-        self.made: Array | None = None
-
-    def __del__(self) -> None:
-        """`made` counts for itself."""
-
-    @property
-    def expression(self) -> Expression:  # type: ignore[override]
-        if self.made is None:
-            self.made = indexing.chosen_now(self.base, self.mask)
-        return self.made.expression
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.base.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.base.ndim - self.mask.ndim + 1
-
-
 METHODS = frozenset(
     [
         "all",

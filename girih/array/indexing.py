@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from girih.array.array import Array, Chosen
+from girih.array.array import Array
+from girih.array.chosen import Chosen
 from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from girih.array import elementwise as e
 from girih.array import logic
-from girih.array.array import Array, Chosen
+from girih.array.array import Array
+from girih.array.chosen import Chosen
 from girih.array.dtypes import name_of
 from girih.array.make import apply, as_array, axes_of, axis_of, cast
 
