@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, coordinates_of, kind_of, regions_of
+from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, bounds, coordinates_of, kind_of, regions_of
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,11 @@ class Placements:
         flat = np.concatenate(
             (np.zeros((len(self), 1), np.int64), rows.reshape(len(self), -1), self.partial), axis=1, dtype=np.int64
         )
+        if len(flat) <= 64:  # a dictionary is quicker than sorting
+            found: dict[bytes, int] = {}
+            number = [found.setdefault(row.tobytes(), len(found)) for row in flat]
+            kept = [number.index(place) for place in range(len(found))]
+            return Placements(self.regions[kept], self.partial[kept]), np.asarray(number, np.int64)
         words = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
         _, first, inverse = np.unique(words.ravel(), return_index=True, return_inverse=True)
         return Placements(self.regions[first], self.partial[first]), inverse.reshape(-1)
@@ -93,7 +98,8 @@ class Placements:
 
 @lru_cache(maxsize=4096)
 def _placements_of(layouts: tuple[Layout, ...], shape: tuple[int, ...], mesh: Mesh) -> Placements:
-    regions = np.stack([regions_of(layout, shape, mesh) for layout in layouts])
+    codes = np.asarray(layouts, np.int64).reshape(len(layouts), mesh.axes)
+    regions = np.stack(bounds(codes, shape or (1,), mesh), axis=-1)
     terms = [partial_terms(layout, mesh) for layout in layouts]
     partial = np.asarray(terms, np.int64).reshape(len(layouts), mesh.axes)
     return Placements(regions, partial, True)

@@ -9,7 +9,7 @@ the expression itself. Descriptions are cached by operator, shapes and attribute
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -119,6 +119,11 @@ class Operator:
     condition: Callable[..., bool] | None = None
     result: int | None = None
     temporary: Temporary | None = None
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Of `describe`, by name."""
+        return inspect.signature(self.describe).parameters
 
 
 def operator(
@@ -259,7 +264,7 @@ def _arguments(item: Operator, symbols: list[TensorSymbol], attributes: Attribut
         else:
             grouped[base] = symbol
     grouped.update(attributes)
-    parameters = inspect.signature(item.describe).parameters
+    parameters = item.parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return grouped
     # Descriptions may call the tensor `self` of ATen's schemas `x`: names are matched with this one exception.

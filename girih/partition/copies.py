@@ -73,7 +73,7 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Mapping[str,
         for name in node.inputs:
             readers[single.variable[name]] += 1
     updated = {single.variable[name] for name in graph.updates}
-    views = {single.variable[node.outputs[0]] for node in graph.nodes if is_view(graph, node)}
+    views = {single.variable[node.outputs[0]] for node in graph.nodes if budget > 0 and is_view(graph, node)}
     value_of = {number: graph.values[name] for name, number in reversed(single.variable.items())}
     holds: list[Sets] = []
     sizes: list[FloatTable] = []
@@ -91,7 +91,7 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Mapping[str,
             sizes[-1] = np.concatenate([np.zeros(len(pairs)), sizes[-1]])
         holds.append((*lone, *(pairs if number in views else ()), *filled))
     runs = [
-        _runs(len(options.divisions), len(holds[single.variable[node.outputs[0]]][-1]) > 1 and is_view(graph, node))
+        _runs(len(options.divisions), (made := single.variable[node.outputs[0]]) in views and len(holds[made][-1]) > 1)
         for node, options in zip(graph.nodes, single.options, strict=True)
     ]
     problem = _Widening(graph, single, objective, holds, runs, views).problem(fixed)
