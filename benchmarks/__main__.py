@@ -25,8 +25,11 @@ NAMES = (
     "simulate_speed",
     "predict_time",
     "predict_bytes",
+    "slow_links",
     "soap_search",
     "small_optimum",
+    "tiling_random",
+    "tiling_als",
     "paper_speedups",
 )
 
