@@ -71,6 +71,9 @@ def divisible(description: Description) -> tuple[bool, ...]:
 
 def interval(index: Affine, starts: Bounds, stops: Bounds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First and one past the last value of an affine index over boxes of index variables."""
+    if index.variable is not None:  # itself, as nearly all are
+        first, last = starts[..., index.variable], stops[..., index.variable] - 1
+        return np.minimum(first, last), np.maximum(first, last) + 1
     low = np.full(starts.shape[:-1], index.constant, np.int64)
     high = np.full(starts.shape[:-1], index.constant, np.int64)
     for variable, coefficient in index.terms:
@@ -141,6 +144,8 @@ def executable(description: Description, starts: Bounds, stops: Bounds) -> NDArr
     input, a piece must be a box of merged positions. A convolution's window `y + u` overlaps, and may be cut freely.
     """
     good = exact_box(description.place, starts, stops)
+    if all(index is None or len(index.terms) < 2 for reads in description.reads for read in reads for index in read):
+        return good
     zeros, sizes = np.zeros(description.rank, np.int64), np.asarray(description.sizes, np.int64)
     for reads in description.reads:
         for read in reads:
