@@ -174,8 +174,8 @@ class Search:
         ends = {tuple(self.descend(choice)) for choice in choices}
         for choice in sorted(ends, key=lambda one: (self.bound(one), one))[:STARTS]:
             self.simulate(choice)
-        for choice in choices if self.cost == float("inf") else ():
-            self.simulate(tuple(choice))
+        for beginning in choices if self.cost == float("inf") else ():
+            self.simulate(tuple(beginning))
         if self.cost == float("inf"):
             raise OptimumError("the optimum cannot be proved: none of the first answers meets the memory limit")
         self.improve()
