@@ -253,6 +253,25 @@ from girih.array.reductions import (
     var,
 )  # fmt: skip
 from girih.array.sorting import argsort, bincount, digitize, median, searchsorted, sort, topk
+from girih.array.statistics import (
+    corrcoef,
+    cov,
+    cross,
+    histogram,
+    interp,
+    intersect1d,
+    isin,
+    nanmax,
+    nanmin,
+    percentile,
+    quantile,
+    select,
+    setdiff1d,
+    trapezoid,
+    union1d,
+    unique,
+    unique_values,
+)
 
 ndarray = Array
 __array_api_version__ = "2024.12"

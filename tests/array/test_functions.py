@@ -153,6 +153,16 @@ CASES = [
     "np.sort(a)", "np.sort(a, axis=0)", "np.sort(a, axis=None)", "np.argsort(a, axis=0)", "np.argsort(w)",
     "np.searchsorted(np.sort(w), v)", "np.digitize(v, np.linspace(-1, 1, 5))", "np.bincount(u)",
     "np.bincount(u, weights=u * 0.5, minlength=9)",
+    # statistics and sets
+    "np.quantile(a, 0.3)", "np.quantile(a, [0.1, 0.5], axis=0)", "np.percentile(w, 75)", "np.quantile(f, 0.5, axis=1)",
+    "np.quantile(a, 0.3, axis=1, keepdims=True)", "np.cov(a)", "np.cov(a, rowvar=False)", "np.corrcoef(a)", "np.cov(w)",
+    "np.histogram(a)", "np.histogram(w, bins=4, range=(-1, 1))", "np.histogram(w, bins=[-1.0, 0.0, 2.0])",
+    "np.histogram(w, 3, weights=w)", "np.nanmax(n[:3])", "np.nanmin(n[:2])", "np.nanmax(i, axis=1)", "np.unique(i)",
+    "np.unique(n)", "np.unique(u, return_counts=True)", "np.unique(i, return_index=True, return_inverse=True)",
+    "np.sort(np.unique_values(u))", "np.isin(i, [1, 2])",
+    "np.isin(i, u, invert=True)", "np.intersect1d(i, u)", "np.union1d(i, u)",
+    "np.setdiff1d(u, [1])", "np.interp(v, np.sort(w), w)", "np.trapezoid(a)", "np.trapezoid(a, dx=0.5, axis=0)",
+    "np.trapezoid(v, x=np.arange(5))", "np.cross(a[:, :3], b[:, 1:4])", "np.select([a > 0, b > 0], [a, 2 * b], 0.0)",
     # creation
     "np.zeros((3, 4))", "np.ones(5, dtype=np.int32)", "np.full((2, 2), 7)", "np.full((2, 2), 1.5, np.float32)",
     "np.eye(4)",
