@@ -110,10 +110,9 @@ def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh) -> tupl
         for number, row in enumerate(codes.tolist()):
             starts[number], stops[number] = _bounds_among(tuple(row), sizes, mesh)
         return starts, stops
-    weight = 1 << np.arange(mesh.axes, dtype=np.int64)
-    for dimension, extent in enumerate(sizes):
-        # A dimension's parts depend on the set of axes that cut it alone: few, and the same for many assignments.
-        cutting = (kinds == dimension) @ weight
+    # A dimension's parts depend on the set of axes that cut it alone: few, and the same for many assignments.
+    cutting_each = (kinds == np.arange(len(sizes))[:, None, None]) @ (1 << np.arange(mesh.axes, dtype=np.int64))
+    for dimension, (extent, cutting) in enumerate(zip(sizes, cutting_each, strict=True)):
         cuts = _cuts(extent, mesh)
         starts[..., dimension] = cuts[0][cutting]
         stops[..., dimension] = cuts[1][cutting]

@@ -203,8 +203,9 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     root = list(description.root.variables) if description.root is not None else []
     passing = passing_sets(description)
     kinds = kind_of(codes)
-    terms = _terms(codes, mesh)
-    absent = (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh) if (kinds != codes).any() else None
+    whole = bool((kinds == codes).all())  # no coordinates are left out
+    terms = np.broadcast_to(np.asarray(mesh.sizes, np.int64), codes.shape) if whole else _terms(codes, mesh)
+    absent = None if whole else (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh)
     makes_partial = np.where(_among(kinds, root) | (kinds <= PASS), terms, 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
