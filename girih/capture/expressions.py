@@ -28,6 +28,7 @@ DATA, NUMBER = "data", "number"
 """The operators of leaves: an array in memory, and a number of some dtype."""
 
 _serial = count()
+_ending: list[tuple[Any, ...]] = []
 _known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
 
 
@@ -71,9 +72,18 @@ class Expression:
         self._let_go()
 
     def _let_go(self) -> None:
+        """Of its operands. Those that nobody else holds end here, one after another: a long chain nests no calls."""
         for operand in self.inputs:
             operand.users -= 1
+        _ending.append((self.arguments, self.inputs))
         self.arguments = self.inputs = ()
+        if len(_ending) == 1:
+            while _ending[-1]:
+                last, _ending[-1] = _ending[-1], ()
+                del last  # operands that end put their own behind
+                while len(_ending) > 1 and not _ending[-1]:
+                    _ending.pop()
+            _ending.pop()
 
     @property
     def is_leaf(self) -> bool:

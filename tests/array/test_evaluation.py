@@ -88,6 +88,11 @@ def test_long_chains(two):
     for _ in range(400):
         x = x + 1
     assert x.compute().tolist() == [400.0] * 3
+    for _ in range(5000):
+        x = x + 1
+    users = x.expression.inputs[0]
+    del x  # ends without nesting 5000 calls
+    assert users.users == 0
 
 
 def test_later_writes_to_the_original_are_not_seen(two):
