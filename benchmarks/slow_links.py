@@ -172,7 +172,7 @@ class Costs:
         from girih.machine.costs import Store
         from girih.machine.profile import save_profile
 
-        own = replace(profile, machine=where.name, links=links)
+        own = replace(profile, machine=where.name, links=links, carried=False)  # by gloo, over a network
         with Store(self.path) as store:
             save_profile(store, own)
         return own.applied(where)
