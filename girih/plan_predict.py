@@ -32,7 +32,7 @@ from girih.simulate.timeline import Timeline
 if TYPE_CHECKING:
     from girih.plans import Plan
 
-EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid")
+EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2), beside data parallelism."""
 
 

@@ -48,7 +48,7 @@ def made() -> Plan:
 def test_the_fastest_is_no_slower_than_what_it_started_from(made: Plan) -> None:
     _, _, step, batch = training()
     check(made)
-    for search in ("data", "sharded", "single"):
+    for search in ("data", "sharded", "single", "model"):
         other = girih.plan(step, batch, machine="2x2", objective="time", search=search, compare=())
         assert other.certificate.cost >= made.certificate.cost * (1 - 1e-12), search
         assert other.predict().seconds == pytest.approx(other.certificate.cost)
