@@ -86,8 +86,10 @@ def test_a_hanging_worker(example):
         gone(run)
 
 
-def test_an_interrupted_driver(example):
-    """Ctrl-C during a step ends the workers."""
+def test_an_interrupted_driver(example, request):
+    """Ctrl-C during a step ends the workers; also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with start(program_of(example.graph, Mesh((2,)), 0), state=example.state) as run:
         os.kill(run.crew.pids[1], signal.SIGSTOP)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
