@@ -82,7 +82,7 @@ LINES: list[tuple[list[str], str]] = [
     (["plann", "mlp-tiny"], "no 'plann': did you mean plan?"),
     ([*PLAN, "--memry", "3"], "no argument '--memry': did you mean --memory?"),
     ([*PLAN, "--search", "exakt"], "argument --search: no 'exakt': did you mean exact?"),
-    ([*PLAN, "--search", "zebra"], "no 'zebra': expected one of exact, recursive"),
+    ([*PLAN, "--search", "zebra"], "no 'zebra': expected one of exact, optimum"),
     ([*PLAN, "--objective", "byte"], "did you mean bytes?"),
     ([*PLAN, "--optimizer", "adma"], "did you mean adam or adamw?"),
     ([*PLAN, "--machine", "k80cluster"], "no machine 'k80cluster': did you mean k80-cluster"),
