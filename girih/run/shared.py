@@ -72,7 +72,8 @@ class _Piece:
     __slots__ = ("bytes", "done")
 
     def __init__(self, tensor: Tensor, as_bytes: Any) -> None:
-        self.bytes = tensor.view(-1).view(as_bytes)
+        # Not view(-1): one element that was expanded counts as contiguous, but keeps stride 0, and that has no bytes.
+        self.bytes = tensor.as_strided((tensor.numel(),), (1,)).view(as_bytes)
         self.done = 0
 
     @property

@@ -23,7 +23,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
             return NotImplemented
-        flat = item.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        flat = item.detach().cpu().contiguous().as_strided((item.numel(),), (1,)).view(torch.uint8).numpy()
         return _rebuild, (pickle.PickleBuffer(flat), str(item.dtype).removeprefix("torch."), tuple(item.shape))
 
 

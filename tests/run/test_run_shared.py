@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Pipe
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from girih.run import shared
+from girih.run import shared, wire
 from girih.run.errors import TransportError
 from girih.run.transport import exchange
 
@@ -56,6 +57,26 @@ def test_messages_of_a_pair_keep_their_order(files: shared.Files):
     exchange(second, [], [(0, tensor) for tensor in got])
     assert all(torch.equal(a, b) for a, b in zip(got, sent, strict=True))
     assert (first.sent, second.received) == ([0, 61], [61, 0])
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), ()])
+def test_one_element_that_was_expanded(files: shared.Files, shape: tuple[int, ...]):
+    """PyTorch calls it contiguous, with stride 0."""
+    first, second = transports(files)
+    sent = torch.arange(5.0)[3].double().expand(shape)
+    got = torch.zeros(1, dtype=torch.float64).as_strided(shape, (0,) * len(shape))
+    first.begin([(1, sent)], [])()
+    exchange(second, [], [(0, got)])
+    assert torch.equal(sent, got)
+    assert wire_copy(sent).equal(sent)
+
+
+def wire_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor after its way through a pipe."""
+    ours, theirs = Pipe()
+    with ours, theirs:
+        wire.send(ours, tensor)
+        return wire.receive(theirs)
 
 
 def test_exchanges_may_end_in_another_order_than_they_began(files: shared.Files):
