@@ -130,11 +130,6 @@ class Pieces:
             for write, name, place in zip(writes, node.outputs, makes, strict=True):
                 places[write], value_of[write] = place, name
             steps.append(ComputeStep(number, tuple(parts), writes))
-        for given in self.graph.inputs:
-            places[given.name] = Placement.of(
-                strategy.layouts[given.name], self.graph.values[given.name].shape, self.mesh
-            )
-            value_of[given.name] = given.name
         program = Program(self.graph, strategy, tuple(self.with_sources(steps, places, value_of)), places, value_of)
         seconds = price(program, self.machine).prices.before
         kept = [position for position, step in enumerate(program.steps) if isinstance(step, ComputeStep)]
@@ -272,11 +267,6 @@ class Pieces:
         steps = []
         strategy = self.space.strategy([0] * len(self.sizes))
         places, value_of = self.inputs(strategy)
-        for given in self.graph.inputs:
-            places[given.name] = Placement.of(
-                strategy.layouts[given.name], self.graph.values[given.name].shape, self.mesh
-            )
-            value_of[given.name] = given.name
         for number, hop in enumerate(flat):
             buffers = (f"source {number}", f"target {number}")
             places |= dict(zip(buffers, (hop.step.before, hop.step.after), strict=True))
