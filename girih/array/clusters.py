@@ -18,6 +18,7 @@ import torch
 
 from girih.array.planning import plan_arrays
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
+from girih.capture.sources import Source
 from girih.layout import Layout
 from girih.plans import Plan
 from girih.run.errors import WorkerError
@@ -75,11 +76,12 @@ class Cluster:
 
     def value(self, expression: Expression) -> np.ndarray:
         """The value as a NumPy array of its own."""
-        if expression.content is None and expression.kept is None:
-            return self.evaluate([expression])[0]
-        if expression.content is not None:
-            return np.array(expression.content)
-        kept: Kept = expression.kept
+        content = expression.content
+        if isinstance(content, np.ndarray):
+            return np.array(content)
+        kept: Kept | None = expression.kept
+        if kept is None:
+            return self.evaluate([expression])[0] if content is None else content.read_all()
         if kept.cluster._run is None:
             raise _lost(expression)
         return _as_numpy(kept.cluster._run.fetch(kept.plan.program, kept.name, kept.key))
@@ -165,7 +167,7 @@ class Cluster:
             planned.number,
             {names[item]: item.kept.key for item in arrays if item.kept is not None},
             {names[item]: torch.from_numpy(item.content) for item in work.inputs if item.operator == NUMBER},
-            {names[item]: (key, torch.from_numpy(item.content)) for item, key in placed.items()},
+            {names[item]: (key, _placed(item.content)) for item, key in placed.items()},
             {names[item]: key for item, key in keep.items()},
             tuple(report),
             self._free(),
@@ -185,6 +187,14 @@ class Cluster:
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
         return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
+
+
+def _placed(content: np.ndarray | Source) -> Any:
+    """What the workers are sent of an array that they do not have yet."""
+    if isinstance(content, Source):
+        content.check()
+        return content
+    return torch.from_numpy(content)
 
 
 def _as_numpy(tensor: Any) -> np.ndarray:

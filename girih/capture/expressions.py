@@ -1,8 +1,8 @@
 """Lazy array programs → Graph: expressions that share what is equal, and the graph of those that are needed.
 
-An expression is an operator of the catalogue with attributes and inputs, an array in memory, or a number. Equal ones
-are one object (hash-consing), so common subexpressions are shared by construction, also across evaluations: what was
-evaluated stands for itself, as an input, as long as somebody holds it (Spartan §3.1).
+An expression is an operator of the catalogue with attributes and inputs, an array in memory or elsewhere, or a number.
+Equal ones are one object (hash-consing), so common subexpressions are shared by construction, also across evaluations:
+what was evaluated stands for itself, as an input, as long as somebody holds it (Spartan §3.1).
 
 Numbers are inputs of the graph, not constants in it: a loop that changes one asks for the same graph again.
 """
@@ -19,13 +19,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from girih.capture.sources import Source
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.ops.catalogue import catalogue
 
 Operand: TypeAlias = "bool | int | float | str | Expression | tuple[Operand, ...] | None"
 
 DATA, NUMBER = "data", "number"
-"""The operators of leaves: an array in memory, and a number of some dtype."""
+"""The operators of leaves: an array in memory or a Source, and a number of some dtype."""
 
 _serial = count()
 _ending: list[tuple[Any, ...]] = []
@@ -36,8 +37,8 @@ class Expression:
     """A value that can be computed: `shape` in elements, `dtype` by PyTorch's name.
 
     number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
-    was evaluated. content: of a leaf, its NumPy array. kept: where the workers hold the value, once they do.
-    holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
+    was evaluated. content: of a leaf, its NumPy array or its Source. kept: where the workers hold the value, once they
+    do. holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
     `file:line` of the program that made it.
     """
 
@@ -144,9 +145,18 @@ def number(value: Any, dtype: np.dtype, name: str, source: str = "") -> Expressi
     return found
 
 
-def data(content: np.ndarray, name: str, source: str = "") -> Expression:
-    """An array in memory, that nobody writes to from now on. name: of its dtype."""
-    return Expression(DATA, (), content.shape, name, source, content)
+def data(content: np.ndarray | Source, name: str, source: str = "") -> Expression:
+    """An array in memory, that nobody writes to from now on, or elsewhere; the same object for equal sources.
+
+    name: of its dtype.
+    """
+    if isinstance(content, np.ndarray):
+        return Expression(DATA, (), content.shape, name, source, content)
+    key = (DATA, content.fingerprint)
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = Expression(DATA, (), content.shape, name, source, content)
+    return found
 
 
 @dataclass(frozen=True)

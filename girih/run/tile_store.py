@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence
 from typing import Any
 
+import torch
+
+from girih.capture.sources import Part
 from girih.lower import Program
 from girih.run.parts import Tensor
 from girih.run.transport import Transport
@@ -31,7 +34,7 @@ class TileStore:
         program: Program | None,
         held: Mapping[str, int],
         given: dict[str, Tensor],
-        placed: Mapping[str, tuple[int, Tensor]],
+        placed: Mapping[str, tuple[int, Tensor | Part]],
         keep: Mapping[str, int],
         report: tuple[str, ...],
         free: tuple[int, ...],
@@ -46,7 +49,7 @@ class TileStore:
             self.workers[number].times = self.times
         worker = self.workers[number]
         for key, part in placed.values():
-            self.held[key] = part.to(self.device)
+            self.held[key] = (torch.from_numpy(part.read()) if isinstance(part, Part) else part).to(self.device)
         worker.state = {name: self.held[key] for name, key in held.items()}
         worker.state.update((name, self.held[key]) for name, (key, _) in placed.items())
         try:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from girih.capture.sources import Part, Source
 from girih.graph import Graph
 from girih.layout import Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
-from girih.run.parts import Tensor, assemble, box_of, cut, reporters
+from girih.run.parts import Box, Tensor, assemble, box_of, cut, reporters
 from girih.run.processes import ProcessCrew
 from girih.run.service import Options, Statistics
 from girih.run.threads import ThreadCrew
@@ -28,13 +29,14 @@ class Evaluation:
 
     number: of the program, which the workers remember. held: by input name, the key of a kept array. given: whole
     tensors by input name, for this evaluation only. placed: by input name, a key and a whole tensor that is kept under
-    it from now on. keep: by output name the key of what is made. report: outputs of which the driver wants the value.
+    it from now on, or a Source of which each worker reads its tile. keep: by output name the key of what is made.
+    report: outputs of which the driver wants the value.
     """
 
     number: int
     held: Mapping[str, int]
     given: Mapping[str, Tensor]
-    placed: Mapping[str, tuple[int, Tensor]]
+    placed: Mapping[str, tuple[int, Tensor | Source]]
     keep: Mapping[str, int]
     report: tuple[str, ...] = ()
     free: tuple[int, ...] = field(default=())
@@ -99,12 +101,16 @@ class TileRun:
             "held": what.held,
             "given": {name: cut(tensor, box_of(program, name, rank)) for name, tensor in what.given.items()},
             "placed": {
-                name: (key, cut(tensor, box_of(program, name, rank))) for name, (key, tensor) in what.placed.items()
+                name: (key, _part(content, box_of(program, name, rank))) for name, (key, content) in what.placed.items()
             },
             "keep": what.keep,
             "report": tuple(name for name in what.report if rank in reporters(program, name)),
             "free": what.free,
         }
+
+
+def _part(content: Tensor | Source, box: Box) -> Tensor | Part:
+    return Part(content, box) if isinstance(content, Source) else cut(content, box)
 
 
 def whole(program: Program, name: str, replies: Iterable[Mapping[str, Tensor]]) -> Tensor:

@@ -1,0 +1,180 @@
+"""Sources: arrays that lie elsewhere, in files or as functions of the index, and are read part by part.
+
+A Source is the `content` of a `data` expression, as an array in memory is. It is sent to the workers in place of
+elements: each reads the part that it needs, when it needs it. It is a value: equal sources have equal elements, so
+that an array that is opened twice is one expression.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class SourceError(ValueError):
+    """A source cannot be opened or read; the message names it, and says what to do."""
+
+
+class Source(ABC):
+    """An array that can be read part by part: a frozen dataclass, hashable and picklable.
+
+    shape: in elements. dtype: NumPy's, in this machine's byte order. chunks: what is best read together, where that
+    matters. name: for messages.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return None
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> Hashable:
+        """Equal for equal sources, and only for them."""
+        return self
+
+    def check(self) -> None:  # noqa: B027 - what is no file does not change
+        """Is it still what was opened? Reads no elements. Raises SourceError."""
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @abstractmethod
+    def load(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
+        """The elements of a part that is not empty, as an array of any kind."""
+
+    def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        """The part between starts and stops: contiguous, of `dtype`, and the caller's own.
+
+        Raises:
+            SourceError: it cannot be read, or is no longer what was opened.
+        """
+        shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
+        if 0 in shape:
+            return np.empty(shape, self.dtype)
+        found = np.require(self.load(tuple(starts), tuple(stops)), self.dtype, ["C", "O", "W", "E"])
+        if found.shape != shape:
+            raise SourceError(f"{self.name}: {list(starts)} to {list(stops)} gave {found.shape}, expected {shape}")
+        return found
+
+    def read_all(self) -> np.ndarray:
+        return self.read((0,) * len(self.shape), self.shape)
+
+
+@dataclass(frozen=True)
+class Window(Source):
+    """A slice of a source: reading it reads nothing else, but for steps.
+
+    steps: for each dimension of the source (start, number of elements, step ≥ 1). kept: those dimensions that the
+    window has; of the others one element is taken.
+    """
+
+    source: Source
+    steps: tuple[tuple[int, int, int], ...]
+    kept: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(self.steps[dimension][1] for dimension in self.kept)
+
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        return self.source.dtype
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def check(self) -> None:
+        self.source.check()
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        whole = self.source.chunks
+        if whole is None:
+            return None
+        return tuple(max(1, whole[dimension] // self.steps[dimension][2]) for dimension in self.kept)
+
+    def load(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
+        wanted = dict(zip(self.kept, zip(starts, stops, strict=True), strict=True))
+        low, high, every = [], [], []
+        for dimension, (first, _, step) in enumerate(self.steps):
+            start, stop = wanted.get(dimension, (0, 1))
+            low.append(first + start * step)
+            high.append(first + (stop - 1) * step + 1)
+            every.append(slice(None, None, step) if dimension in wanted else 0)
+        return self.source.read(low, high)[tuple(every)]
+
+
+def window(source: Source, dimension: int, start: int, stop: int, step: int = 1) -> Window:
+    """source[..., start:stop:step, ...] along one dimension, with step ≥ 1 and both ends inside."""
+    inner, steps, kept = _parts(source)
+    first, _, every = steps[kept[dimension]]
+    steps[kept[dimension]] = (first + start * every, max(0, -(-(stop - start) // step)), every * step)
+    return Window(inner, tuple(steps), kept)
+
+
+def taken(source: Source, dimension: int, index: int) -> Window:
+    """source[..., index, ...] along one dimension, which is gone then."""
+    inner, steps, kept = _parts(source)
+    gone = kept[dimension]
+    first, _, every = steps[gone]
+    steps[gone] = (first + index * every, 1, every)
+    return Window(inner, tuple(steps), (*kept[:dimension], *kept[dimension + 1 :]))
+
+
+def _parts(source: Source) -> tuple[Source, list[tuple[int, int, int]], tuple[int, ...]]:
+    if isinstance(source, Window):
+        return source.source, list(source.steps), source.kept
+    return source, [(0, size, 1) for size in source.shape], tuple(range(len(source.shape)))
+
+
+@dataclass(frozen=True)
+class FunctionOfIndex(Source):
+    """function(i, j, …) with the index in each dimension as int64 arrays that broadcast together (as `np.ogrid`).
+
+    Its result broadcasts to the part asked for, and is converted to `dtype`. It must give the same for the same index,
+    however it is asked, and be picklable where the workers are processes.
+    """
+
+    function: Callable[..., Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def name(self) -> str:
+        return f"function {getattr(self.function, '__qualname__', self.function)!s}"
+
+    def load(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
+        places = np.ogrid[tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))]
+        made = np.asarray(self.function(*(np.asarray(place, np.int64) for place in places)))
+        shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
+        try:
+            return np.broadcast_to(made.astype(self.dtype, copy=False), shape)
+        except ValueError:
+            raise SourceError(
+                f"{self.name} gave an array of shape {made.shape} for a part of shape {shape}: compute with the given "
+                "index arrays, so that they broadcast"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one worker reads of a source: (start, stop) for each dimension."""
+
+    source: Source
+    box: tuple[tuple[int, int], ...]
+
+    def read(self) -> np.ndarray:
+        return self.source.read([start for start, _ in self.box], [stop for _, stop in self.box])
