@@ -22,10 +22,12 @@ def _reduced(x: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]
 
 
 def _accumulator(x: Array, dtype: Any) -> np.dtype:
-    """What sums and products are made in: whole numbers at least in int64."""
+    """What sums and products are made in: whole numbers in 64 bits, without a sign where they have none."""
     if dtype is not None:
         return np.dtype(dtype)
-    return np.dtype(np.int64) if x.dtype.kind in "biu" else x.dtype
+    if x.dtype.kind == "u":
+        return np.dtype(np.uint64)
+    return np.dtype(np.int64) if x.dtype.kind in "bi" else x.dtype
 
 
 def _chosen(a: Any, axis: Any, keepdims: bool) -> Chosen | None:

@@ -7,7 +7,7 @@ what PyTorch's operators are checked against. Opaque functions have no reference
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.special
@@ -159,7 +159,7 @@ def _index(index: Affine, grid: list[Array]) -> Array:
 
 def _evaluate(expression: Expression, inputs: list[Array], grid: list[Array], description: Description) -> Array:
     if isinstance(expression, Constant):
-        return np.asarray(expression.value)
+        return cast(Array, expression.value)  # a Python number, whose dtype is weak
     if isinstance(expression, Position):
         return _index(expression.index, grid)
     if isinstance(expression, Read):
@@ -173,8 +173,11 @@ def _evaluate(expression: Expression, inputs: list[Array], grid: list[Array], de
         )
         return np.where(condition, yes, no)
     if isinstance(expression, Reduce):
+        product = _product_sum(expression, inputs, grid)
+        if product is not None:
+            return product
         body = _evaluate(expression.body, inputs, grid, description)
-        shape = list(np.broadcast_shapes(body.shape, *(grid[variable].shape for variable in expression.variables)))
+        shape = list(np.broadcast_shapes(np.shape(body), *(grid[variable].shape for variable in expression.variables)))
         return REDUCERS[expression.reducer](
             np.broadcast_to(body, shape), axis=tuple(expression.variables), keepdims=True
         )
@@ -187,10 +190,39 @@ def _evaluate(expression: Expression, inputs: list[Array], grid: list[Array], de
     raise DescriptionError(f"{description.operator.name} is opaque: it has no reference implementation")
 
 
+def _product_sum(reduction: Reduce, inputs: list[Array], grid: list[Array]) -> Array | None:
+    """Σ of a product of two bare reads, as one contraction that needs no array of the whole index space; else None."""
+    body = reduction.body
+    if reduction.reducer != "sum" or not isinstance(body, Call) or body.function != "mul":
+        return None
+    operands: list[Any] = []
+    for read in body.arguments:
+        if not isinstance(read, Read) or any(index is None or index.variable is None for index in read.index):
+            return None
+        variables = [index.variable for index in read.index if index is not None]
+        if [grid[variable].size for variable in variables if variable is not None] != list(inputs[read.tensor].shape):
+            return None
+        operands += [inputs[read.tensor], variables]
+    used = {variable for variables in operands[1::2] for variable in variables}
+    if not set(reduction.variables) <= used:
+        return None
+    kept = sorted(used - set(reduction.variables))
+    total: Array = np.einsum(*operands, kept)
+    return total.reshape([grid[axis].size if axis in kept else 1 for axis in range(len(grid))])
+
+
 def _read(read: Read, inputs: list[Array], grid: list[Array], padding: float | None) -> Array:
     array = inputs[read.tensor]
     if not array.shape:
         return array
+    variables = [index.variable if index is not None else None for index in read.index]
+    bare = [variable for variable in variables if variable is not None]
+    if len(bare) == array.ndim == len(set(bare)) and all(
+        grid[variable].size == size for variable, size in zip(bare, array.shape, strict=True)
+    ):
+        order = sorted(range(array.ndim), key=lambda dimension: bare[dimension])
+        kept = dict(zip(bare, array.shape, strict=True))
+        return array.transpose(order).reshape([kept.get(axis, 1) for axis in range(len(grid))])
     positions = [_index(index, grid) for index in read.index if index is not None]
     inside: Array | bool = True
     clipped = []

@@ -18,6 +18,7 @@ from girih.layout import bounds
 from girih.lower import ComputeStep, Program
 from girih.ops import description_of
 from girih.ops.evaluate import resolve
+from girih.ops.numpy_kernels import WEAK, with_numpy
 from girih.ops.pieces import PieceCall, make_piece
 from girih.run.parts import Cuts, held_box, relative, shape_of
 
@@ -143,6 +144,16 @@ def compile_compute(
     else:
         operator, named = piece.operator, piece.arguments(holes)
     function, arguments, options = _bind(operator, named, device)
+    types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
+    if not WEAK.isdisjoint(types) and len(shapes) == 1 and device.type == "cpu":
+        function = with_numpy(
+            operator,
+            function,
+            [name for name, _, _ in _parameters(operator)],
+            None if piece is None else piece.result,
+            shapes[0],
+            graph.values[node.outputs[0]].dtype,
+        )
     return Compute(
         function,
         arguments,

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
 from girih.lower import Message, Program, TransferStep
 from girih.lower.strides import contiguous_strides, is_contiguous
+from girih.ops.numpy_kernels import in_place
 from girih.run.compute import Slots
 from girih.run.parts import Cuts, Tensor, held_box, narrow, relative, shape_of
 from girih.run.transport import Messages, Transport
@@ -34,10 +37,10 @@ def _combine_logsumexp(target: Tensor, part: Tensor) -> None:
 
 
 COMBINE: dict[str, Callable[[Tensor, Tensor], Any]] = {
-    "sum": lambda target, part: target.add_(part),
-    "prod": lambda target, part: target.mul_(part),
-    "max": lambda target, part: torch.maximum(target, part, out=target),
-    "min": lambda target, part: torch.minimum(target, part, out=target),
+    "sum": partial(in_place, np.add, lambda target, part: target.add_(part)),
+    "prod": partial(in_place, np.multiply, lambda target, part: target.mul_(part)),
+    "max": partial(in_place, np.maximum, lambda target, part: torch.maximum(target, part, out=target)),
+    "min": partial(in_place, np.minimum, lambda target, part: torch.minimum(target, part, out=target)),
     "logsumexp": _combine_logsumexp,
 }
 
