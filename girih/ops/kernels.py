@@ -253,6 +253,15 @@ def topk_indices(input: Tensor, k: int, dim: int, largest: bool = True) -> Tenso
     return torch.topk(input, k, dim=dim, largest=largest)[1]
 
 
+def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tensor:
+    """How many elements of an ascending sequence are below each value (right: not above it); NaN is above all."""
+    if not sequence.dtype.is_floating_point:
+        return torch.searchsorted(sequence, values, right=right)
+    known = len(sequence) - int(sequence.isnan().sum())
+    found = torch.searchsorted(sequence[:known], values.contiguous(), right=right)
+    return found.masked_fill_(values.isnan(), len(sequence) if right else known)
+
+
 # Random masks
 
 
@@ -290,6 +299,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         ridge_rows,
         sort_indices,
         topk_indices,
+        search_sorted,
         random_uniform,
         random_normal,
         random_mask,

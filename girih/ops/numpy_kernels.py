@@ -162,6 +162,9 @@ WRITTEN: dict[str, Callable[..., Array]] = {
     "aten.sort.stable": lambda self, dim=-1, **_: np.sort(self, axis=dim, kind="stable"),
     "girih.sort_indices": _sort_indices,
     "girih.topk_indices": _topk_indices,
+    "girih.search_sorted": lambda sequence, values, right=False: np.searchsorted(
+        sequence, values, "right" if right else "left"
+    ),
     "aten.argmax": partial(_argument, np.argmax),
     "aten.argmin": partial(_argument, np.argmin),
     "aten.index_select": lambda self, dim, index: np.take(self, index, axis=dim),

@@ -219,6 +219,11 @@ def sort_indices(rng: Generator) -> Arguments:
     return {"input": x, "dim": integer(rng, 0, x.ndim - 1), "descending": some(rng, False, True)}
 
 
+@sample("girih.search_sorted")
+def search_sorted(rng: Generator) -> Arguments:
+    return {"sequence": np.sort(real(rng, (5,))), "values": real(rng, shape(rng)), "right": some(rng, False, True)}
+
+
 @sample("girih.topk_indices")
 def topk_indices(rng: Generator) -> Arguments:
     x = real(rng, shape(rng, 1))

@@ -26,6 +26,21 @@ def polar(abs, angle):
     return fn("polar")(abs, angle)
 
 
+@operator("aten.real", view=True, elementwise=True)
+def real(x):
+    return fn("real")(x)
+
+
+@operator("aten.imag", view=True, elementwise=True)
+def imag(x):
+    return fn("imag")(x)
+
+
+@operator("aten.angle", elementwise=True)
+def angle(x):
+    return fn("angle")(x)
+
+
 @operator("aten.conj_physical", elementwise=True)
 def conjugate(x):
     return fn("conj")(x)

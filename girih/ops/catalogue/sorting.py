@@ -36,6 +36,16 @@ def sort_indices(input, dim):
     return along(input, dim)
 
 
+def without_unknown(work):
+    """Truth values and sums of them: which numbers are not NaN, of the sorted ones and of those looked for."""
+    return work.inputs["sequence"].elements + 17 * work.inputs["values"].elements
+
+
+@operator("girih.search_sorted", temporary=without_unknown)
+def search_sorted(sequence, values, right=False):
+    return lambda *i: Opaque(sequence[:], values[i])[()]
+
+
 def first_values(work):
     x, attributes = work.inputs["input"], work.attributes
     return x.bytes // max(x.shape[attributes["dim"]], 1) * attributes["k"]

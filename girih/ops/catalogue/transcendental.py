@@ -40,6 +40,9 @@ erfinv = unary("erfinv", "aten.erfinv")
 lgamma = unary("lgamma", "aten.lgamma")
 digamma = unary("digamma", "aten.digamma")
 sigmoid = unary("sigmoid", "aten.sigmoid")
+bessel_i0 = unary("i0", "aten.i0", "aten.special_i0")
+sinc = unary("sinc", "aten.sinc")
+signbit = unary("signbit", "aten.signbit")
 
 
 @operator("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", elementwise=True)
@@ -67,6 +70,21 @@ def copysign(x, other):
     return fn("copysign")(x, other)
 
 
+@operator("aten.nextafter", elementwise=True)
+def nextafter(x, other):
+    return fn("nextafter")(x, other)
+
+
+@operator("aten.gcd", elementwise=True)
+def gcd(x, other):
+    return fn("gcd")(x, other)
+
+
+@operator("aten.lcm", elementwise=True)
+def lcm(x, other):
+    return fn("lcm")(x, other)
+
+
 @operator("aten.xlogy.Tensor", elementwise=True)
 def xlogy(x, other):
     return Select(equal(x, 0), 0, x * log(other))
@@ -76,6 +94,12 @@ def xlogy(x, other):
 def logaddexp(x, other):
     larger = fn("max")(x, other)
     return larger + fn("log1p")(exp(fn("min")(x, other) - larger))
+
+
+@operator("aten.logaddexp2", elementwise=True)
+def logaddexp2(x, other):
+    larger = fn("max")(x, other)
+    return larger + fn("log2")(fn("exp2")(fn("min")(x, other) - larger) + 1)
 
 
 @operator("girih.softmax_from", elementwise=True)
