@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) --editable '.[report,test,lint]'
+	$(PIP) --editable '.[report,test,lint,benchmarks]'
 	touch $@
 
 clean:
