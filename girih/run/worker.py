@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, MutableSequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -39,6 +39,16 @@ class Interval:
     step: int
     start: float
     stop: float
+
+
+@dataclass
+class Running:
+    """A step that is under way: its buffers, the next instruction, and the seconds of kernels, transfers and all."""
+
+    slots: list[Any]
+    at: int = 0
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    took: float = 0.0
 
 
 class Worker:
@@ -90,27 +100,47 @@ class Worker:
         Raises:
             StepError: an instruction failed. The worker's state is lost.
         """
+        running = self.begin(inputs)
+        self.advance(running, len(self._instructions))
+        return self.finish(running)
+
+    def begin(self, inputs: dict[str, Tensor]) -> Running:
+        """A step of which nothing is done yet; inputs as for `step`."""
+        running = Running(self._fill(inputs))
+        self.progress[0] += 1
+        return running
+
+    def advance(self, running: Running, stop: int) -> None:
+        """Run the instructions before `stop`. Between two calls no transfer may be under way.
+
+        Raises:
+            StepError: an instruction failed.
+        """
         began = perf_counter()
-        slots = self._fill(inputs)
-        seconds = [0.0, 0.0]
         progress = self.progress
-        progress[0] += 1
         try:
             with torch.no_grad():
                 if self.timeline:
-                    self._run_timed(slots, seconds)
+                    self._run_timed(running.slots, running.seconds)
                 else:
-                    for index, instruction in enumerate(self._instructions):
+                    slots, seconds = running.slots, running.seconds
+                    for index, instruction in enumerate(self._instructions[running.at : stop], running.at):
                         progress[1] = index
                         instruction.run(slots, seconds)
         except Exception as error:
             raise StepError(self.rank, where(self.program, progress[1]), error) from error
-        made = self._collect(slots)
-        progress[1] = IDLE
+        running.at = stop
+        running.took += perf_counter() - began
+
+    def finish(self, running: Running) -> dict[str, Tensor]:
+        """What the step made, once all its instructions are done."""
+        began = perf_counter()
+        made = self._collect(running.slots)
+        self.progress[1] = IDLE
         self.times.steps += 1
-        self.times.kernels += seconds[0]
-        self.times.transfers += seconds[1]
-        self.times.total += perf_counter() - began
+        self.times.kernels += running.seconds[0]
+        self.times.transfers += running.seconds[1]
+        self.times.total += running.took + perf_counter() - began
         return made
 
     def _run_timed(self, slots: list[Any], seconds: list[float]) -> None:
