@@ -65,19 +65,21 @@ class StepError(RuntimeError):
 class WorkerError(RuntimeError):
     """A worker failed, died or hung, and the run was stopped.
 
-    rank: the worker that is to blame. place: the instruction it was in. details: its traceback, or "".
+    rank: the worker that is to blame. place: the instruction it was in. details: its traceback, or "". lost: it died,
+    hung or lost its peers, so that another worker may do the same with success.
     """
 
-    def __init__(self, rank: int, place: Where, reason: str, details: str = "") -> None:
+    def __init__(self, rank: int, place: Where, reason: str, details: str = "", lost: bool = False) -> None:
         text = f"worker {rank} {reason} {place}"
         super().__init__(f"{text}\n\n{details.rstrip()}" if details else text)
         self.rank = rank
         self.place = place
         self.reason = reason
         self.details = details
+        self.lost = lost
 
     def __reduce__(self) -> Any:
-        return WorkerError, (self.rank, self.place, self.reason, self.details)
+        return WorkerError, (self.rank, self.place, self.reason, self.details, self.lost)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Failure:
     in_transfer: bool
 
     def error(self) -> WorkerError:
-        return WorkerError(self.rank, self.place, f"failed ({self.message})", self.details)
+        return WorkerError(self.rank, self.place, f"failed ({self.message})", self.details, self.in_transfer)
 
 
 def failure_of(rank: int, error: BaseException) -> Failure:

@@ -2,10 +2,10 @@
 
 Where memory cannot be shared (not on Linux) gloo carries the messages, over loopback; between GPUs NCCL does.
 
-A worker is a plain `python -c …` that inherits one end of its pipe, so nothing of the user's main module is run again
-(no `if __name__ == "__main__"` is needed). Program and store lie in a temporary directory, in which a mapped file
-also shows the driver in which instruction every worker is. A worker ends when its pipe closes, and when the driver
-dies, whatever it is doing: a thread of it waits for the end of an inherited pipe.
+A worker is a process of its own (`girih.run.nursery`) that is handed one end of its pipe, so nothing of the user's main
+module is run again (no `if __name__ == "__main__"` is needed). Program and store lie in a temporary directory, in which
+a mapped file also shows the driver in which instruction every worker is. A worker ends when its pipe closes, and when
+the driver dies, whatever it is doing: a thread of it waits for the end of a pipe.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ from girih.lower import Program
 from girih.run import shared, wire
 from girih.run.crew import Status, culprit, first_failure
 from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
+from girih.run.nursery import Process, launch
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
 
 CELLS = 2  # of progress, for each worker
 START_SECONDS = 120.0  # the least that workers are given to start
 GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is known
-
-_CHILD = "from girih.run.processes import main; main()"
 
 
 class ProcessCrew:
@@ -52,7 +51,7 @@ class ProcessCrew:
         self.size = program.mesh.devices
         self.broken: WorkerError | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
         self._pipes: list[Connection] = []
         life, self._life = os.pipe()
         shares = options.device == "cpu" and self.size > 1 and shared.available()
@@ -92,14 +91,16 @@ class ProcessCrew:
                 try:
                     wire.send(pipe, (name, own))
                 except BlockingIOError:
-                    self._break(WorkerError(rank, self._where(rank), f"took no command for {self.timeout:g} s"))
+                    reason = f"took no command for {self.timeout:g} s"
+                    self._break(WorkerError(rank, self._where(rank), reason, lost=True))
                 except OSError:
                     self._break(self._died(rank))
             return self._gather(name, self.timeout)
         except WorkerError:
             raise
         except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
-            self.broken = WorkerError(0, self._where(0), "was stopped, because the driver was interrupted")
+            reason = "was stopped, because the driver was interrupted"
+            self.broken = WorkerError(0, self._where(0), reason, lost=True)
             self.close()
             raise
 
@@ -110,24 +111,10 @@ class ProcessCrew:
         ours, theirs = Pipe()
         _limit_waiting(ours, self.timeout)
         common = () if files is None else files.all
-        arguments = [str(theirs.fileno()), str(life), str(rank), str(self.directory), *map(str, common)]
         threads = options.threads or max(1, (os.cpu_count() or 1) // self.size)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-            "OMP_NUM_THREADS": str(threads),
-        }
-        if sys.platform == "linux":
-            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, *arguments],
-                env=environment,
-                pass_fds=(theirs.fileno(), life, *common),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is the driver's to handle
-            )
-        self.processes.append(process)
+            open_files = (theirs.fileno(), life, *common)
+            self.processes.append(launch([str(rank), str(self.directory)], open_files, threads))
         self._pipes.append(ours)
 
     def _gather(self, name: str, timeout: float) -> list[Any]:
@@ -158,7 +145,7 @@ class ProcessCrew:
         if pending:
             late = culprit(self.program, [self._status(rank) for rank in pending.values()])
             reason = f"did not finish {name!r} within {timeout:g} s; it hangs"
-            self._break(WorkerError(late.rank, where(self.program, late.step), reason))
+            self._break(WorkerError(late.rank, where(self.program, late.step), reason, lost=True))
         return [replies[rank] for rank in range(self.size)]
 
     def _status(self, rank: int) -> Status:
@@ -172,9 +159,9 @@ class ProcessCrew:
         try:
             code = self.processes[rank].wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            return WorkerError(rank, place, "closed its pipe")
+            return WorkerError(rank, place, "closed its pipe", lost=True)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return WorkerError(rank, place, how)
+        return WorkerError(rank, place, how, lost=True)
 
     def _break(self, error: WorkerError) -> None:
         self.broken = error
@@ -184,9 +171,7 @@ class ProcessCrew:
         raise error
 
 
-def _end(
-    owner: int, processes: list[subprocess.Popen[bytes]], pipes: list[Connection], life: int, directory: Path
-) -> None:
+def _end(owner: int, processes: list[Process], pipes: list[Connection], life: int, directory: Path) -> None:
     """Leave no process and no file behind: closed pipes end the workers, and who does not end is killed."""
     if os.getpid() != owner:  # a fork of the driver owns nothing
         return
@@ -224,14 +209,15 @@ def _progress_file(directory: Path, workers: int) -> MutableSequence[int]:
 # ------------------------------------------------------------------------------------------- in the worker
 
 
-def main() -> None:
-    """A worker process, from its command line: pipe, pipe of life, rank, directory, and the files that are shared."""
-    pipe = Connection(int(sys.argv[1]))
-    rank, directory = int(sys.argv[3]), Path(sys.argv[4])
-    threading.Thread(target=_die_with_driver, args=(int(sys.argv[2]), directory), daemon=True).start()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """A worker process, from its command line: rank, directory, pipe, pipe of life, and the files that are shared."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    rank, directory = int(arguments[0]), Path(arguments[1])
+    pipe = Connection(int(arguments[2]))
+    threading.Thread(target=_die_with_driver, args=(int(arguments[3]), directory), daemon=True).start()
     try:
         program, options = pickle.loads((directory / "program.pickle").read_bytes())
-        service = _service(program, rank, options, directory, [int(number) for number in sys.argv[5:]])
+        service = _service(program, rank, options, directory, [int(number) for number in arguments[4:]])
         reply: Any = None
     except BaseException as error:
         _say(pipe, failure_of(rank, error))

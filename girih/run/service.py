@@ -48,11 +48,17 @@ class Statistics:
 
 
 class Service:
-    """A worker and its commands. Each command is a method that takes fields by name and returns a reply."""
+    """A worker and its commands. Each command is a method that takes fields by name and returns a reply.
+
+    OF_TILES: methods of the worker's TileStore; programs other than the crew's, on tiles that stay there.
+    """
 
     COMMANDS = (
         "set_state", "step", "get_state", "save", "peak", "statistics", "timeline", "measure",
-        "evaluate", "fetch", "forget", "tiles",
+    )  # fmt: skip
+    OF_TILES = (
+        "evaluate", "begin", "advance", "finish", "place", "fetch", "drop", "forget", "tiles",
+        "check_place", "save_tiles", "load_tiles", "save_step", "load_step",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +78,8 @@ class Service:
         }
 
     def handle(self, command: str, fields: dict[str, Any]) -> Any:
+        if command in self.OF_TILES:
+            return getattr(self.store, command)(**fields)
         if command not in self.COMMANDS:
             raise ValueError(f"no command {command!r}")
         return getattr(self, command)(**fields)
@@ -117,22 +125,6 @@ class Service:
 
     def timeline(self) -> list[Interval]:
         return list(self.worker.intervals)
-
-    def evaluate(self, **fields: Any) -> dict[str, Tensor]:
-        """Another program than the crew's, on tiles that stay here; see `TileStore.evaluate`."""
-        return self.store.evaluate(**fields)
-
-    def fetch(self, keys: dict[str, int]) -> dict[str, Tensor]:
-        """Tiles by the given names."""
-        return self.store.fetch(keys)
-
-    def forget(self, number: int) -> None:
-        """A program that will not be asked for again."""
-        self.store.workers.pop(number, None)
-
-    def tiles(self) -> dict[int, int]:
-        """Bytes of each tile, by key."""
-        return self.store.sizes()
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device (`girih.run.calibrate`)."""

@@ -89,7 +89,7 @@ class ThreadCrew:
         if late:
             slow = culprit(self.program, late)
             reason = f"did not finish {name!r} within {timeout:g} s; it hangs"
-            self._break(WorkerError(slow.rank, where(self.program, slow.step), reason))
+            self._break(WorkerError(slow.rank, where(self.program, slow.step), reason, lost=True))
         return [replies[rank] for rank in range(self.size)]
 
     def _break(self, error: WorkerError) -> None:

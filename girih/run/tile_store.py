@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from typing import Any
 
 import torch
 
 from girih.capture.sources import Part
 from girih.lower import Program
+from girih.run import tile_checkpoint
 from girih.run.parts import Tensor
 from girih.run.transport import Transport
-from girih.run.worker import Times, Worker, settle
+from girih.run.worker import Running, Times, Worker, settle
 
 
 class TileStore:
@@ -27,19 +28,25 @@ class TileStore:
         self.times = times
         self.held: dict[int, Tensor] = {}
         self.workers: dict[int, Worker] = {}
+        self.running: tuple[Worker, Running] | None = None
 
-    def evaluate(
+    def evaluate(self, keep: Mapping[str, int], report: tuple[str, ...], **fields: Any) -> dict[str, Tensor]:
+        """Run a program on tiles, keep what it makes, and return what is to be reported; fields as for `begin`."""
+        self.begin(**fields)
+        self.advance(None)
+        return self.finish(keep, report)
+
+    def begin(
         self,
         number: int,
         program: Program | None,
         held: Mapping[str, int],
         given: dict[str, Tensor],
         placed: Mapping[str, tuple[int, Tensor | Part]],
-        keep: Mapping[str, int],
-        report: tuple[str, ...],
         free: tuple[int, ...],
-    ) -> dict[str, Tensor]:
-        """Run a program on tiles, keep what it makes, and return what is to be reported."""
+    ) -> None:
+        """Take what a program needs; `advance` and `finish` follow."""
+        self.running = None
         for key in free:
             self.held.pop(key, None)
         if program is not None:
@@ -48,20 +55,70 @@ class TileStore:
             )
             self.workers[number].times = self.times
         worker = self.workers[number]
-        for key, part in placed.values():
-            self.held[key] = (torch.from_numpy(part.read()) if isinstance(part, Part) else part).to(self.device)
+        self.place(dict(placed.values()))
         worker.state = {name: self.held[key] for name, key in held.items()}
         worker.state.update((name, self.held[key]) for name, (key, _) in placed.items())
         try:
-            made = worker.step({name: part.to(self.device) for name, part in given.items()})
+            self.running = worker, worker.begin({name: part.to(self.device) for name, part in given.items()})
         finally:
             worker.state = {}
+
+    def advance(self, stop: int | None) -> None:
+        """Run the instructions before `stop`, or all that are left."""
+        worker, step = self._under_way()
+        worker.advance(step, len(worker.program.steps) if stop is None else stop)
+
+    def finish(self, keep: Mapping[str, int], report: tuple[str, ...]) -> dict[str, Tensor]:
+        worker, step = self._under_way()
+        self.running = None
+        made = worker.finish(step)
         for name, key in keep.items():
             self.held[key] = settle(made[name])
         return {name: made[name].cpu() for name in report}
 
+    def place(self, parts: Mapping[int, Tensor | Part]) -> None:
+        """Keep tiles, by key, that come from the driver or are read where they are."""
+        for key, part in parts.items():
+            self.held[key] = (torch.from_numpy(part.read()) if isinstance(part, Part) else part).to(self.device)
+
     def fetch(self, keys: Mapping[str, int]) -> dict[str, Tensor]:
+        """Tiles by the given names."""
         return {name: self.held[key].cpu() for name, key in keys.items()}
 
-    def sizes(self) -> dict[int, int]:
+    def drop(self, keys: Sequence[int]) -> None:
+        for key in keys:
+            self.held.pop(key, None)
+
+    def forget(self, number: int) -> None:
+        """A program that will not be asked for again."""
+        self.workers.pop(number, None)
+
+    def check_place(self, place: str) -> None:
+        """Raises where this worker cannot reach the checkpoint at `place`."""
+        tile_checkpoint.check(place)
+
+    def save_tiles(self, place: str, keys: Sequence[int]) -> None:
+        """Write tiles to the checkpoint at `place` (`girih.run.tile_checkpoint`)."""
+        tile_checkpoint.save_tiles(place, self.rank, {key: self.held[key] for key in keys})
+
+    def load_tiles(self, place: str, keys: Sequence[int]) -> None:
+        for key, tensor in tile_checkpoint.load_tiles(place, self.rank, keys):
+            self.held[key] = tensor.to(self.device)
+
+    def save_step(self, place: str, name: str) -> None:
+        """Write what the program that is under way has made so far."""
+        tile_checkpoint.save_step(place, name, self.rank, self._under_way()[1], self.held)
+
+    def load_step(self, place: str, name: str) -> None:
+        """Go on, in the program that has begun, from what `save_step` wrote."""
+        _, step = self._under_way()
+        tile_checkpoint.load_step(place, name, self.rank, step, self.held)
+
+    def _under_way(self) -> tuple[Worker, Running]:
+        if self.running is None:
+            raise RuntimeError("no program is under way")
+        return self.running
+
+    def tiles(self) -> dict[int, int]:
+        """Bytes of each tile, by key."""
         return {key: tensor.nbytes for key, tensor in self.held.items()}
