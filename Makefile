@@ -22,11 +22,11 @@ bench: $(VENV)/.installed-test
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[report]'
+	$(PIP) --editable '.[arrays,report]'
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) --editable '.[report,test,lint,benchmarks]'
+	$(PIP) --editable '.[arrays,report,test,lint,benchmarks]'
 	touch $@
 
 clean:

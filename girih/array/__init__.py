@@ -145,6 +145,22 @@ from girih.array.elementwise import (
     where,
 )  # fmt: skip
 from girih.array.explain import Explanation, explain
+from girih.array.files import (
+    from_function_of_index,
+    from_hdf5,
+    from_memmap,
+    from_npy,
+    from_npz,
+    from_source,
+    from_zarr,
+    load,
+    save,
+    savez,
+    savez_compressed,
+    to_hdf5,
+    to_npy,
+    to_zarr,
+)
 from girih.array.indexing import (
     argwhere,
     compress,

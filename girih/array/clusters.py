@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -22,10 +22,13 @@ from girih.capture.sources import Source
 from girih.layout import Layout
 from girih.plans import Plan
 from girih.run.errors import WorkerError
+from girih.run.parts import box_of, reporters
 from girih.run.service import Options
 from girih.run.tiles import Evaluation, TileRun
 
 MOST_PROGRAMS = 512
+READ_AT_ONCE = 1 << 26
+"""Bytes of a source that the driver copies elsewhere in one go."""
 
 
 class EvaluationError(RuntimeError):
@@ -95,12 +98,30 @@ class Cluster:
             EvaluationError: a worker failed. All tiles are gone then.
         """
         work = needed(wanted)
-        if not work.nodes:
+        made: dict[str, Any] = {}
+        computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
+        if work.nodes:
+            self._come_over(work)
+            made = self._command(work, self._plan(work), {work.names[item] for item in computed} if report else set())
+        if not report:
             return []
-        self._come_over(work)
-        planned = self._plan(work)
-        made = self._command(work, planned, {work.names[item] for item in wanted} if report else set())
-        return [_as_numpy(made[work.names[item]]) for item in wanted] if report else []
+        return [_as_numpy(made[work.names[item]]) if item in computed else self.value(item) for item in wanted]
+
+    def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+        """The value tile by tile, each with where it belongs; evaluated first, if need be."""
+        if not expression.is_leaf:
+            self.evaluate([expression], report=False)
+        kept: Kept | None = expression.kept
+        if kept is None:
+            yield from _blocks(expression.content)
+            return
+        if kept.cluster._run is None:
+            raise _lost(expression)
+        program = kept.plan.program
+        for rank in reporters(program, kept.name):
+            box = box_of(program, kept.name, rank)
+            tile = kept.cluster._run.fetch_tile(kept.name, kept.key, rank)
+            yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
 
     def close(self) -> None:
         """End the workers; arrays that were evaluated here are lost."""
@@ -195,6 +216,18 @@ def _placed(content: np.ndarray | Source) -> Any:
         content.check()
         return content
     return torch.from_numpy(content)
+
+
+def _blocks(content: np.ndarray | Source) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+    """An array that the workers do not have, some rows at a time where it is a source."""
+    if isinstance(content, np.ndarray):
+        yield (...,), content  # type: ignore[misc]
+        return
+    rows = max(1, READ_AT_ONCE * content.shape[0] // max(content.nbytes, 1))
+    for start in range(0, content.shape[0], rows):
+        stop = min(start + rows, content.shape[0])
+        rest = content.shape[1:]
+        yield (slice(start, stop),), content.read((start, *(0 for _ in rest)), (stop, *rest))
 
 
 def _as_numpy(tensor: Any) -> np.ndarray:

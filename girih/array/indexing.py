@@ -164,7 +164,7 @@ def _position(items: list[Any], wanted: Any) -> int:
 def _check(index: Array, size: int, dim: int) -> None:
     """Numbers in memory are checked now; those that are computed, by the kernel."""
     content = index.expression.content
-    if content is not None and content.size:
+    if isinstance(content, np.ndarray) and content.size:
         for number in (int(content.min()), int(content.max())):
             _inside(number, size, dim)
 
@@ -174,7 +174,7 @@ def _wrapped(index: Array, size: int) -> Array:
     from girih.array.elementwise import where
 
     content = index.expression.content
-    if content is not None and content.size and content.min() >= 0:
+    if isinstance(content, np.ndarray) and content.size and content.min() >= 0:
         return index
     return where(index < 0, index + size, index)
 

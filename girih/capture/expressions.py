@@ -9,6 +9,7 @@ Numbers are inputs of the graph, not constants in it: a loop that changes one as
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from girih.capture.sources import Source
+from girih.capture.sources import Source, window
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.ops.catalogue import catalogue
 
@@ -90,6 +91,11 @@ class Expression:
     def is_leaf(self) -> bool:
         """Does it enter a graph as an input?"""
         return self.kept is not None or self.content is not None
+
+    def read_from(self, source: Source) -> None:
+        """Its elements lie in a source: what it was made of is let go."""
+        self.content = source
+        self._let_go()
 
     def keep(self, kept: Any) -> None:
         """It was evaluated: what it was made of is let go."""
@@ -226,6 +232,8 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     That is what live arrays show, and what is read by expressions that are not evaluated now, unless it costs nothing
     to make again (a view, or something made from nothing): a loop may have let go of the array, but goes on from it.
 
+    Of a source of which only slices are read nothing else is read: they become sources, and need no node.
+
     Cost: linear in the expressions that are not evaluated yet.
     """
     goals = [item for item in wanted if not item.is_leaf]
@@ -244,6 +252,8 @@ def needed(wanted: Iterable[Expression]) -> Needed:
             else:
                 stack.append((item, True))
                 stack.extend((operand, False) for operand in reversed(item.inputs) if operand not in seen)
+    if any(isinstance(item.content, Source) and item.kept is None for item in inputs) and _narrowed(nodes):
+        return needed(goals)
     asked = set(goals)
     inside = Counter(operand for item in nodes for operand in item.inputs)
     results = [
@@ -252,6 +262,25 @@ def needed(wanted: Iterable[Expression]) -> Needed:
         if item in asked or item.holders or (item.users > inside[item] and item.inputs and not is_view(item.operator))
     ]
     return Needed(tuple(inputs), tuple(nodes), tuple(results))
+
+
+def _narrowed(nodes: Iterable[Expression]) -> bool:
+    """Let slices of a source be sources, where nothing else of it is read; was there one?"""
+    readers: dict[Expression, list[Expression]] = {}
+    for item in nodes:
+        for operand in item.inputs:
+            if isinstance(operand.content, Source) and operand.kept is None:
+                readers.setdefault(operand, []).append(item)
+    found = False
+    for operand, items in readers.items():
+        if all(item.operator == "aten.slice.Tensor" for item in items) and (
+            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape)
+        ):
+            for item in items:
+                given = dict(item.arguments)
+                item.read_from(window(operand.content, given["dim"], given["start"], given["end"], given["step"]))  # type: ignore[arg-type]
+            found = True
+    return found
 
 
 @cache

@@ -8,6 +8,7 @@ that an array that is opened twice is one expression.
 from __future__ import annotations
 
 import math
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -74,19 +75,17 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class Window(Source):
-    """A slice of a source: reading it reads nothing else, but for steps.
+    """A slice of a source: reading it reads nothing else, but for what steps pass over.
 
-    steps: for each dimension of the source (start, number of elements, step ≥ 1). kept: those dimensions that the
-    window has; of the others one element is taken.
+    slices: for each dimension (start, number of elements, step ≥ 1).
     """
 
     source: Source
-    steps: tuple[tuple[int, int, int], ...]
-    kept: tuple[int, ...]
+    slices: tuple[tuple[int, int, int], ...]
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple(self.steps[dimension][1] for dimension in self.kept)
+        return tuple(count for _, count, _ in self.slices)
 
     @property
     def dtype(self) -> np.dtype:  # type: ignore[override]
@@ -104,40 +103,22 @@ class Window(Source):
         whole = self.source.chunks
         if whole is None:
             return None
-        return tuple(max(1, whole[dimension] // self.steps[dimension][2]) for dimension in self.kept)
+        return tuple(max(1, size // step) for size, (_, _, step) in zip(whole, self.slices, strict=True))
 
     def load(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
-        wanted = dict(zip(self.kept, zip(starts, stops, strict=True), strict=True))
-        low, high, every = [], [], []
-        for dimension, (first, _, step) in enumerate(self.steps):
-            start, stop = wanted.get(dimension, (0, 1))
-            low.append(first + start * step)
-            high.append(first + (stop - 1) * step + 1)
-            every.append(slice(None, None, step) if dimension in wanted else 0)
-        return self.source.read(low, high)[tuple(every)]
+        low = [first + start * step for start, (first, _, step) in zip(starts, self.slices, strict=True)]
+        high = [first + (stop - 1) * step + 1 for stop, (first, _, step) in zip(stops, self.slices, strict=True)]
+        return self.source.read(low, high)[tuple(slice(None, None, step) for _, _, step in self.slices)]
 
 
 def window(source: Source, dimension: int, start: int, stop: int, step: int = 1) -> Window:
     """source[..., start:stop:step, ...] along one dimension, with step ≥ 1 and both ends inside."""
-    inner, steps, kept = _parts(source)
-    first, _, every = steps[kept[dimension]]
-    steps[kept[dimension]] = (first + start * every, max(0, -(-(stop - start) // step)), every * step)
-    return Window(inner, tuple(steps), kept)
-
-
-def taken(source: Source, dimension: int, index: int) -> Window:
-    """source[..., index, ...] along one dimension, which is gone then."""
-    inner, steps, kept = _parts(source)
-    gone = kept[dimension]
-    first, _, every = steps[gone]
-    steps[gone] = (first + index * every, 1, every)
-    return Window(inner, tuple(steps), (*kept[:dimension], *kept[dimension + 1 :]))
-
-
-def _parts(source: Source) -> tuple[Source, list[tuple[int, int, int]], tuple[int, ...]]:
+    inner, slices = source, [(0, size, 1) for size in source.shape]
     if isinstance(source, Window):
-        return source.source, list(source.steps), source.kept
-    return source, [(0, size, 1) for size in source.shape], tuple(range(len(source.shape)))
+        inner, slices = source.source, list(source.slices)
+    first, _, every = slices[dimension]
+    slices[dimension] = (first + start * every, max(0, -(-(stop - start) // step)), every * step)
+    return Window(inner, tuple(slices))
 
 
 @dataclass(frozen=True)
@@ -145,12 +126,16 @@ class FunctionOfIndex(Source):
     """function(i, j, …) with the index in each dimension as int64 arrays that broadcast together (as `np.ogrid`).
 
     Its result broadcasts to the part asked for, and is converted to `dtype`. It must give the same for the same index,
-    however it is asked, and be picklable where the workers are processes.
+    however it is asked. Where the workers are processes it is sent to them: by its name from a module that they can
+    import; from the main program, or without a name, as it stands (cloudpickle, of the extra `arrays`).
     """
 
     function: Callable[..., Any]
     shape: tuple[int, ...]
     dtype: np.dtype
+
+    def __reduce__(self) -> Any:
+        return _of_function, (_pickled(self.function), self.shape, self.dtype)
 
     @property
     def name(self) -> str:
@@ -167,6 +152,28 @@ class FunctionOfIndex(Source):
                 f"{self.name} gave an array of shape {made.shape} for a part of shape {shape}: compute with the given "
                 "index arrays, so that they broadcast"
             ) from None
+
+
+def _pickled(function: Callable[..., Any]) -> bytes:
+    try:
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(function))
+    except ModuleNotFoundError:
+        try:
+            text = pickle.dumps(function)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise SourceError(f"{function} cannot be sent to another process: pip install 'girih[arrays]'") from error
+        if getattr(function, "__module__", "") == "__main__":
+            raise SourceError(
+                f"{function} is of the main program, which other processes do not load: move it to a module, or "
+                "pip install 'girih[arrays]'"
+            ) from None
+        return text
+
+
+def _of_function(function: bytes, shape: tuple[int, ...], dtype: np.dtype) -> FunctionOfIndex:
+    return FunctionOfIndex(pickle.loads(function), shape, dtype)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,12 @@ class TileRun:
         )
         return whole(program, name, replies)
 
+    def fetch_tile(self, name: str, key: int, rank: int) -> Tensor:
+        """One worker's tile of a kept array."""
+        fields = [{"keys": {name: key} if other == rank else {}} for other in range(self.mesh.devices)]
+        tile: Tensor = self.crew.command("fetch", fields)[rank][name]
+        return tile
+
     def forget(self, number: int) -> None:
         """The workers may forget a program."""
         if number in self._known:
