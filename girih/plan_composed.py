@@ -1,162 +1,186 @@
-"""The simulated step of any strategy of a space, composed of pieces that are lowered and priced once.
+"""The simulated step of any strategy, composed of pieces that are lowered and priced once.
 
-Simulating one strategy by itself lowers every node, compiles it to calls and prices these; of strategies that share
-most configurations most of this is the same. Here a node is lowered once for each combination of the configurations
-that it depends on: its own operator's, and those of the operators that decide where its inputs and outputs lie. It is
-priced once more for each order in which its inputs lie in memory. What depends on the whole program is done anew for
-each strategy by the code that does it for any program: windows of overlap (`girih.lower.overlap`), the rows of the task
-graph, and the simulation. So the seconds are those of `girih.simulate.simulate` to the last bit (a test holds it).
+Simulating one strategy by itself lowers every node, compiles it to calls and prices these; of repeated layers, and of
+strategies that share most choices, most of this is the same. Here a *piece* is the steps of a node under its division
+and the layouts of what it reads and makes; nodes of equal description share it. A *variant* of a piece is priced: for
+each order in which its inputs may lie in memory. What depends on the whole program is done anew for each strategy by
+compiled loops: windows of overlap (those of `girih.lower.overlap`), the rows of the task graph, and the simulation. So
+the seconds are those of `girih.simulate.simulate` to the last bit (a test holds it).
 
-Prices are those of the machine's data sheet.
-Cost: for each strategy O(steps · devices) for rows and windows, and the simulation.
+Cost: for each strategy about two microseconds for each node in Python, and the simulation; for each different piece
+what lowering and pricing take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from girih.layout import Placement, Transfers
-from girih.lower import ComputeStep, Overlap, Program, StartStep, TransferStep
+from girih.graph import Graph
+from girih.layout import Transfers
+from girih.lower import ComputeStep, Overlap, Program, TransferStep
 from girih.lower.exchange import is_local
 from girih.lower.lower import Lowering
-from girih.lower.overlap import Windows, works
+from girih.lower.overlap import works
 from girih.machine import Machine
-from girih.machine.roofline import Roofline
-from girih.partition.configurations import Space
-from girih.plan_prices import Copies, TransferWork
+from girih.ops import description_of
+from girih.partition import Strategy
+from girih.plan_prices import Pricing, TransferWork
 from girih.run.local_calls import NOTHING, Collector
+from girih.simulate.columns import Column
 from girih.simulate.ports import ports_of
 from girih.simulate.room import Room
-from girih.simulate.tasks import PatternStore, TaskGraph, items_of, resolution_for
-from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks
+from girih.simulate.tasks import PatternStore, TaskGraph, resolution_for
+from girih.simulate.ticks import TICKS_PER_SECOND, ticks
+
+if TYPE_CHECKING:
+    from girih.simulate.composed import Nodes, Variants
 
 Strides = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Computed:
-    """ticks: of each device [devices]. strides: of what is written, None where it lies in one run of memory."""
-
-    ticks: Ticks
-    strides: tuple[Strides | None, ...]
+Orders = tuple[Strides | bool | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """The steps of one node under the configurations that it depends on, in the order of lowering.
+    """The steps of one node under its division and the layouts around it, in the order of lowering.
 
     program: of these steps alone. direct: of each input, is it read where its value lies? stored: of each output, is it
-    brought to where its value lies? remote: of each transfer, does it exchange anything? known: by the strides of the
-    values that are read directly.
+    brought to where its value lies? known: variants by the strides of the values that are read directly (None: in one
+    run of memory), and by whether those that are fetched lie in one run (None) or not (True).
     """
 
     program: Program
     compute: ComputeStep
     direct: tuple[bool, ...]
     stored: tuple[bool, ...]
-    works: bool
-    remote: dict[int, bool]
-    known: dict[tuple[Strides | None, ...], _Computed] = field(default_factory=dict)
+    known: dict[Orders, int] = field(default_factory=dict)
 
 
 class _NodeLowering(Lowering):
-    """Lowers single nodes. Where values lie is worked out once for each configuration of who decides it."""
+    """Lowers single nodes."""
 
-    def __init__(self, space: Space, transfers: Transfers) -> None:
-        self.graph, self.space, self.transfers = space.graph, space, transfers
-        self.choice: tuple[int, ...] = ()
-        self.lie: dict[tuple[str, int], Placement] = {}
+    def __init__(self, graph: Graph, transfers: Transfers) -> None:
+        self.graph, self.transfers = graph, transfers
 
-    def lies(self, name: str) -> Placement:
-        decider = self.space.decides[name]
-        key = (name, self.choice[decider])
-        if key not in self.lie:
-            layout = self.space.operators[decider].layouts[key[1]][name]
-            self.lie[key] = Placement.of(layout, self.graph.values[name].shape, self.space.mesh)
-        return self.lie[key]
-
-    def program(self, number: int, choice: tuple[int, ...]) -> Program:
-        self.choice = choice
-        self.strategy = self.space.strategy(choice)
+    def program(self, number: int, strategy: Strategy) -> Program:
+        self.strategy = strategy
         self.steps, self.places, self.value_of = [], {}, {}
         for name in self.graph.nodes[number].inputs:
             self.buffer(name, name, self.lies(name))
         self.node(number)
-        return Program(self.graph, self.strategy, tuple(self.steps), self.places, self.value_of)
-
-
-class _Windows(Windows):
-    """Windows of a program composed of pieces, which know what it would take long to find."""
-
-    def __init__(self, program: Program, options: Overlap, pieces: Sequence[_Piece]) -> None:
-        self.pieces = pieces
-        super().__init__(program, options)
-
-    def is_remote(self, step: TransferStep) -> bool:
-        return self.pieces[step.node].remote[id(step)]
-
-    def works(self, step: ComputeStep) -> bool:
-        return self.pieces[step.node].works
+        return Program(self.graph, strategy, tuple(self.steps), self.places, self.value_of)
 
 
 class Composer:
-    """Simulates strategies of a space by their choices of configurations."""
+    """Simulates strategies of a graph on a machine.
 
-    def __init__(self, space: Space, machine: Machine, transfers: Transfers, overlap: Overlap) -> None:
-        self.space, self.graph, self.mesh = space, space.graph, space.mesh
-        self.overlap = overlap
-        self.store = PatternStore(self.mesh, ports_of(machine), resolution_for(self.mesh.devices))
-        self.items = items_of(self.graph)
-        self.roofline = Roofline(machine.device)
-        self.lowering = _NodeLowering(space, transfers)
-        self.pieces: dict[tuple[int, ...], _Piece] = {}
-        self.moved: dict[tuple[int, bool], tuple[Ticks, Ticks]] = {}
-        empty = Program(self.graph, space.strategy([0] * len(space.operators)), (), {}, {})
-        self.copies = TransferWork(empty, frozenset(), Copies.of(machine, None))
-        self.nothing: Ticks = np.zeros(self.mesh.devices, np.int64)
-        self.depends = []  # of each node the operators on whose configurations its steps depend
-        for number, node in enumerate(self.graph.nodes):
-            deciders = [space.decides[name] for name in (*node.inputs, *node.outputs)]
-            self.depends.append(tuple(dict.fromkeys([space.operator_of[number], *deciders])))
+    pricing: of this machine; `simulated`: the machine whose ports messages occupy, where it is another (of calibrated
+    machines, `Profile.simulated`).
+    """
 
-    def seconds(self, choice: Sequence[int]) -> float:
-        """Of the step under one configuration, by number, for each operator: the makespan, an estimate."""
-        pieces = [self.piece(number, tuple(choice)) for number in range(len(self.graph.nodes))]
-        if not pieces:
+    def __init__(
+        self,
+        graph: Graph,
+        machine: Machine,
+        transfers: Transfers,
+        overlap: Overlap,
+        pricing: Pricing | None = None,
+        simulated: Machine | None = None,
+    ) -> None:
+        self.graph, self.mesh, self.overlap = graph, machine.mesh, overlap
+        self.pricing = pricing or Pricing(machine)
+        self.store = PatternStore(self.mesh, ports_of(simulated or machine), resolution_for(self.mesh.devices))
+        self.lowering = _NodeLowering(graph, transfers)
+        self.pieces: dict[object, _Piece] = {}
+        self.strides: list[tuple[Strides | None, ...] | None] = []  # of what a variant writes; None: all in one run
+        nothing = Program(graph, Strategy(self.mesh, (), {}), (), {}, {})
+        self.moving = TransferWork(nothing, frozenset(), self.pricing.copies)
+        self.descriptions = [description_of(graph, node) for node in graph.nodes]  # kept alive: named by identity
+        self.kind = [
+            number if found is None else len(graph.nodes) + id(found) for number, found in enumerate(self.descriptions)
+        ]
+        self.work = Column(np.int64, width=(self.mesh.devices,))
+        self.work.extend(np.zeros((1, self.mesh.devices), np.int64))
+        self.columns = {
+            **{name: Column(np.int64) for name in ("compute", "read", "port", "pattern", "before", "after")},
+            **{name: Column(np.uint8) for name in ("works", "stored", "remote")},
+            **{name: Column(np.int64) for name in ("read_from", "stored_from", "move_from", "hop_from")},
+        }
+        for name in ("read_from", "stored_from", "move_from", "hop_from"):
+            self.columns[name].extend(np.zeros(1, np.int64))
+        self.nodes = self._nodes()
+
+    def _nodes(self) -> Nodes:
+        from girih.simulate.composed import Nodes
+
+        numbers = {name: number for number, name in enumerate(self.graph.values)}
+        columns = []
+        for every in ([node.inputs for node in self.graph.nodes], [node.outputs for node in self.graph.nodes]):
+            columns.append(np.cumsum([0, *map(len, every)]).astype(np.int64))
+            columns.append(np.asarray([numbers[name] for names in every for name in names], np.int64))
+        entering = np.asarray([numbers[item.name] for item in self.graph.inputs], np.int64)
+        return Nodes(*columns, entering, len(numbers))
+
+    def seconds(self, strategy: Strategy) -> float:
+        """Of the step under a strategy: the makespan, an estimate."""
+        from girih.simulate import composed as loops
+
+        if not self.graph.nodes:
             return 0.0
-        computed, scattered = self.computed(pieces)
-        steps = tuple(step for piece in pieces for step in piece.program.steps)
-        if self.overlap != Overlap():
-            # Where buffers lie is not asked for: the pieces know what depends on it.
-            program = Program(self.graph, pieces[0].program.strategy, steps, {}, {})
-            steps = tuple(_Windows(program, self.overlap, pieces).steps())
-        before, after = [], []
-        for step in steps:
-            if isinstance(step, ComputeStep):
-                first, last = computed[step.node].ticks, self.nothing
-            elif isinstance(step, StartStep):
-                first, last = self.work(step.transfer, scattered)[0], self.nothing
-            else:
-                assert isinstance(step, TransferStep)
-                first, last = self.work(step, scattered)
-            before.append(first)
-            after.append(last)
-        graph = TaskGraph(self.store, len(steps))
-        graph.order = graph.add(steps, self.items, np.array(before), np.array(after), range(len(steps)), {})
+        variants = np.asarray(self.variants(strategy), np.int64)
+        table = self._table()
+        outline, pattern, before, after = loops.outlined(self.nodes, table, variants)
+        work = self.work.array[: self.work.size]
+        kind, pattern, partner, before, after = loops.rows(
+            outline, self.overlap.fetch, self.overlap.store, self.store.columns["task_at"].array,
+            pattern, table.compute[variants], before, after, work.any(axis=1),
+        )  # fmt: skip
+        graph = TaskGraph.of(self.store, kind, pattern, partner, work[before], work[after])
         return Room(graph).simulate_all() / TICKS_PER_SECOND
 
-    def piece(self, number: int, choice: tuple[int, ...]) -> _Piece:
-        key = (number, *(choice[operator] for operator in self.depends[number]))
-        found = self.pieces.get(key)
-        if found is None:
-            found = self.pieces[key] = self.new_piece(number, choice)
+    def _table(self) -> Variants:
+        from girih.simulate.composed import Variants
+
+        return Variants(**{name: column.array[: column.size] for name, column in self.columns.items()})
+
+    def variants(self, strategy: Strategy) -> list[int]:
+        """The number of each node's variant."""
+        strides: dict[str, Strides] = {}  # of values; without those that lie in one run
+        layouts, divisions = strategy.layouts, strategy.divisions
+        found = []
+        for number, node in enumerate(self.graph.nodes):
+            key = (
+                self.kind[number],
+                divisions[number],
+                *[layouts[name] for name in node.inputs],
+                *[layouts[name] for name in node.outputs],
+            )
+            piece = self.pieces.get(key)
+            if piece is None:
+                piece = self.pieces[key] = self.new_piece(number, strategy)
+            orders: Orders = ()
+            if strides and not strides.keys().isdisjoint(node.inputs):
+                known = [strides.get(name) for name in node.inputs]
+                orders = tuple(
+                    order if direct or order is None else True
+                    for order, direct in zip(known, piece.direct, strict=True)
+                )
+            variant = piece.known.get(orders)
+            if variant is None:
+                variant = piece.known[orders] = self.new_variant(piece, orders or (None,) * len(piece.direct))
+            found.append(variant)
+            if (made := self.strides[variant]) is not None:
+                for name, order, stored in zip(node.outputs, made, piece.stored, strict=True):
+                    if order is not None and not stored:
+                        strides[name] = order
         return found
 
-    def new_piece(self, number: int, choice: tuple[int, ...]) -> _Piece:
-        program = self.lowering.program(number, choice)
+    def new_piece(self, number: int, strategy: Strategy) -> _Piece:
+        program = self.lowering.program(number, strategy)
         (compute,) = (step for step in program.steps if isinstance(step, ComputeStep))
         node = self.graph.nodes[number]
         return _Piece(
@@ -164,56 +188,63 @@ class Composer:
             compute,
             tuple(part.buffer == name for part, name in zip(compute.reads, node.inputs, strict=True)),
             tuple(buffer != name for buffer, name in zip(compute.writes, node.outputs, strict=True)),
-            works(program, compute),
-            {id(step): not is_local(self.mesh, step.before, step.after) for step in program.transfers},
         )
 
-    def computed(self, pieces: Sequence[_Piece]) -> tuple[list[_Computed], set[str]]:
-        """Of each node what it takes; and the buffers that do not lie in one run of memory."""
-        strides: dict[str, Strides] = {}  # of values; without those that lie in one run
-        scattered: set[str] = set()
-        found = []
-        for node, piece in zip(self.graph.nodes, pieces, strict=True):
-            orders = tuple(
-                strides.get(name) if direct else None for name, direct in zip(node.inputs, piece.direct, strict=True)
-            )
-            done = piece.known.get(orders)
-            if done is None:
-                done = piece.known[orders] = self.compute(piece, orders)
-            found.append(done)
-            for name, order, write, stored in zip(
-                node.outputs, done.strides, piece.compute.writes, piece.stored, strict=True
-            ):
-                if order is not None:
-                    scattered.add(write)
-                    if not stored:
-                        strides[name] = order
-        return found, scattered
+    def new_variant(self, piece: _Piece, orders: Orders) -> int:
+        """Price a piece whose inputs lie in memory in these orders; the number under which the columns have it."""
+        seconds, made = self.computed(piece, orders)
+        inputs = self.graph.nodes[piece.compute.node].inputs
+        reads, writes = [part.buffer for part in piece.compute.reads], piece.compute.writes
+        scattered = {
+            name for name, order in (*zip(inputs, orders, strict=True), *zip(writes, made, strict=True)) if order
+        }
+        self._append("compute", self.work.extend(ticks(seconds)[None]))
+        self._append("works", works(piece.program, piece.compute))
+        self._append("read", *np.flatnonzero(piece.direct).tolist())
+        self._append("stored", *piece.stored)
+        for move in _moves(piece.program.transfers):
+            store = move[0].purpose == "store"
+            self._append("port", ~writes.index(move[0].source) if store else reads.index(move[-1].target))
+            for step in move:
+                item = self.graph.values[step.value].item_bytes
+                before, after = self.moving.priced(step, step.source in scattered)
+                self._append("remote", not is_local(self.mesh, step.before, step.after))
+                self._append("pattern", self.store.number(step.before, step.after, item))
+                self._append("before", self.work.extend(ticks(before)[None]))
+                self._append("after", self.work.extend(ticks(after)[None]))
+            self._append("hop_from", self.columns["remote"].size)
+        for name, of in (("read_from", "read"), ("stored_from", "stored"), ("move_from", "port")):
+            self._append(name, self.columns[of].size)
+        self.strides.append(made if any(made) else None)
+        return len(self.strides) - 1
 
-    def compute(self, piece: _Piece, orders: tuple[Strides | None, ...]) -> _Computed:
-        """What a node takes where the values that it reads lie in memory in these orders, None for one run."""
+    def _append(self, name: str, *entries: int) -> None:
+        column = self.columns[name]
+        column.extend(np.asarray(entries, column.array.dtype))
+
+    def computed(self, piece: _Piece, orders: Orders) -> tuple[NDArray[np.float64], tuple[Strides | None, ...]]:
+        """Seconds of each device in a node's own work, and the strides of what it writes, None for one run."""
         collector = Collector(piece.program)
-        for part, order in zip(piece.compute.reads, orders, strict=True):
+        for part, order, direct in zip(piece.compute.reads, orders, piece.direct, strict=True):
             collector.contiguous(part.buffer)
-            if order is not None:
+            if direct and isinstance(order, tuple):
                 collector.strides[part.buffer] = order
         row = collector.row(piece.compute)
         collector.made(piece.compute)
         seconds = np.zeros(self.mesh.devices)
         if collector.calls:
-            each = self.roofline.seconds([call.work for call in collector.calls])
+            each, _ = self.pricing.calls(tuple(collector.calls))
             seconds = np.where(row == NOTHING, 0.0, each[row])
         writes = piece.compute.writes
-        return _Computed(
-            ticks(seconds),
-            tuple(None if collector.form(buffer) is None else collector.strides[buffer] for buffer in writes),
-        )
+        return seconds, tuple(None if collector.form(name) is None else collector.strides[name] for name in writes)
 
-    def work(self, step: TransferStep, scattered: set[str]) -> tuple[Ticks, Ticks]:
-        """Ticks of each device before and after a transfer's messages."""
-        key = (id(step), step.source in scattered)
-        found = self.moved.get(key)
-        if found is None:
-            before, after = self.copies.priced(step, key[1])
-            found = self.moved[key] = ticks(before), ticks(after)
-        return found
+
+def _moves(transfers: Sequence[TransferStep]) -> list[list[TransferStep]]:
+    """Routes: transfers of one purpose of which each goes on from the one before."""
+    found: list[list[TransferStep]] = []
+    for step in transfers:
+        if found and found[-1][-1].target == step.source and found[-1][-1].purpose == step.purpose:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found

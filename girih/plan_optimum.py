@@ -124,7 +124,7 @@ class Search:
     ) -> None:
         self.space = space
         self.judge = judge
-        self.composer = Composer(space, objective.machine, objective.transfers, overlap)
+        self.composer = Composer(space.graph, objective.machine, objective.transfers, overlap)
         self.deadline = deadline
         self.relaxed = Pieces(space, objective).relaxed()
         self.sizes = self.relaxed.sizes
@@ -149,7 +149,7 @@ class Search:
     def simulate(self, choice: tuple[int, ...]) -> None:
         if choice in self.judged or (least := self.bound(choice)) >= relaxed.NEVER:
             return
-        self.judged[choice] = cost = self.composer.seconds(choice)
+        self.judged[choice] = cost = self.composer.seconds(self.space.strategy(choice))
         if least > round(cost * TICKS_PER_SECOND):
             least_seconds = least / TICKS_PER_SECOND
             raise AssertionError(f"the bound of {choice}, {least_seconds} s, is above its {cost} s: no proof holds")

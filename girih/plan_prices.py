@@ -8,6 +8,7 @@ transfers the devices' own work is priced, packing, placing and combining, at th
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +18,12 @@ from girih.layout import level_volumes
 from girih.lower import Program, StartStep, TransferStep
 from girih.lower.message_arrays import MessageArrays, message_arrays
 from girih.machine import Machine
+from girih.machine.calls import Call
 from girih.machine.costs import Setting, Store
 from girih.machine.profile import RING, Profile, load_profile
 from girih.machine.roofline import Roofline
 from girih.machine.sizes import SizeTable
-from girih.run.local_calls import NOTHING, LocalCalls, local_calls
+from girih.run.local_calls import NOTHING, local_calls
 from girih.simulate.prices import Prices, Seconds
 
 MEASURED, CALIBRATED, PRESET = "measured", "calibrated", "preset"
@@ -38,6 +40,39 @@ class Priced:
     sources: dict[str, int]
 
 
+class Pricing:
+    """What calls, and the work of transfers, take on the devices of one machine.
+
+    store: measured costs; those count that were measured in the profile's setting, and none is read later. profile:
+    default the store's newest of this machine, with so many `threads` of each worker if that is given. A profile of
+    another machine lends its efficiencies.
+    """
+
+    def __init__(
+        self, machine: Machine, *, store: Store | None = None, profile: Profile | None = None, threads: int = 0
+    ) -> None:
+        if profile is None and store is not None:
+            where: dict[str, str | int] = {"threads": threads} if threads else {}
+            profile = load_profile(store, machine.name, where=where)
+        here = profile is not None and profile.machine == machine.name
+        setting = profile.setting if profile is not None and here else _setting_here(store, machine, threads)
+        self.known = {} if store is None or setting is None else store.every(setting)
+        self.roofline = Roofline(machine.device)
+        if profile is not None:
+            self.roofline = profile.roofline if here else profile.roofline.on(machine.device)
+        self.copies = Copies.of(machine, profile if here else None)
+
+    def calls(self, calls: Sequence[Call]) -> tuple[Seconds, NDArray[np.int8]]:
+        """(seconds, number of the source) of each call."""
+        seconds = self.roofline.seconds([call.work for call in calls])
+        sources = np.asarray([1 if self.roofline.calibrated(call.work) else 2 for call in calls], np.int8)
+        if self.known:
+            for number, call in enumerate(calls):
+                if (found := self.known.get(call.key)) is not None:
+                    seconds[number], sources[number] = found.seconds, 0
+        return seconds, sources
+
+
 def price(
     program: Program,
     machine: Machine,
@@ -46,24 +81,18 @@ def price(
     profile: Profile | None = None,
     threads: int = 0,
 ) -> Priced:
-    """Price a program's steps.
+    """Price a program's steps; store, profile, threads: as of `Pricing`.
 
-    store: measured costs; those count that were measured in the profile's setting. profile: default the store's newest
-    of this machine, with so many `threads` of each worker if that is given. A profile of another machine lends its
-    efficiencies. Cost: linear in steps · devices, and a little for each different call and transfer.
+    Cost: linear in steps · devices, and a little for each different call and transfer.
     """
-    if profile is None and store is not None:
-        where: dict[str, str | int] = {"threads": threads} if threads else {}
-        profile = load_profile(store, machine.name, where=where)
-    here = profile is not None and profile.machine == machine.name
-    setting = profile.setting if profile is not None and here else _setting_here(store, machine, threads)
+    pricing = Pricing(machine, store=store, profile=profile, threads=threads)
     calls = local_calls(program)
-    seconds, sources = _calls(calls, machine, store, setting, profile)
+    seconds, sources = pricing.calls(calls.calls)
     before = np.zeros(calls.numbers.shape)
     after = np.zeros(calls.numbers.shape)
     if len(seconds):
         before = np.where(calls.numbers == NOTHING, 0.0, seconds[calls.numbers])
-    work = TransferWork(program, calls.scattered, Copies.of(machine, profile if here else None))
+    work = TransferWork(program, calls.scattered, pricing.copies)
     for position, step in enumerate(program.steps):
         if isinstance(step, StartStep):
             before[position] = work.of(step.transfer)[0]
@@ -81,24 +110,6 @@ def _setting_here(store: Store | None, machine: Machine, threads: int) -> Settin
     from girih.run.calibrate import setting_of, threads_of
 
     return setting_of(threads or threads_of(machine.devices), machine.devices)
-
-
-def _calls(
-    calls: LocalCalls, machine: Machine, store: Store | None, setting: Setting | None, profile: Profile | None
-) -> tuple[Seconds, NDArray[np.int8]]:
-    """(seconds, number of the source) of each call."""
-    roofline = Roofline(machine.device)
-    if profile is not None:
-        same = profile.machine == machine.name
-        roofline = profile.roofline if same else profile.roofline.on(machine.device)
-    seconds = roofline.seconds([call.work for call in calls.calls])
-    sources = np.asarray([1 if roofline.calibrated(call.work) else 2 for call in calls.calls], np.int8)
-    if store is not None and setting is not None:
-        known = store.measured(setting, calls.calls)
-        for number, call in enumerate(calls.calls):
-            if (found := known.get(call.key)) is not None:
-                seconds[number], sources[number] = found.seconds, 0
-    return seconds, sources
 
 
 # ------------------------------------------------------------------------------------------- transfers

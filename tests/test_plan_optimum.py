@@ -111,7 +111,7 @@ def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pyte
     shares = []
     for number in range(12):
         choice = [int(drawn.integers(size)) for size in search.sizes]
-        composed = search.composer.seconds(choice)
+        composed = search.composer.seconds(space.strategy(choice))
         if number < 4:
             assert composed == judge(space.strategy(choice))
         simulated = composed * TICKS_PER_SECOND
@@ -141,9 +141,10 @@ def every_convolutional(convolutional: Graph) -> dict[tuple[int, ...], float]:
 
 def every_of(graph: Graph) -> dict[tuple[int, ...], float]:
     objective = Objective("seconds", TWO)
-    composer = Composer(space_of(graph, objective), TWO, objective.transfers, WINDOWS[0])
-    sizes = [len(item.codes) for item in composer.space.operators]
-    return {choice: composer.seconds(choice) for choice in product(*map(range, sizes))}
+    space = space_of(graph, objective)
+    composer = Composer(graph, TWO, objective.transfers, WINDOWS[0])
+    sizes = [len(item.codes) for item in space.operators]
+    return {choice: composer.seconds(space.strategy(choice)) for choice in product(*map(range, sizes))}
 
 
 @pytest.mark.parametrize("name", ["linear", "convolutional"])
@@ -185,7 +186,7 @@ def test_a_bound_above_a_simulation_is_no_proof(linear: Graph, monkeypatch: pyte
     _, judge = judge_of(linear, TWO)
     search, _ = search_of(linear, TWO, judge)
     seconds = search.composer.seconds
-    monkeypatch.setattr(search.composer, "seconds", lambda choice: seconds(choice) / 2)
+    monkeypatch.setattr(search.composer, "seconds", lambda strategy: seconds(strategy) / 2)
     with pytest.raises(AssertionError, match=r"the bound of .* is above its .*: no proof holds"):
         search.simulate((0, 0, 0))
 
@@ -236,7 +237,7 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
         assert other not in search.judged
     for other in able[:: len(able) // 4]:
         check(replace(plan, strategy=space.strategy(other)))
-        assert search.composer.seconds(other) == judge(space.strategy(other))
+        assert search.composer.seconds(space.strategy(other)) == judge(space.strategy(other))
     assert min(len(never), len(able)) > 4
 
 

@@ -108,10 +108,14 @@ class Store:
     def measured(self, setting: Setting, calls: Iterable[Call]) -> dict[str, Measurement]:
         """What is known of these calls, by key."""
         wanted = {call.key for call in calls}
+        return {key: found for key, found in self.every(setting).items() if key in wanted}
+
+    def every(self, setting: Setting) -> dict[str, Measurement]:
+        """All that was measured in a setting, by the calls' keys."""
         query = f"SELECT call, seconds, spread, repeats, measured FROM operators WHERE {_SETTING}"
         with self._errors():
             rows = self._connection.execute(query, astuple(setting))
-            return {key: Measurement(*rest) for key, *rest in rows if key in wanted}
+            return {key: Measurement(*rest) for key, *rest in rows}
 
     def samples(self, setting: Setting) -> list[tuple[Work, float]]:
         """(work, seconds) of everything measured in a setting: what a roofline is fitted to."""

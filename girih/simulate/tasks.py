@@ -139,6 +139,26 @@ class TaskGraph:
         self.task_places = Places()
         self.gate_places = Places()
 
+    @staticmethod
+    def of(
+        store: PatternStore,
+        kind: NDArray[np.int8],
+        pattern: NDArray[np.int32],
+        partner: NDArray[np.int32],
+        before: Ticks,
+        after: Ticks,
+    ) -> TaskGraph:
+        """The graph of rows in their order, as `add` makes them: of each its kind, pattern (NO_ROW where it posts
+        nothing), partner, and ticks of each device [rows, devices]."""
+        graph = TaskGraph(store, len(kind))
+        rows = np.arange(len(kind), dtype=np.int32)
+        graph.row_places.take(len(kind))
+        graph.fill(rows, kind, pattern, before, after)
+        graph.columns["partner"].array[rows] = partner
+        graph.step.array[rows] = NO_ROW
+        graph.order = rows
+        return graph
+
     @property
     def devices(self) -> int:
         return self.store.mesh.devices
