@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from typing import Any
 
 import numpy as np
@@ -11,59 +10,42 @@ from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes, name_of
 from girih.array.logic import equal, isfinite, isnan, less, less_equal, logical_and, logical_or, not_equal
 from girih.array.make import apply, as_array, broadcast_shapes, cast, elementwise, kind_of, operands, typed
+from girih.array.universal import UniversalFunction, mapped, universal, written
 
 # ------------------------------------------------------------------------------------------- arithmetic
 
-
-def add(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.add, "aten.add.Tensor", x1, x2)
-
-
-def subtract(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.subtract, "aten.sub.Tensor", x1, x2)
+add = mapped(np.add, "aten.add.Tensor")
+subtract = mapped(np.subtract, "aten.sub.Tensor")
+multiply = mapped(np.multiply, "aten.mul.Tensor")
+divide = true_divide = mapped(np.divide, "aten.div.Tensor")
 
 
-def multiply(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.multiply, "aten.mul.Tensor", x1, x2)
-
-
-def divide(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.divide, "aten.div.Tensor", x1, x2)
-
-
-true_divide = divide
-
-
-def _guarded(ufunc: np.ufunc, operator: str, x1: Any, x2: Any) -> Array:
+def _guarded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
     """Division of whole numbers: by zero it gives 0, as NumPy's, where ATen's fails."""
-    first, second = operands(x1, x2)
-    dtype = loop_dtypes(ufunc, (kind_of(first), kind_of(second)), 1)[0]
-    if dtype.kind not in "iu":
-        return elementwise(ufunc, operator, x1, x2)
-    divisor = typed(second, dtype)
-    zero = equal(divisor, 0)
-    return where(zero, 0, elementwise(ufunc, operator, typed(first, dtype), where(zero, 1, divisor)))
+
+    def divided(x1: Any, x2: Any, /) -> Array:
+        first, second = operands(x1, x2)
+        dtype = loop_dtypes(ufunc, (kind_of(first), kind_of(second)), 1)[0]
+        if dtype.kind not in "iu":
+            return elementwise(ufunc, operator, x1, x2)
+        divisor = typed(second, dtype)
+        zero = equal(divisor, 0)
+        return where(zero, 0, elementwise(ufunc, operator, typed(first, dtype), where(zero, 1, divisor)))
+
+    return UniversalFunction(ufunc, divided)
 
 
-def floor_divide(x1: Any, x2: Any, /) -> Array:
-    return _guarded(np.floor_divide, "aten.floor_divide", x1, x2)
+floor_divide = _guarded(np.floor_divide, "aten.floor_divide")
+remainder = mod = _guarded(np.remainder, "aten.remainder.Tensor")
+fmod = _guarded(np.fmod, "aten.fmod.Tensor")
 
 
-def remainder(x1: Any, x2: Any, /) -> Array:
-    return _guarded(np.remainder, "aten.remainder.Tensor", x1, x2)
-
-
-mod = remainder
-
-
-def fmod(x1: Any, x2: Any, /) -> Array:
-    return _guarded(np.fmod, "aten.fmod.Tensor", x1, x2)
-
-
+@universal(np.divmod)
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
+@universal(np.power)
 def power(x1: Any, x2: Any, /) -> Array:
     """Small whole exponents are attributes: x ** 2 is x * x."""
     if type(x2) is int and isinstance(x1, Array) and x2 in (1, 2, 3):
@@ -76,46 +58,28 @@ def power(x1: Any, x2: Any, /) -> Array:
 
 
 pow = power
+float_power = mapped(np.float_power, "aten.pow.Tensor_Tensor", "self", "exponent")
+negative = mapped(np.negative, "aten.neg")
+positive = mapped(np.positive, "aten.alias")
+square = mapped(np.square, "aten.square")
+absolute = abs = mapped(np.absolute, "aten.abs")
+fabs = mapped(np.fabs, "aten.abs")
 
 
-def float_power(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.float_power, "aten.pow.Tensor_Tensor", x1, x2, names=("self", "exponent"))
-
-
-def negative(x: Any, /) -> Array:
-    return elementwise(np.negative, "aten.neg", x)
-
-
-def positive(x: Any, /) -> Array:
-    return elementwise(np.positive, "aten.alias", x)
-
-
+@universal(np.reciprocal)
 def reciprocal(x: Any, /) -> Array:
     x = as_array(x)
     return elementwise(np.reciprocal, "aten.reciprocal", x) if x.dtype.kind in "fc" else floor_divide(1, x)
 
 
-def square(x: Any, /) -> Array:
-    return elementwise(np.square, "aten.square", x)
-
-
-def absolute(x: Any, /) -> Array:
-    return elementwise(np.absolute, "aten.abs", x)
-
-
-abs = absolute
-
-
-def fabs(x: Any, /) -> Array:
-    return elementwise(np.fabs, "aten.abs", x)
-
-
+@universal(np.sign)
 def sign(x: Any, /) -> Array:
     x = as_array(x)
     made = elementwise(np.sign, "aten.sgn", x)
     return where(isnan(x), x, made) if x.dtype.kind == "f" else made
 
 
+@universal(np.heaviside)
 def heaviside(x1: Any, x2: Any, /) -> Array:
     x1, x2 = operands(x1, x2)
     first, second, dtype = loop_dtypes(np.heaviside, (kind_of(x1), kind_of(x2)), 1)
@@ -123,196 +87,119 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     return where(isnan(x1), x1, where(x1 < 0, 0, where(x1 > 0, 1, x2))).astype(dtype)
 
 
-def copysign(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.copysign, "aten.copysign.Tensor", x1, x2)
+copysign = mapped(np.copysign, "aten.copysign.Tensor")
+nextafter = mapped(np.nextafter, "aten.nextafter")
+maximum = mapped(np.maximum, "aten.maximum")
+minimum = mapped(np.minimum, "aten.minimum")
+fmax = mapped(np.fmax, "aten.fmax")
+fmin = mapped(np.fmin, "aten.fmin")
+gcd = mapped(np.gcd, "aten.gcd")
+lcm = mapped(np.lcm, "aten.lcm")
 
 
-def maximum(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.maximum, "aten.maximum", x1, x2)
-
-
-def minimum(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.minimum, "aten.minimum", x1, x2)
-
-
-def fmax(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.fmax, "aten.fmax", x1, x2)
-
-
-def fmin(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.fmin, "aten.fmin", x1, x2)
-
-
-def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Array:
+def clip(
+    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **options: Any
+) -> Any:
     low, high = a_min if min is None else min, a_max if max is None else max
-    made = as_array(a) if low is None else maximum(a, low)
-    return made if high is None else minimum(made, high)
+    made = as_array(a) if low is None else maximum(a, low, **options)
+    return written(made if high is None else minimum(made, high, **options), out)
 
 
 # ------------------------------------------------------------------------------------------- rounding
 
 
-def floor(x: Any, /) -> Array:
-    return _rounded(np.floor, "aten.floor", x)
+def _rounded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
+    """Whole numbers stay what they are."""
+
+    def rounded(x: Any, /) -> Array:
+        x = as_array(x)
+        return x if x.dtype.kind in "iub" else elementwise(ufunc, operator, x)
+
+    return UniversalFunction(ufunc, rounded)
 
 
-def ceil(x: Any, /) -> Array:
-    return _rounded(np.ceil, "aten.ceil", x)
+floor = _rounded(np.floor, "aten.floor")
+ceil = _rounded(np.ceil, "aten.ceil")
+trunc = fix = _rounded(np.trunc, "aten.trunc")
 
 
-def trunc(x: Any, /) -> Array:
-    return _rounded(np.trunc, "aten.trunc", x)
-
-
-fix = trunc
-
-
+@universal(np.rint)
 def rint(x: Any, /) -> Array:
-    return elementwise(np.rint, "aten.round", x)
+    x = as_array(x)
+    return _parts(rint, x) if x.dtype.kind == "c" else elementwise(np.rint, "aten.round", x)
 
 
-def round(a: Any, decimals: int = 0) -> Array:
+def _parts(function: Any, x: Array) -> Array:
+    """A function of the real and of the imaginary part."""
+    return apply("aten.complex", x.shape, x.dtype, real=function(real(x)), imag=function(imag(x)))
+
+
+def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     a = as_array(a)
     if a.dtype.kind in "iub" and decimals >= 0:
-        return a
+        return written(a, out)
     if decimals == 0:
-        return rint(a)
-    scale = 10.0 ** builtins.abs(decimals)
-    return rint(a * scale) / scale if decimals > 0 else (rint(a / scale) * scale).astype(a.dtype)
+        return rint(a, out=out)
+    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
+    return written(rint(a * scale) / scale if decimals > 0 else (rint(a / scale) * scale).astype(a.dtype), out)
 
 
 around = round
 
-
-def _rounded(ufunc: np.ufunc, operator: str, x: Any) -> Array:
-    x = as_array(x)
-    return x if x.dtype.kind in "iub" else elementwise(ufunc, operator, x)
-
-
 # ------------------------------------------------------------------------------------------- exponentials, logarithms
 
-
-def exp(x: Any, /) -> Array:
-    return elementwise(np.exp, "aten.exp", x)
-
-
-def exp2(x: Any, /) -> Array:
-    return elementwise(np.exp2, "aten.exp2", x)
-
-
-def expm1(x: Any, /) -> Array:
-    return elementwise(np.expm1, "aten.expm1", x)
-
-
-def log(x: Any, /) -> Array:
-    return elementwise(np.log, "aten.log", x)
+exp = mapped(np.exp, "aten.exp")
+exp2 = mapped(np.exp2, "aten.exp2")
+expm1 = mapped(np.expm1, "aten.expm1")
+log = mapped(np.log, "aten.log")
+log2 = mapped(np.log2, "aten.log2")
+log10 = mapped(np.log10, "aten.log10")
+log1p = mapped(np.log1p, "aten.log1p")
+logaddexp = mapped(np.logaddexp, "aten.logaddexp")
+logaddexp2 = mapped(np.logaddexp2, "aten.logaddexp2")
+sqrt = mapped(np.sqrt, "aten.sqrt")
+hypot = mapped(np.hypot, "aten.hypot")
 
 
-def log2(x: Any, /) -> Array:
-    return elementwise(np.log2, "aten.log2", x)
-
-
-def log10(x: Any, /) -> Array:
-    return elementwise(np.log10, "aten.log10", x)
-
-
-def log1p(x: Any, /) -> Array:
-    return elementwise(np.log1p, "aten.log1p", x)
-
-
-def logaddexp(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.logaddexp, "aten.logaddexp", x1, x2)
-
-
-def sqrt(x: Any, /) -> Array:
-    return elementwise(np.sqrt, "aten.sqrt", x)
-
-
+@universal(np.cbrt)
 def cbrt(x: Any, /) -> Array:
     x = as_array(x)
     return copysign(power(absolute(x), 1 / 3), x)
 
 
-def hypot(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.hypot, "aten.hypot", x1, x2)
-
-
 # ------------------------------------------------------------------------------------------- trigonometry
 
-
-def sin(x: Any, /) -> Array:
-    return elementwise(np.sin, "aten.sin", x)
-
-
-def cos(x: Any, /) -> Array:
-    return elementwise(np.cos, "aten.cos", x)
-
-
-def tan(x: Any, /) -> Array:
-    return elementwise(np.tan, "aten.tan", x)
-
-
-def arcsin(x: Any, /) -> Array:
-    return elementwise(np.arcsin, "aten.asin", x)
-
-
-def arccos(x: Any, /) -> Array:
-    return elementwise(np.arccos, "aten.acos", x)
+sin = mapped(np.sin, "aten.sin")
+cos = mapped(np.cos, "aten.cos")
+tan = mapped(np.tan, "aten.tan")
+arcsin = asin = mapped(np.arcsin, "aten.asin")
+arccos = acos = mapped(np.arccos, "aten.acos")
+arctan = atan = mapped(np.arctan, "aten.atan")
+arctan2 = atan2 = mapped(np.arctan2, "aten.atan2")
+sinh = mapped(np.sinh, "aten.sinh")
+cosh = mapped(np.cosh, "aten.cosh")
+tanh = mapped(np.tanh, "aten.tanh")
+arcsinh = asinh = mapped(np.arcsinh, "aten.asinh")
+arccosh = acosh = mapped(np.arccosh, "aten.acosh")
+arctanh = atanh = mapped(np.arctanh, "aten.atanh")
+degrees = UniversalFunction(np.degrees, lambda x, /: multiply(_floating(x), 180 / np.pi))
+radians = UniversalFunction(np.radians, lambda x, /: multiply(_floating(x), np.pi / 180))
+rad2deg = UniversalFunction(np.rad2deg, degrees.function)
+deg2rad = UniversalFunction(np.deg2rad, radians.function)
 
 
-def arctan(x: Any, /) -> Array:
-    return elementwise(np.arctan, "aten.atan", x)
-
-
-def arctan2(x1: Any, x2: Any, /) -> Array:
-    return elementwise(np.arctan2, "aten.atan2", x1, x2)
-
-
-def sinh(x: Any, /) -> Array:
-    return elementwise(np.sinh, "aten.sinh", x)
-
-
-def cosh(x: Any, /) -> Array:
-    return elementwise(np.cosh, "aten.cosh", x)
-
-
-def tanh(x: Any, /) -> Array:
-    return elementwise(np.tanh, "aten.tanh", x)
-
-
-def arcsinh(x: Any, /) -> Array:
-    return elementwise(np.arcsinh, "aten.asinh", x)
-
-
-def arccosh(x: Any, /) -> Array:
-    return elementwise(np.arccosh, "aten.acosh", x)
-
-
-def arctanh(x: Any, /) -> Array:
-    return elementwise(np.arctanh, "aten.atanh", x)
-
-
-asin, acos, atan, atan2 = arcsin, arccos, arctan, arctan2
-asinh, acosh, atanh = arcsinh, arccosh, arctanh
-
-
-def degrees(x: Any, /) -> Array:
-    return multiply(x, 180 / np.pi)
-
-
-def radians(x: Any, /) -> Array:
-    return multiply(x, np.pi / 180)
-
-
-rad2deg, deg2rad = degrees, radians
+def _floating(x: Any) -> Array:
+    x = as_array(x)
+    return cast(x, loop_dtypes(np.degrees, (x.dtype,), 1)[0])
 
 
 # ------------------------------------------------------------------------------------------- tests
 
 
+@universal(np.signbit)
 def signbit(x: Any, /) -> Array:
     x = as_array(x)
-    return less(copysign(1.0, x), 0) if x.dtype.kind in "f" else less(x, 0)
+    return elementwise(np.signbit, "aten.signbit", x) if x.dtype.kind == "f" else less(x, 0)
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
@@ -373,6 +260,7 @@ def imag(x: Any, /) -> Array:
     return apply("aten.imag", x.shape, np.zeros(0, x.dtype).imag.dtype, self=x)
 
 
+@universal(np.conjugate)
 def conjugate(x: Any, /) -> Array:
     x = as_array(x)
     return apply("aten.conj_physical", x.shape, name_of(x.dtype), self=x) if x.dtype.kind == "c" else x

@@ -63,6 +63,8 @@ def cast(x: Array, dtype: Any) -> Array:
     goal = np.dtype(dtype)
     if x.dtype == goal:
         return x
+    if x.dtype.kind == "c" and goal.kind == "b":
+        return elementwise(np.not_equal, "aten.ne.Tensor", x, 0)
     if x.dtype.kind == "c" and goal.kind != "c":
         x = apply("aten.real", x.shape, "float32" if x.dtype.itemsize == 8 else "float64", self=x)
         return cast(x, goal)

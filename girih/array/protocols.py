@@ -8,27 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from girih.array.unsupported import missing
+
 
 def apply_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-    """`np.add(x, y)`, and `np.add.reduce(x, …)` as the reduction that it is.
+    """`np.add(x, y)`, `np.add.reduce(x, …)` and the other methods.
 
     Raises:
         TypeError: girih has no such function, or not with these options.
     """
     import girih.array as here
 
-    if method == "__call__":
-        return _named(here, ufunc.__name__, f"numpy.{ufunc.__name__}")(*inputs, **options)
-    if method == "reduce" and ufunc.__name__ in REDUCTIONS:
-        chosen = {name: item for name, item in options.items() if item is not None and name != "out"}
-        axis = options.get("axis", 0)
-        return _named(here, REDUCTIONS[ufunc.__name__], ufunc.__name__)(*inputs, **{**chosen, "axis": axis})
-    raise TypeError(f"girih.array has no numpy.{ufunc.__name__}.{method}")
-
-
-REDUCTIONS = {
-    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
-}  # fmt: skip
+    found: Any = _named(here, ufunc.__name__)
+    if method != "__call__":
+        if not hasattr(found, method):
+            raise TypeError(f"girih.array has no numpy.{ufunc.__name__}.{method}")
+        found = getattr(found, method)
+    return found(*inputs, **options)
 
 
 def apply_function(function: Callable[..., Any], inputs: Any, options: Mapping[str, Any]) -> Any:
@@ -39,15 +35,15 @@ def apply_function(function: Callable[..., Any], inputs: Any, options: Mapping[s
     """
     import girih.array as here
 
-    module = function.__module__ or "numpy"
     space: Any = here
-    for part in module.split(".")[1:]:
+    for part in (function.__module__ or "numpy").split(".")[1:]:
         space = getattr(space, part, here)
-    return _named(space, function.__name__, f"{module}.{function.__name__}")(*inputs, **options)
+    return _named(space, function.__name__)(*inputs, **options)
 
 
-def _named(space: ModuleType, name: str, asked: str) -> Callable[..., Any]:
-    found = getattr(space, name, None)
+def _named(space: ModuleType, name: str) -> Callable[..., Any]:
+    """A function here by NumPy's name; TypeError, as NumPy's protocols have it, where there is none."""
+    found = vars(space).get(name)
     if not callable(found):
-        raise TypeError(f"girih.array has no {asked}: x.compute() gives a NumPy array")
+        raise TypeError(str(missing(space.__name__, name, vars(space))))
     return found  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""NumPy's reductions and scans over axes, in the dtypes that NumPy sums in."""
+"""NumPy's reductions over axes, in the dtypes that NumPy sums in."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from girih.array import elementwise as e
 from girih.array import logic
 from girih.array.array import Array
 from girih.array.chosen import Chosen
-from girih.array.dtypes import name_of
 from girih.array.make import apply, as_array, axes_of, axis_of, cast
+from girih.array.universal import written
 
 
 def _reduced(x: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -21,7 +21,7 @@ def _reduced(x: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]
     return tuple(size for dim, size in enumerate(x.shape) if dim not in axes)
 
 
-def _accumulator(x: Array, dtype: Any) -> np.dtype:
+def accumulator(x: Array, dtype: Any) -> np.dtype:
     """What sums and products are made in: whole numbers in 64 bits, without a sign where they have none."""
     if dtype is not None:
         return np.dtype(dtype)
@@ -42,24 +42,42 @@ def _masked_sum(a: Chosen, dtype: np.dtype) -> Array:
     return apply("girih.masked_sum", shape, dtype, input=cast(a.base, dtype), mask=a.mask)
 
 
-def sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    if (chosen := _chosen(a, axis, keepdims)) is not None:
-        return _masked_sum(chosen, _accumulator(chosen, dtype))
-    x = as_array(a)
-    x, axes = cast(x, _accumulator(x, dtype)), axes_of(axis, x.ndim)
-    if not axes:
-        return x
-    shape = _reduced(x, axes, keepdims)
-    return apply("aten.sum.dim_IntList", shape, x.dtype, self=x, dim=axes, keepdim=keepdims)
+def _shown(x: Array, where: Any, identity: Any) -> Array:
+    """x, with the identity of the reduction where `where` does not hold."""
+    return x if where is True else cast(e.where(where, x, x.dtype.type(identity)), x.dtype)
 
 
-def prod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
+def sum(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+    where: Any = True,
+) -> Any:  # fmt: skip
+    if where is True and initial is None and (chosen := _chosen(a, axis, keepdims)) is not None:
+        return written(_masked_sum(chosen, accumulator(chosen, dtype)), out)
     x = as_array(a)
-    x, axes = cast(x, _accumulator(x, dtype)), axes_of(axis, x.ndim)
+    kind, axes = accumulator(x, dtype), axes_of(axis, x.ndim)
+    x = _shown(cast(x, wide(kind)), where, 0)
+    if axes:
+        shape = _reduced(x, axes, keepdims)
+        x = apply("aten.sum.dim_IntList", shape, x.dtype, self=x, dim=axes, keepdim=keepdims)
+    return written(cast(x if initial is None else e.add(x, initial), kind), out)
+
+
+def wide(kind: np.dtype) -> np.dtype:
+    """What ATen sums a dtype in: whole numbers in 64 bits."""
+    return np.dtype(np.int64) if kind.kind in "bi" else np.dtype(np.uint64) if kind.kind == "u" else kind
+
+
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None,
+    where: Any = True,
+) -> Any:  # fmt: skip
+    x = as_array(a)
+    kind, axes = accumulator(x, dtype), axes_of(axis, x.ndim)
+    x = _shown(cast(x, wide(kind)), where, 1)
     for dim in reversed(axes):
         shape = _reduced(x, (dim,), keepdims)
         x = apply("aten.prod.dim_int", shape, x.dtype, self=x, dim=dim, keepdim=keepdims)
-    return x
+    return written(cast(x if initial is None else e.multiply(x, initial), kind), out)
 
 
 def _floating(x: Array, dtype: Any = None) -> Array:
@@ -75,71 +93,134 @@ def _count(x: Array, axes: tuple[int, ...]) -> int:
     return math.prod(x.shape[dim] for dim in axes)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    if (chosen := _chosen(a, axis, keepdims)) is not None:
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
+    if where is True and (chosen := _chosen(a, axis, keepdims)) is not None:
         kind = _mean_dtype(chosen, dtype)
-        return cast(_masked_sum(chosen, kind) / sum(chosen.mask), kind)
+        return written(cast(_masked_sum(chosen, kind) / sum(chosen.mask), kind), out)
     x = _floating(as_array(a), dtype)
     axes = axes_of(axis, x.ndim)
+    if where is not True:
+        return written(cast(sum(x, axes, keepdims=keepdims, where=where) / _shown_count(x, axes, keepdims, where),
+                            x.dtype), out)  # fmt: skip
     if not axes:
-        return x
-    given = {"dims": axes, "keepdim": keepdims, "count": _count(x, axes)}
-    return apply("girih.mean", _reduced(x, axes, keepdims), x.dtype, input=x, **given)
+        return written(x, out)
+    count = _count(x, axes)
+    if count == 0:
+        return written(sum(x, axes, keepdims=keepdims) / x.dtype.type(0), out)
+    exact = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
+    given = {"dims": axes, "keepdim": keepdims, "count": count}
+    made = apply("girih.mean", _reduced(x, axes, keepdims), exact, input=cast(x, exact), **given)
+    return written(cast(made, x.dtype), out)
+
+
+def _shown_count(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
+    from girih.array.manipulation import broadcast_to
+
+    return sum(broadcast_to(as_array(where), x.shape), axes, keepdims=keepdims)
 
 
 def var(
-    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, correction: Any = None, keepdims: bool = False
-) -> Array:
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: Any = None,
+    mean: Any = None,
+    where: Any = True,
+) -> Any:
     x = _floating(as_array(a), dtype)
     axes = axes_of(axis, x.ndim)
-    freedom = max_(_count(x, axes) - (ddof if correction is None else correction), 0)
-    if not axes:
-        return e.multiply(x, 0.0)
-    centre = mean(x, axes, keepdims=True)
-    given = {"input": x, "mean": centre, "dims": axes, "count": freedom}
+    less = ddof if correction is None else correction
+    centre = _mean(x, axes, keepdims=True, where=where) if mean is None else as_array(mean)
+    real = np.zeros(0, x.dtype).real.dtype
+    if where is not True or x.dtype.kind == "c" or not axes:
+        away = e.square(e.absolute(x - centre))
+        count = _count(x, axes) if where is True else _shown_count(x, axes, keepdims, where)
+        return written(cast(sum(away, axes, keepdims=keepdims, where=where) / e.maximum(count - less, 0), real), out)
+    freedom = max_(_count(x, axes) - less, 0)
+    if freedom == 0:
+        total = sum(e.square(x - centre), axes, keepdims=keepdims)
+        return written(cast(total / total.dtype.type(0), real), out)
+    given = {"input": x, "mean": cast(centre, x.dtype), "dims": axes, "count": freedom}
     made = apply("girih.centered_square_mean", _reduced(x, axes, True), x.dtype, **given)
-    return made if keepdims else made.reshape(_reduced(x, axes, False))
+    return written(made if keepdims else made.reshape(_reduced(x, axes, False)), out)
 
 
-def std(
-    a: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, correction: Any = None, keepdims: bool = False
-) -> Array:
-    return e.sqrt(var(a, axis, dtype, ddof=ddof, correction=correction, keepdims=keepdims))
+_mean = mean
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: bool = False) -> Array:
+def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False,
+        **options: Any) -> Any:  # fmt: skip
+    return written(e.sqrt(var(a, axis, dtype, ddof=ddof, keepdims=keepdims, **options)), out)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    a = as_array(a)
     if weights is None:
-        return mean(a, axis, keepdims=keepdims)
-    a, weights = as_array(a), as_array(weights)
-    if weights.shape != a.shape:
-        shape = [1] * a.ndim
-        shape[axis_of(axis, a.ndim)] = -1
-        weights = weights.reshape(shape)
-        total = sum(weights, keepdims=keepdims)
+        made = mean(a, axis, keepdims=keepdims)
+        total = as_array(made.dtype.type(a.size // max_(made.size, 1)))
     else:
-        total = sum(weights, axis, keepdims=keepdims)
-    return sum(a * weights, axis, keepdims=keepdims) / total
+        weights = as_array(weights)
+        if weights.shape != a.shape:
+            if axis is None:
+                raise TypeError("Axis must be specified when shapes of a and weights differ.")
+            if weights.ndim != 1 or weights.shape[0] != a.shape[axis_of(axis, a.ndim)]:
+                raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+            shape = [1] * a.ndim
+            shape[axis_of(axis, a.ndim)] = -1
+            weights = weights.reshape(shape) * np.ones(1, np.int8)
+        kind = np.result_type(a.dtype, weights.dtype, *([np.float64] if a.dtype.kind in "iub" else []))
+        from girih.array.manipulation import broadcast_to
+
+        total = sum(cast(broadcast_to(weights, a.shape), kind), axis, keepdims=keepdims)
+        made = sum(cast(a, kind) * weights, axis, keepdims=keepdims) / total
+    if not returned:
+        return made
+    from girih.array.manipulation import broadcast_to
+
+    return made, broadcast_to(total, made.shape)
 
 
 # ------------------------------------------------------------------------------------------- order
 
 
-def _extreme(operator: str, name: str, a: Any, axis: Any, keepdims: bool) -> Array:
+def _extreme(operator: str, name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     x = as_array(a)
     axes = axes_of(axis, x.ndim)
+    joined = e.maximum if name == "maximum" else e.minimum
+    if where is not True:
+        if initial is None:
+            raise ValueError(
+                f"reduction operation '{name}' does not have an identity, so to use a where mask one has to specify "
+                "'initial'"
+            )
+        x = cast(e.where(where, x, initial), x.dtype)
     if _count(x, axes) == 0:
-        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-    if not axes:
-        return x
-    return apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
+        if initial is None:
+            raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        from girih.array.creation import full
+
+        return written(full(_reduced(x, axes, keepdims), initial, x.dtype), out)
+    if axes:
+        x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
+    return written(x if initial is None else joined(x, initial), out)
 
 
-def max(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return _extreme("aten.amax", "maximum", a, axis, keepdims)
+def max(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    return _extreme("aten.amax", "maximum", a, axis, out, keepdims, initial, where)
 
 
-def min(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return _extreme("aten.amin", "minimum", a, axis, keepdims)
+def min(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    return _extreme("aten.amin", "minimum", a, axis, out, keepdims, initial, where)
 
 
 amax, amin = max, min
@@ -149,8 +230,8 @@ def max_(first: float, second: float) -> float:
     return first if first > second else second
 
 
-def ptp(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return written(e.subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims)), out)
 
 
 def _position(operator: str, a: Any, axis: Any, keepdims: bool) -> Array:
@@ -167,37 +248,35 @@ def _position(operator: str, a: Any, axis: Any, keepdims: bool) -> Array:
     return made.reshape((1,) * x.ndim if axis is None else _reduced(whole, (dim,), True))
 
 
-def argmax(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    return _position("aten.argmax", a, axis, keepdims)
+def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    return written(_position("aten.argmax", a, axis, keepdims), out)
 
 
-def argmin(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    return _position("aten.argmin", a, axis, keepdims)
+def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    return written(_position("aten.argmin", a, axis, keepdims), out)
 
 
 # ------------------------------------------------------------------------------------------- truth
 
 
-def _truth(operator: str, a: Any, axis: Any, keepdims: bool) -> Array:
+def _truth(operator: str, a: Any, axis: Any, out: Any, keepdims: bool, where: Any) -> Any:
     x = as_array(a)
-    axes = axes_of(axis, x.ndim)
-    if not axes:
-        return cast(x, np.bool_)
-    return apply(
-        operator, _reduced(x, axes, keepdims), np.dtype(bool), self=cast(x, np.bool_), dim=axes, keepdim=keepdims
-    )
+    axes, x = axes_of(axis, x.ndim), _shown(cast(x, np.bool_), where, operator == "aten.all.dims")
+    if axes:
+        x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
+    return written(x, out)
 
 
-def any(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return _truth("aten.any.dims", a, axis, keepdims)
+def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    return _truth("aten.any.dims", a, axis, out, keepdims, where)
 
 
-def all(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return _truth("aten.all.dims", a, axis, keepdims)
+def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    return _truth("aten.all.dims", a, axis, out, keepdims, where)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return sum(logic.not_equal(as_array(a), 0), axis, keepdims=keepdims)
+    return sum(cast(as_array(a), np.bool_), axis, keepdims=keepdims)
 
 
 def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
@@ -212,87 +291,9 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
     return bool(all(logic.logical_or(same, logic.isnan(a1) & logic.isnan(a2)) if equal_nan else same))
 
 
-# ------------------------------------------------------------------------------------------- without NaN
-
-
-def nansum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    return sum(_without_nan(a, 0), axis, dtype, keepdims=keepdims)
-
-
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Array:
-    return prod(_without_nan(a, 1), axis, dtype, keepdims=keepdims)
-
-
-def nanmean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    a = as_array(a)
-    count = sum(logic.logical_not(logic.isnan(a)), axis, keepdims=keepdims)
-    return (nansum(a, axis, keepdims=keepdims) / count).astype(_floating(a).dtype)
-
-
-def nanvar(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Array:
-    a = as_array(a)
-    known = logic.logical_not(logic.isnan(a))
-    away = e.where(known, a - nanmean(a, axis, keepdims=True), 0)
-    count = sum(known, axis, keepdims=keepdims)
-    return (sum(away * away, axis, keepdims=keepdims) / (count - ddof)).astype(_floating(a).dtype)
-
-
-def nanstd(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Array:
-    return e.sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
-
-
-def _without_nan(a: Any, value: float) -> Array:
-    a = as_array(a)
-    return e.where(logic.isnan(a), value, a) if a.dtype.kind in "fc" else a
-
-
-# ------------------------------------------------------------------------------------------- scans
-
-
-def _scan(operator: str, a: Any, axis: int | None, dtype: Any) -> Array:
-    x = as_array(a)
-    x = cast(x, _accumulator(x, dtype))
-    x = x.reshape(-1) if axis is None else x
-    return apply(operator, x.shape, x.dtype, self=x, dim=0 if axis is None else axis_of(axis, x.ndim))
-
-
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
-    return _scan("aten.cumsum", a, axis, dtype)
-
-
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Array:
-    return _scan("aten.cumprod", a, axis, dtype)
-
-
-def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    return _cumulative(cumsum, np.zeros, x, axis, dtype, include_initial)
-
-
-def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    return _cumulative(cumprod, np.ones, x, axis, dtype, include_initial)
-
-
-def _cumulative(scan: Any, first: Any, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Array:
-    from girih.array.manipulation import concatenate
-
-    x = as_array(x)
-    if axis is None:
-        if x.ndim != 1:
-            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
-        axis = 0
-    made: Array = scan(x, axis, dtype)
-    if not include_initial:
-        return made
-    dim = axis_of(axis, x.ndim)
-    shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
-    return concatenate([as_array(first(shape, name_of(made.dtype))), made], dim)
-
-
-def diff(a: Any, n: int = 1, axis: int = -1) -> Array:
-    x = as_array(a)
-    dim = axis_of(axis, x.ndim)
-    before = (slice(None),) * dim
-    for _ in range(n):
-        last, first = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
-        x = logic.not_equal(last, first) if x.dtype.kind == "b" else last - first
-    return x
+def array_equiv(a1: Any, a2: Any) -> bool:
+    """Are they equal, once broadcast?"""
+    try:
+        return bool(all(logic.equal(a1, a2)))
+    except ValueError:
+        return False

@@ -7,11 +7,21 @@ from typing import Any
 import numpy as np
 
 from girih.array.array import Array
-from girih.array.make import apply, as_array, axis_of
+from girih.array.make import apply, as_array, axis_of, cast
 from girih.array.manipulation import flip
+from girih.array.universal import written
 
 
-def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Array:
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: Any = None,
+    *,
+    stable: bool | None = True,
+    descending: bool = False,
+) -> Array:
+    """Every kind is stable."""
     x = as_array(a)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     dim = axis_of(axis, x.ndim)
@@ -21,12 +31,59 @@ def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool
     return flip(made, dim) if descending else made
 
 
-def argsort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Array:
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: Any = None,
+    *,
+    stable: bool | None = True,
+    descending: bool = False,
+) -> Array:
     x = as_array(a)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     dim = axis_of(axis, x.ndim)
     given = {"input": x, "dim": dim, "descending": descending}
     return apply("girih.sort_indices", x.shape, np.dtype(np.int64), **given)
+
+
+def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
+    """Sorted as a whole: what is before the kth element is smaller, what is behind it is not."""
+    x = as_array(a)
+    _check_kth(kth, x, axis)
+    return sort(x, axis)
+
+
+def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
+    x = as_array(a)
+    _check_kth(kth, x, axis)
+    return argsort(x, axis)
+
+
+def _check_kth(kth: Any, x: Array, axis: int | None) -> None:
+    size = x.size if axis is None else x.shape[axis_of(axis, x.ndim)]
+    for item in np.atleast_1d(np.asarray(kth)).tolist():
+        if not -size <= item < size:
+            raise ValueError(f"kth(={item}) out of bounds ({size})")
+
+
+def lexsort(keys: Any, axis: int = -1) -> Array:
+    """Positions in the order of the last key, equal ones in the order of the key before, and so on."""
+    given = [as_array(key) for key in keys]
+    if not given:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    from girih.array.indexing import take_along_axis
+
+    dim = axis_of(axis, given[0].ndim)
+    found = argsort(given[0], dim)
+    for key in given[1:]:
+        found = take_along_axis(found, argsort(take_along_axis(key, found, dim), dim), dim)
+    return found
+
+
+def sort_complex(a: Any) -> Array:
+    x = as_array(a)
+    return sort(cast(x, np.complex64 if x.dtype.itemsize < 4 and x.dtype.kind != "c" else np.result_type(x.dtype, "F")))
 
 
 def topk(a: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array, Array]:
@@ -42,48 +99,72 @@ def topk(a: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array
     return take_along_axis(x, places, dim), places
 
 
-def median(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """Of an axis or of all; NaN where there is one."""
-    from girih.array import elementwise, logic, reductions
+def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = None, *, v: Any = None) -> Array:
+    """Where values belong in a sorted array: how many of its elements are before them.
 
-    x = as_array(a)
-    rank = x.ndim
-    x = x if x.dtype.kind in "fc" else x.astype(np.float64)
-    x, dim = (x.reshape(-1), 0) if axis is None else (x, axis_of(axis, rank))
-    ordered, size = sort(x, dim), x.shape[dim]
-    before = (slice(None),) * dim
-    middle = reductions.mean(ordered[(*before, slice((size - 1) // 2, size // 2 + 1))], dim, keepdims=True)
-    broken = reductions.any(logic.isnan(x), dim, keepdims=True)
-    made = elementwise.where(broken, np.nan, middle).astype(x.dtype)
-    if keepdims:
-        return made.reshape((1,) * rank) if axis is None else made
-    return made.reshape(tuple(size for number, size in enumerate(x.shape) if number != dim))
-
-
-def searchsorted(a: Any, v: Any, side: str = "left") -> Array:
-    """Where v belongs in sorted a: how many of a are before it."""
-    from girih.array import logic, reductions
-
+    Raises:
+        ValueError: the sorted array has not one dimension, or another side than 'left' and 'right'.
+    """
     if side not in ("left", "right"):
         raise ValueError(f"side must be 'left' or 'right' (got {side!r})")
-    a, v = as_array(a), as_array(v)
-    before = (logic.less if side == "left" else logic.less_equal)(a, v[..., None])
-    return reductions.sum(before, -1)
+    ordered, values = as_array(x1), as_array(x2 if v is None else v)
+    if ordered.ndim != 1:
+        raise ValueError("object of too small depth for desired array")
+    if sorter is not None:
+        from girih.array.indexing import take
+
+        ordered = take(ordered, sorter)
+    kind = np.result_type(ordered.dtype, values.dtype)
+    kind = np.dtype(np.uint8) if kind.kind == "b" else kind
+    given = {"sequence": cast(ordered, kind), "values": cast(values, kind), "right": side == "right"}
+    if ordered.size == 0:
+        from girih.array.creation import zeros
+
+        return zeros(values.shape, np.int64)
+    return apply("girih.search_sorted", values.shape, np.dtype(np.int64), **given)
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Of increasing bins."""
-    return searchsorted(bins, x, "left" if right else "right")
+    """Of increasing or decreasing bins; their order is looked at now."""
+    edges = as_array(bins)
+    if edges.size and not bool((edges[1:] >= edges[:-1]).all()):
+        if not bool((edges[1:] <= edges[:-1]).all()):
+            raise ValueError("bins must be monotonically increasing or decreasing")
+        return edges.size - searchsorted(flip(edges), x, "right" if right else "left")
+    return searchsorted(edges, x, "left" if right else "right")
 
 
-def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
-    """How often each number occurs; the largest is computed now, because the shape depends on it."""
-    from girih.array import creation, elementwise, reductions
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
+    """How often each number occurs; the largest is computed now, because the shape depends on it.
+
+    Raises:
+        ValueError: a number is negative, or there is not one dimension.
+    """
+    from girih.array import reductions
 
     x = as_array(x)
-    largest = int(reductions.max(x)) + 1 if x.size else 0
-    size = max(largest, minlength)
-    hits = x[:, None] == creation.arange(size)
-    if weights is None:
-        return reductions.sum(hits, 0)
-    return reductions.sum(elementwise.where(hits, as_array(weights)[:, None], 0.0), 0)
+    if x.ndim != 1:
+        raise ValueError("object of too small depth for desired array" if x.ndim == 0 else "object too deep")
+    if x.dtype.kind not in "iub":
+        raise TypeError(f"Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule 'safe'")
+    if x.size and int(reductions.min(x)) < 0:
+        raise ValueError("'list' argument must have no negative elements")
+    return counted(x, max(int(reductions.max(x)) + 1 if x.size else 0, minlength), weights)
+
+
+def counted(x: Array, size: int, weights: Any = None) -> Array:
+    """How often each of 0 … size - 1 occurs, or the sum of its weights; other numbers are left out."""
+    from girih.array.creation import ones
+
+    kind = np.dtype(np.int64) if weights is None else np.dtype(np.float64)
+    value = ones(x.shape, kind) if weights is None else cast(as_array(weights), kind)
+    given = {"grad": value.reshape((-1, 1)), "indices": cast(x, np.int64).reshape(-1), "rows": size}
+    return apply("girih.embedding_gradient", (size, 1), kind, **given).reshape(size)
+
+
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """Of an axis, of several or of all; NaN where there is one."""
+    from girih.array.statistics import ranked
+
+    x = as_array(a)
+    return written(ranked(x if x.dtype.kind in "fc" else cast(x, np.float64), 0.5, axis, keepdims, "linear"), out)

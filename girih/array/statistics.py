@@ -1,196 +1,282 @@
-"""Statistics, sets and what is made of several functions: everything by the other pages' names."""
+"""Statistics: quantiles, covariances and histograms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from girih.array import creation, logic, manipulation, reductions
 from girih.array import elementwise as e
+from girih.array import logic, manipulation, reductions
 from girih.array.array import Array
-from girih.array.indexing import nonzero, take
+from girih.array.indexing import take_along_axis
 from girih.array.linear_algebra import matmul
-from girih.array.make import as_array, axis_of, cast
-from girih.array.sorting import argsort, searchsorted, sort
+from girih.array.make import as_array, axes_of, cast
+from girih.array.sorting import counted, searchsorted, sort
+from girih.array.universal import written
 
-# ------------------------------------------------------------------------------------------- statistics
+# ------------------------------------------------------------------------------------------- quantiles
+
+_LINEAR: Callable[[Any, Any], Any] = lambda count, share: (count - 1) * share  # noqa: E731
 
 
-def quantile(a: Any, q: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    """By linear interpolation between the nearest ranks; q: a number or a sequence of them, which comes first."""
-    x = as_array(a)
-    x = x if x.dtype.kind == "f" else cast(x, np.float64)
-    rank = x.ndim
-    x, dim = (x.reshape(-1), 0) if axis is None else (x, axis_of(axis, rank))
+def _between(alpha: float, beta: float) -> Callable[[Any, Any], Any]:
+    return lambda count, share: e.clip(count * share + (alpha + share * (1 - alpha - beta)) - 1, 0, count - 1)
+
+
+PLACES: dict[str, Callable[[Any, Any], Any]] = {
+    "linear": _LINEAR,
+    "lower": lambda count, share: e.floor(_LINEAR(count, share)),
+    "higher": lambda count, share: e.ceil(_LINEAR(count, share)),
+    "nearest": lambda count, share: e.rint(_LINEAR(count, share)),
+    "midpoint": lambda count, share: (e.floor(_LINEAR(count, share)) + e.ceil(_LINEAR(count, share))) / 2,
+    "interpolated_inverted_cdf": _between(0, 1),
+    "hazen": _between(0.5, 0.5),
+    "weibull": _between(0, 0),
+    "median_unbiased": _between(1 / 3, 1 / 3),
+    "normal_unbiased": _between(3 / 8, 3 / 8),
+}
+"""By NumPy's method: the place of a share among `count` ordered elements, a number that may lie between two."""
+
+
+def ranked(x: Array, q: Any, axis: Any, keepdims: bool, method: str, known: Array | None = None) -> Array:
+    """Quantiles of floating x, which come first. known: which elements count; without it NaN makes NaN.
+
+    Raises:
+        ValueError: a share outside [0, 1], or a method that is not there.
+    """
     shares = np.asarray(q, np.float64)
-    if ((shares < 0) | (shares > 1)).any():
+    if not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError("Quantiles must be in the range [0, 1]")
-    ordered, size = sort(x, dim), x.shape[dim]
-    found = [_between(ordered, dim, share * (size - 1)) for share in shares.ravel().tolist()]
-    kept = (1,) * rank if axis is None else found[0].shape
-    shape = kept if keepdims else () if axis is None else tuple(n for d, n in enumerate(found[0].shape) if d != dim)
-    parts = [part.reshape(shape) for part in found]
-    return manipulation.stack(parts).reshape((*shares.shape, *shape)) if shares.ndim else parts[0]
+    if method not in PLACES:
+        raise ValueError(f"girih.array has no method={method!r} of quantiles: expected one of {', '.join(PLACES)}")
+    axes = axes_of(axis, x.ndim)
+    kept = [dim for dim in range(x.ndim) if dim not in axes]
+    shape = tuple(x.shape[dim] for dim in kept)
+    ordered = sort(manipulation.transpose(x, [*kept, *axes]).reshape((*shape, -1)))
+    unknown = logic.isnan(ordered)
+    count: Any = as_array(np.float64(ordered.shape[-1]))
+    if known is not None:
+        count = cast(reductions.sum(~unknown, -1), np.float64)
+    found = []
+    for share in shares.ravel().tolist():
+        place = e.maximum(PLACES[method](count, share), 0.0)
+        low = e.floor(place)
+        ends = [_at(ordered, e.minimum(item, count - 1)) for item in (low, low + 1)]
+        found.append(e.where(place == low, ends[0], ends[0] + (ends[1] - ends[0]) * (place - low)))
+    made = manipulation.stack(found).reshape((*shares.shape, *shape))
+    broken = reductions.any(unknown, -1) if known is None else count == 0
+    made = cast(e.where(broken, np.nan, made), x.dtype)
+    if not keepdims:
+        return made
+    whole = tuple(1 if dim in axes else size for dim, size in enumerate(x.shape))
+    return made.reshape((*shares.shape, *whole))
 
 
-def _between(ordered: Array, dim: int, place: float) -> Array:
-    before = (slice(None),) * dim
-    low, high = math.floor(place), math.ceil(place)
-    first, last = ordered[(*before, slice(low, low + 1))], ordered[(*before, slice(high, high + 1))]
-    return first + (last - first) * (place - low)
+def _at(ordered: Array, place: Any) -> Array:
+    """The element at a place along the last dimension."""
+    index = manipulation.broadcast_to(e.maximum(cast(place, np.int64), 0), ordered.shape[:-1])
+    return take_along_axis(ordered, index[..., None], -1)[..., 0]
 
 
-def percentile(a: Any, q: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
-    return quantile(a, np.asarray(q) / 100, axis, keepdims=keepdims)
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Any:
+    """q: a number or a sequence of them, which comes first."""
+    x = as_array(a)
+    return written(ranked(x if x.dtype.kind == "f" else cast(x, np.float64), q, axis, keepdims, method), out)
 
 
-def cov(m: Any, rowvar: bool = True, ddof: int = 1) -> Array:
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Any:
+    shares = np.asarray(q) / 100
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError("Percentiles must be in the range [0, 100]")
+    return quantile(a, shares, axis, out, overwrite_input, method, keepdims)
+
+
+# ------------------------------------------------------------------------------------------- covariances
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+) -> Array:
     """Of variables in rows, or in columns."""
-    x = manipulation.atleast_2d(as_array(m))
-    x = x if rowvar or x.shape[0] == 1 else x.T
-    away = x - reductions.mean(x, 1, keepdims=True)
-    return manipulation.squeeze(matmul(away, e.conjugate(away).T) / (x.shape[1] - ddof))
+    x = _variables(m, rowvar)
+    if y is not None:
+        x = manipulation.concatenate([x, _variables(y, rowvar)])
+    freedom = (0 if bias else 1) if ddof is None else ddof
+    weights = None
+    for given in (fweights, aweights):
+        if given is not None:
+            weights = cast(as_array(given), np.float64) * (1 if weights is None else weights)
+    if weights is None:
+        away = x - reductions.mean(x, 1, keepdims=True)
+        total: Any = max(x.shape[1] - freedom, 0)
+        return manipulation.squeeze(matmul(away, e.conjugate(away).T) / total)
+    sum_of = reductions.sum(weights)
+    away = x - reductions.sum(x * weights, 1, keepdims=True) / sum_of
+    total = sum_of - freedom
+    if aweights is not None and freedom:
+        total = sum_of - freedom * reductions.sum(weights * as_array(aweights)) / sum_of
+    return manipulation.squeeze(matmul(away * weights, e.conjugate(away).T) / total)
 
 
-def corrcoef(x: Any, rowvar: bool = True) -> Array:
-    made = cov(x, rowvar)
+def _variables(m: Any, rowvar: bool) -> Array:
+    x = as_array(m)
+    if x.ndim > 2:
+        raise ValueError(f"m has more than 2 dimensions: {x.ndim}")
+    columns = x.ndim == 2 and not rowvar and x.shape[0] != 1
+    x = manipulation.atleast_2d(x)
+    x = x.T if columns else x
+    return x if x.dtype.kind == "c" else cast(x, np.float64)
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
+    made = cov(x, y, rowvar)
     if made.ndim == 0:
         return made / made
-    scale = e.sqrt(manipulation.diagonal(made))
-    return e.clip(made / scale[:, None] / scale[None, :], -1, 1)
+    scale = e.sqrt(e.real(manipulation.diagonal(made)))
+    made = made / scale[:, None] / scale[None, :]
+    return made if made.dtype.kind == "c" else e.clip(made, -1, 1)
 
 
-def histogram(a: Any, bins: Any = 10, range: Any = None, *, weights: Any = None) -> tuple[Array, Array]:
-    """Counts (or sums of weights) and edges; the extent of the data is computed now where no range is given."""
+# ------------------------------------------------------------------------------------------- histograms
+
+
+def _width(x: Array, rule: str) -> float:
+    """The width of a bin by NumPy's estimators; what they need of the data is computed now."""
+    size = x.size
+    low, high = float(reductions.min(x)), float(reductions.max(x))
+    if rule == "sqrt":
+        return (high - low) / math.sqrt(size)
+    if rule == "sturges":
+        return (high - low) / (math.log2(size) + 1)
+    if rule == "rice":
+        return (high - low) / (2 * size ** (1 / 3))
+    if rule == "scott":
+        return (24 * math.sqrt(math.pi) / size) ** (1 / 3) * float(reductions.std(x))
+    if rule == "fd":
+        lower, upper = (float(part) for part in percentile(x, [25, 75]))
+        return 2 * (upper - lower) * size ** (-1 / 3)
+    if rule == "auto":
+        narrow, sturges = _width(x, "fd"), _width(x, "sturges")
+        narrow = max(narrow, _width(x, "sqrt") / 2)
+        return min(narrow, sturges) if narrow else sturges
+    raise ValueError(f"girih.array has no bins={rule!r}: expected auto, fd, scott, rice, sturges, sqrt or a number")
+
+
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+    """The extent of the data is computed now where no range is given."""
     x = as_array(a).reshape(-1)
-    if isinstance(bins, int):
-        low, high = range if range is not None else (float(reductions.min(x)), float(reductions.max(x)))
-        low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-        edges = np.linspace(low, high, bins + 1)
+    if not isinstance(bins, (int, str, np.integer)):
+        edges = as_array(bins)
+        if edges.ndim != 1:
+            raise ValueError("`bins` must be 1d, when an array")
+        if not bool((edges[1:] >= edges[:-1]).all()):
+            raise ValueError("`bins` must increase monotonically, when an array")
+        return edges
+    if range is not None:
+        low, high = range
+        if low > high:
+            raise ValueError("max must be larger than min in range parameter.")
     else:
-        edges = np.asarray(bins)
-    if (edges[:-1] > edges[1:]).any():
-        raise ValueError("`bins` must increase monotonically, when an array")
-    below = x[:, None] < as_array(edges[:-1])
-    above = manipulation.concatenate([below[:, 1:], x[:, None] <= edges[-1]], 1)
-    inside = logic.logical_and(above, logic.logical_not(below))
-    if weights is None:
-        return reductions.sum(inside, 0), as_array(edges)
-    return reductions.sum(e.where(inside, as_array(weights).reshape((-1, 1)), 0), 0), as_array(edges)
+        low, high = (float(reductions.min(x)), float(reductions.max(x))) if x.size else (0.0, 1.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"supplied range of [{low}, {high}] is not finite")
+    if isinstance(bins, str):
+        inside = as_array(x[(x >= low) & (x <= high)])
+        width = _width(inside, bins) if inside.size else 0.0
+        bins = math.ceil((high - low) / width) if width else 1
+    if bins < 1:
+        raise ValueError("`bins` must be positive, when an integer")
+    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return as_array(np.linspace(low, high, int(bins) + 1, dtype=np.result_type(low, high, x.dtype)
+                                if x.dtype.kind == "f" else np.float64))  # fmt: skip
 
 
-def nanmax(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return _without(reductions.max, -np.inf, a, axis, keepdims)
+def _bins(x: Array, edges: Array) -> Array:
+    """The bin of each element, -1 outside; the last bin has both its edges."""
+    place = searchsorted(edges, x, "right") - 1
+    last = edges.shape[0] - 2
+    return e.where(x == edges[-1], last, e.where(place > last, -1, place))
 
 
-def nanmin(a: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    return _without(reductions.min, np.inf, a, axis, keepdims)
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[Array, Array]:
+    """Counts (or sums of weights) and edges."""
+    x = as_array(a).reshape(-1)
+    edges = histogram_bin_edges(x, bins, range)
+    made = counted(_bins(x, edges), edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1))
+    if weights is not None and as_array(weights).dtype.kind in "iub":
+        made = cast(made, as_array(weights).dtype)
+    if density:
+        return made / (edges[1:] - edges[:-1]) / reductions.sum(made), edges
+    return made, edges
 
 
-def _without(extreme: Any, worst: float, a: Any, axis: Any, keepdims: bool) -> Array:
-    x = as_array(a)
-    if x.dtype.kind != "f":
-        return extreme(x, axis, keepdims=keepdims)
-    unknown = logic.isnan(x)
-    found = extreme(e.where(unknown, worst, x), axis, keepdims=keepdims)
-    return e.where(reductions.all(unknown, axis, keepdims=keepdims), np.nan, found)
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[Array, list[Array]]:
+    """sample: [points, dimensions], or one array for each dimension."""
+    columns: list[Array]
+    if isinstance(sample, (list, tuple)):
+        columns = [as_array(column) for column in sample]
+    else:
+        x = as_array(sample)
+        columns = [x[:, dim] for dim in np.arange(x.shape[1]).tolist()] if x.ndim > 1 else [x]
+    count = len(columns)
+    each: Sequence[Any] = [bins] * count if isinstance(bins, (int, np.integer)) else bins
+    if len(each) != count:
+        raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
+    extents = [None] * count if range is None else range
+    edges = [
+        histogram_bin_edges(column, one, extent) for column, one, extent in zip(columns, each, extents, strict=True)
+    ]
+    shape = tuple(edge.shape[0] - 1 for edge in edges)
+    place: Any = 0
+    outside: Any = None
+    for column, edge, size in zip(columns, edges, shape, strict=True):
+        own = _bins(column, edge)
+        place = place * size + own
+        outside = own < 0 if outside is None else outside | (own < 0)
+    flat = counted(e.where(outside, -1, place), math.prod(shape), weights)
+    made = cast(flat, np.float64).reshape(shape)
+    if density:
+        total = reductions.sum(made)
+        for dim, edge in enumerate(edges):
+            width = edge[1:] - edge[:-1]
+            made = made / width.reshape((-1,) + (1,) * (count - 1 - dim))
+        made = made / total
+    return made, edges
 
 
-# ------------------------------------------------------------------------------------------- sets
-
-
-def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False) -> Any:
-    """The values that occur, in order; how many there are is computed now, unless only the values are asked for."""
-    x = as_array(ar)
-    flat = x.reshape(-1)
-    order = argsort(flat) if return_index or return_inverse else None
-    ordered = sort(flat) if order is None else take(flat, order)
-    first = _changes(ordered)
-    made: list[Any] = [ordered[first]]
-    if return_index:
-        assert order is not None
-        made.append(order[first])
-    if return_inverse:
-        assert order is not None
-        made.append(take(reductions.cumsum(first) - 1, argsort(order)).reshape(x.shape))
-    if return_counts:
-        begins = nonzero(first)[0]
-        made.append(reductions.diff(manipulation.concatenate([begins, [flat.size]])))
-    return made[0] if len(made) == 1 else tuple(made)
-
-
-def _changes(ordered: Array) -> Array:
-    """True where a value differs from the one before; NaN are equal."""
-    if ordered.size == 0:
-        return creation.zeros(0, bool)
-    changed = ordered[1:] != ordered[:-1]
-    if ordered.dtype.kind == "f":
-        changed = logic.logical_and(changed, logic.logical_not(logic.isnan(ordered[1:]) & logic.isnan(ordered[:-1])))
-    return manipulation.concatenate([creation.ones(1, bool), changed])
-
-
-def unique_values(x: Any, /) -> Array:
-    return unique(x)
-
-
-def isin(element: Any, test_elements: Any, *, invert: bool = False) -> Array:
-    x, others = as_array(element), as_array(test_elements).reshape(-1)
-    found = reductions.any(x[..., None] == others, -1)
-    return logic.logical_not(found) if invert else found
-
-
-def intersect1d(ar1: Any, ar2: Any) -> Array:
-    first = unique(ar1)
-    return first[isin(first, ar2)]
-
-
-def setdiff1d(ar1: Any, ar2: Any) -> Array:
-    first = unique(ar1)
-    return first[isin(first, ar2, invert=True)]
-
-
-def union1d(ar1: Any, ar2: Any) -> Array:
-    return unique(manipulation.concatenate([as_array(ar1).reshape(-1), as_array(ar2).reshape(-1)]))
-
-
-# ------------------------------------------------------------------------------------------- of several functions
-
-
-def interp(x: Any, xp: Any, fp: Any) -> Array:
-    """Piecewise linear through points of increasing xp; constant outside."""
-    x, xp, fp = as_array(x), as_array(xp), as_array(fp)
-    at = e.clip(searchsorted(xp, x, "right") - 1, 0, xp.shape[0] - 2)
-    left, right = take(xp, at), take(xp, at + 1)
-    low, high = take(fp, at), take(fp, at + 1)
-    share = e.clip((x - left) / (right - left), 0, 1)
-    return cast(low + (high - low) * share, np.float64)
-
-
-def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
-    y = as_array(y)
-    before = (slice(None),) * axis_of(axis, y.ndim)
-    width: Any = dx if x is None else reductions.diff(as_array(x))
-    if x is not None and width.ndim == 1:
-        width = width.reshape((-1,) + (1,) * (y.ndim - 1 - len(before)))
-    return reductions.sum(width * (y[(*before, slice(1, None))] + y[(*before, slice(None, -1))]) / 2.0, axis)
-
-
-def cross(a: Any, b: Any) -> Array:
-    """Of vectors of three along the last dimension."""
-    a, b = as_array(a), as_array(b)
-    if a.shape[-1] != 3 or b.shape[-1] != 3:
-        raise ValueError(f"cross: expected vectors of 3 along the last dimension, got shapes {a.shape} and {b.shape}")
-    (x, y, z), (u, v, w) = ([item[..., number] for number in range(3)] for item in (a, b))
-    return manipulation.stack([y * w - z * v, z * u - x * w, x * v - y * u], -1)
-
-
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    if len(condlist) != len(choicelist):
-        raise ValueError("list of cases must be same length as list of conditions")
-    made = default
-    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        made = e.where(condition, choice, made)
-    return as_array(made)
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[Array, Array, Array]:
+    if not isinstance(bins, (int, np.integer)) and len(bins) != 2:
+        bins = [bins, bins]
+    made, edges = histogramdd([x, y], bins, range, density, weights)
+    return made, edges[0], edges[1]

@@ -1,0 +1,202 @@
+"""Discrete Fourier transforms: whole along the transformed dimensions, divided along all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from girih.array import creation
+from girih.array import elementwise as e
+from girih.array.array import Array
+from girih.array.make import apply, as_array, axes_of, axis_of, cast
+from girih.array.manipulation import pad, roll
+from girih.array.universal import written
+
+NORMS = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
+_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+_NONE, _ROOT, _WHOLE = 0, 1, 2  # by what ATen divides: by nothing, by the root of the length, by the length
+
+
+def _norm(norm: str | None, inverse: bool) -> int:
+    if norm not in NORMS:
+        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+    divided = "backward" if inverse else "forward"
+    return _ROOT if NORMS[norm] == "ortho" else _WHOLE if NORMS[norm] == divided else _NONE
+
+
+def _floating(a: Any) -> Array:
+    x = as_array(a)
+    if x.dtype.kind in "fc" and x.dtype != np.float16:
+        return x
+    return cast(x, np.float32 if x.dtype == np.float16 else np.float64)
+
+
+def _complex(a: Any) -> Array:
+    x = _floating(a)
+    return cast(x, np.result_type(x.dtype, np.complex64))
+
+
+def _sized(x: Array, n: int | None, dim: int) -> Array:
+    """Cut or filled with zeros to n elements along a dimension."""
+    if n is None or n == x.shape[dim]:
+        if x.shape[dim] < 1:
+            raise ValueError(f"Invalid number of FFT data points ({x.shape[dim]}) specified.")
+        return x
+    if n < 1:
+        raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+    if n < x.shape[dim]:
+        return x[(*(slice(None),) * dim, slice(0, n))]
+    return pad(x, [(0, n - size if at == dim else 0) for at, size in enumerate(x.shape)])
+
+
+def _whole(a: Any, sizes: Sequence[int | None], dims: Sequence[int], norm: str | None, inverse: bool) -> Array:
+    """From complex numbers to complex numbers, along several dimensions."""
+    x = _complex(a)
+    for size, dim in zip(sizes, dims, strict=True):
+        x = _sized(x, size, dim)
+    if not dims:
+        return x
+    given = {"dim": tuple(dims), "normalization": _norm(norm, inverse), "forward": not inverse}
+    return apply("aten._fft_c2c", x.shape, x.dtype, self=x, **given)
+
+
+def _half(a: Any, n: int | None, dim: int, norm: str | None) -> Array:
+    """From real numbers to the first half of the complex ones."""
+    x = _floating(a)
+    if x.dtype.kind == "c":
+        raise TypeError("ufunc 'rfft_n_even' did not contain a loop with signature matching types complex128")
+    x = _sized(x, n, dim)
+    shape = (*x.shape[:dim], x.shape[dim] // 2 + 1, *x.shape[dim + 1 :])
+    given = {"dim": (dim,), "normalization": _norm(norm, False), "onesided": True}
+    return apply("aten._fft_r2c", shape, np.result_type(x.dtype, np.complex64), self=x, **given)
+
+
+def _from_half(a: Any, n: int | None, dim: int, norm: str | None) -> Array:
+    """From the first half of the complex numbers to real ones."""
+    x = _complex(a)
+    size = 2 * (x.shape[dim] - 1) if n is None else n
+    if size < 1:
+        raise ValueError(f"Invalid number of FFT data points ({size}) specified.")
+    x = _sized(x, size // 2 + 1, dim)
+    shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
+    given = {"dim": (dim,), "normalization": _norm(norm, True), "last_dim_size": size}
+    return apply("aten._fft_c2r", shape, np.zeros(0, x.dtype).real.dtype, self=x, **given)
+
+
+def _places(x: Array, s: Any, axes: Any) -> tuple[list[int | None], list[int]]:
+    if axes is None:
+        dims = list(range(x.ndim)) if s is None else list(range(x.ndim - len(s), x.ndim))
+    else:
+        dims = [axis_of(axis, x.ndim) for axis in axes]
+    sizes: list[int | None] = [None] * len(dims) if s is None else [None if size == -1 else int(size) for size in s]
+    if len(sizes) != len(dims):
+        raise ValueError("Shape and axes have different lengths.")
+    return sizes, dims
+
+
+# ------------------------------------------------------------------------------------------- one dimension
+
+
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    return written(_whole(x, [n], [axis_of(axis, x.ndim)], norm, False), out)
+
+
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    return written(_whole(x, [n], [axis_of(axis, x.ndim)], norm, True), out)
+
+
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    return written(_half(x, n, axis_of(axis, x.ndim), norm), out)
+
+
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    return written(_from_half(x, n, axis_of(axis, x.ndim), norm), out)
+
+
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    return irfft(e.conjugate(a), n, axis, _OPPOSITE[_known(norm)], out)
+
+
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+    return written(e.conjugate(rfft(a, n, axis, _OPPOSITE[_known(norm)])), out)
+
+
+def _known(norm: str | None) -> str:
+    _norm(norm, False)
+    return NORMS[norm]
+
+
+# ------------------------------------------------------------------------------------------- several dimensions
+
+
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    return written(_whole(x, *_places(x, s, axes), norm, False), out)
+
+
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    return written(_whole(x, *_places(x, s, axes), norm, True), out)
+
+
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    sizes, dims = _places(x, s, axes)
+    made = _half(x, sizes[-1], dims[-1], norm)
+    return written(_whole(made, sizes[:-1], dims[:-1], norm, False), out)
+
+
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
+    x = as_array(a)
+    sizes, dims = _places(x, s, axes)
+    made = _whole(x, sizes[:-1], dims[:-1], norm, True)
+    return written(_from_half(made, sizes[-1], dims[-1], norm), out)
+
+
+def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
+    return fftn(a, s, axes, norm, out)
+
+
+def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
+    return ifftn(a, s, axes, norm, out)
+
+
+def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
+    return rfftn(a, s, axes, norm, out)
+
+
+def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
+    return irfftn(a, s, axes, norm, out)
+
+
+# ------------------------------------------------------------------------------------------- frequencies
+
+
+def fftfreq(n: int, d: float = 1.0, device: Any = None, dtype: Any = None) -> Array:
+    place = creation.arange(n, device=device)
+    made = cast(e.where(place < (n + 1) // 2, place, place - n), np.float64) / (n * d)
+    return cast(made, np.float64 if dtype is None else dtype)
+
+
+def rfftfreq(n: int, d: float = 1.0, device: Any = None, dtype: Any = None) -> Array:
+    made = cast(creation.arange(n // 2 + 1, device=device), np.float64) / (n * d)
+    return cast(made, np.float64 if dtype is None else dtype)
+
+
+def fftshift(x: Any, axes: Any = None) -> Array:
+    return _shifted(as_array(x), axes, lambda size: size // 2)
+
+
+def ifftshift(x: Any, axes: Any = None) -> Array:
+    return _shifted(as_array(x), axes, lambda size: -(size // 2))
+
+
+def _shifted(x: Array, axes: Any, by: Any) -> Array:
+    dims = axes_of(axes, x.ndim)
+    return roll(x, tuple(by(x.shape[dim]) for dim in dims), dims) if dims and x.size else x

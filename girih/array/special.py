@@ -1,0 +1,108 @@
+"""Universal functions of few users: parts of numbers, bits, and tests of kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from girih.array import elementwise as e
+from girih.array import logic
+from girih.array.array import Array
+from girih.array.dtypes import loop_dtypes
+from girih.array.make import as_array, cast
+from girih.array.universal import universal, written
+
+
+@universal(np.modf)
+def modf(x: Any, /) -> tuple[Array, Array]:
+    x = as_array(x)
+    x = cast(x, loop_dtypes(np.modf, (x.dtype,), 2)[0])
+    whole = e.trunc(x)
+    return e.copysign(e.where(logic.isinf(x), x.dtype.type(0), x - whole), x), whole
+
+
+@universal(np.frexp)
+def frexp(x: Any, /) -> tuple[Array, Array]:
+    """x = mantissa · 2 ** exponent, the mantissa in [1/2, 1)."""
+    x = as_array(x)
+    x = cast(x, loop_dtypes(np.frexp, (x.dtype,), 2)[0])
+    odd = logic.logical_or(x == 0, ~logic.isfinite(x))
+    size = cast(e.absolute(x), np.float64)
+    small = size < 2.0**-1000
+    size = e.where(odd, 1.0, e.where(small, size * 2.0**60, size))
+    power = e.floor(e.log2(size)) + 1
+    power = power + cast(size >= e.exp2(power), np.float64) - cast(size < e.exp2(power - 1), np.float64)
+    mantissa = cast(e.copysign(size / e.exp2(power), x), x.dtype)
+    power = e.where(odd, 0, power - e.where(small, 60, 0))
+    return e.where(odd, x, mantissa), cast(power, np.int32)
+
+
+@universal(np.ldexp)
+def ldexp(x1: Any, x2: Any, /) -> Array:
+    """x1 · 2 ** x2, in two steps, so that neither factor overflows."""
+    first, power = as_array(x1), as_array(x2)
+    kind = loop_dtypes(np.ldexp, (first.dtype, power.dtype), 1)[-1]
+    limits = np.finfo(kind)
+    power = e.clip(cast(power, np.float64), 2 * limits.minexp, 2 * limits.maxexp)
+    half = e.trunc(power / 2)
+    return cast(cast(first, np.float64) * e.exp2(half) * e.exp2(power - half), kind)
+
+
+@universal(np.spacing)
+def spacing(x: Any, /) -> Array:
+    x = as_array(x)
+    x = cast(x, loop_dtypes(np.spacing, (x.dtype,), 1)[0])
+    return e.nextafter(x, e.copysign(np.inf, x)) - x
+
+
+@universal(np.bitwise_count)
+def bitwise_count(x: Any, /) -> Array:
+    """How many bits of the absolute value are set."""
+    x = as_array(x)
+    if x.dtype.kind not in "iub":
+        loop_dtypes(np.bitwise_count, (x.dtype,), 1)
+    bits = cast(e.absolute(x) if x.dtype.kind == "i" else x, np.uint64)
+    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F)):
+        bits = (bits & mask) + ((bits >> shift) & mask)
+    for shift in (8, 16, 32):
+        bits = bits + (bits >> shift)
+    return cast(bits & 0x7F, np.uint8)
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    x = as_array(z)
+    x = x if x.dtype.kind in "fc" else cast(x, np.float64)
+    made = e.arctan2(e.imag(x), e.real(x))
+    return made * (180 / np.pi) if deg else made
+
+
+def isposinf(x: Any, /, out: Any = None) -> Any:
+    x = as_array(x)
+    return written(logic.logical_and(logic.isinf(x), ~e.signbit(x)), out)
+
+
+def isneginf(x: Any, /, out: Any = None) -> Any:
+    x = as_array(x)
+    return written(logic.logical_and(logic.isinf(x), e.signbit(x)), out)
+
+
+def iscomplex(x: Any) -> Array:
+    return logic.not_equal(e.imag(x), 0)
+
+
+def isreal(x: Any) -> Array:
+    return logic.equal(e.imag(x), 0)
+
+
+def real_if_close(a: Any, tol: float = 100) -> Array:
+    """Whether all imaginary parts are small is computed now."""
+    x = as_array(a)
+    if x.dtype.kind != "c":
+        return x
+    limit = tol * float(np.finfo(x.dtype).eps) if tol > 1 else tol
+    return e.real(x) if bool(logic.less(e.absolute(e.imag(x)), limit).all()) else x
+
+
+def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
+    return as_array(a).copy()

@@ -1,0 +1,255 @@
+"""NumPy's universal functions with their options (`out`, `where`, `dtype`) and methods (`reduce`, `accumulate`, …)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from girih.array.array import Array
+from girih.array.make import apply, as_array, axes_of, axis_of, cast, elementwise, kind_of, operands, typed
+
+
+class UniversalFunction:
+    """A function of every element.
+
+    ufunc: NumPy's, by whose loops dtypes go. function: ours, of operands alone.
+    """
+
+    def __init__(self, ufunc: np.ufunc, function: Callable[..., Any]) -> None:
+        self.ufunc = ufunc
+        self.function = function
+        self.__name__ = self.__qualname__ = ufunc.__name__
+        self.__module__ = "girih.array"
+        self.__doc__ = function.__doc__ or f"As numpy.{ufunc.__name__}."
+        self.nin, self.nout, self.identity = ufunc.nin, ufunc.nout, ufunc.identity
+
+    def __repr__(self) -> str:
+        return f"<girih ufunc '{self.__name__}'>"
+
+    def __call__(
+        self,
+        *items: Any,
+        out: Any = None,
+        where: Any = True,
+        dtype: Any = None,
+        casting: Any = "same_kind",
+        order: str = "K",
+        subok: bool = True,
+    ) -> Any:
+        """out: an array of ours that becomes the result. where: elements elsewhere are those of `out`, or 0."""
+        if out is None and where is True and dtype is None:
+            return self.function(*items)
+        made = self.function(*(items if dtype is None else self._in(dtype, casting, items)))
+        if self.nout > 1:
+            if where is not True:
+                raise TypeError(f"girih.array.{self.__name__} has no where=: choose by np.where")
+            outs = out if isinstance(out, tuple) else (out,) * self.nout
+            return tuple(written(value, goal, casting) for value, goal in zip(made, outs, strict=True))
+        out = out[0] if isinstance(out, tuple) else out
+        if where is not True:
+            made = _where(where, made, 0 if out is None else as_array(out))
+        return written(made, out, casting)
+
+    def _in(self, dtype: Any, casting: Any, items: tuple[Any, ...]) -> list[Any]:
+        """The operands in the dtypes of NumPy's loop that makes `dtype`."""
+        given = operands(*items)
+        kinds = tuple(map(kind_of, given))
+        signature = (*(None,) * self.nin, *(np.dtype(dtype),) * self.nout)
+        inner = self.ufunc.resolve_dtypes((*kinds, *(None,) * self.nout), signature=signature, casting=casting)
+        return [typed(item, kind) for item, kind in zip(given, inner, strict=False)]
+
+    # --------------------------------------------------------------------------------------- methods
+
+    def reduce(
+        self,
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Any:
+        """Over one axis, several or all (None).
+
+        Raises:
+            TypeError: the function has no order-free meaning over many elements.
+        """
+        from girih.array import reductions
+
+        self._binary("reduce")
+        x = as_array(array)
+        more = {"keepdims": keepdims, "where": where}
+        if initial is not None:
+            more["initial"] = initial
+        if self.__name__ in REDUCTIONS:
+            if self.__name__ in ("add", "multiply"):
+                more["dtype"] = dtype
+            made = getattr(reductions, REDUCTIONS[self.__name__])(x, axis, **more)
+            return written(made, out)
+        if self.__name__ not in ASSOCIATIVE:
+            raise TypeError(f"girih.array.{self.__name__} has no reduce: its result depends on the order of elements")
+        if where is not True:
+            if self.identity is None:
+                raise ValueError(
+                    f"reduction operation '{self.__name__}' does not have an identity, so to use a where mask one has "
+                    "to specify 'initial'"
+                )
+            x = _where(where, x, x.dtype.type(self.identity))
+        axes = axes_of(axis, x.ndim)
+        for dim in axes:
+            x = self._folded(x, dim)
+        if initial is not None:
+            x = self.function(x, initial)
+        if not keepdims:
+            x = x.reshape(tuple(size for dim, size in enumerate(x.shape) if dim not in axes))
+        return written(x if dtype is None else cast(x, dtype), out)
+
+    def _folded(self, x: Array, dim: int) -> Array:
+        """One element along `dim`, by halves."""
+        before = (slice(None),) * dim
+        size = x.shape[dim]
+        if size == 0:
+            if self.identity is None:
+                raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
+            from girih.array.creation import full
+
+            return full((*x.shape[:dim], 1, *x.shape[dim + 1 :]), self.identity, x.dtype)
+        rest: list[Array] = []
+        while size > 1:
+            half = size // 2
+            if size % 2:
+                rest.append(x[(*before, slice(size - 1, size))])
+            x = self.function(x[(*before, slice(0, half))], x[(*before, slice(half, 2 * half))])
+            size = half
+        for part in reversed(rest):
+            x = self.function(x, part)
+        return x
+
+    def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """The reductions of the first element, the first two, … along an axis: in log₂ steps where ATen has no scan."""
+        from girih.array import manipulation, reductions
+
+        self._binary("accumulate")
+        x = as_array(array)
+        dim = axis_of(axis, x.ndim)
+        if self.__name__ in SCANS and x.dtype.kind != "b":
+            return written(getattr(reductions, SCANS[self.__name__])(x, dim, dtype), out)
+        if self.__name__ not in ASSOCIATIVE and self.__name__ not in REDUCTIONS:
+            raise TypeError(f"girih.array.{self.__name__} has no accumulate: the function is not associative")
+        made = self.function(x, x)  # in the dtype of its results
+        x, before, step = cast(x, dtype if dtype is not None else made.dtype), (slice(None),) * dim, 1
+        while step < x.shape[dim]:
+            head = x[(*before, slice(0, step))]
+            x = manipulation.concatenate(
+                [head, self.function(x[(*before, slice(None, -step))], x[(*before, slice(step, None))])], dim
+            )
+            step *= 2
+        return written(x, out)
+
+    def outer(self, first: Any, second: Any, /, **options: Any) -> Any:
+        """Of every pair of elements."""
+        self._binary("outer")
+        first, second = as_array(first), as_array(second)
+        return self(first.reshape(first.shape + (1,) * second.ndim), second, **options)
+
+    def at(self, array: Any, indices: Any, b: Any = None, /) -> None:
+        """array[indices] = self(array[indices], b), every occurrence of an index counted.
+
+        Raises:
+            TypeError: a function for which equal indices have no order-free meaning, or an array that is not ours.
+        """
+        if not isinstance(array, Array):
+            raise TypeError(f"girih.array.{self.__name__}.at writes into girih arrays, not into {type(array).__name__}")
+        if self.nin == 1:
+            array[indices] = self.function(array[indices])
+            return
+        if self.__name__ not in ("add", "subtract"):
+            raise TypeError(f"girih.array has no {self.__name__}.at: expected add.at or subtract.at")
+        value = cast(as_array(b), array.dtype)
+        value = value if self.__name__ == "add" else -value
+        picks = indices if isinstance(indices, tuple) else (indices,)
+        if any(isinstance(item, slice) or item is None or item is Ellipsis for item in picks):
+            array[indices] = self.function(array[indices], b)  # slices meet no element twice
+            return
+        places = tuple(_wrapped(as_array(item), size) for item, size in zip(picks, array.shape, strict=False))
+        given = {"self": array, "indices": places, "values": value, "accumulate": True}
+        array[...] = apply("aten.index_put", array.shape, array.dtype, **given)
+
+    def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """Reductions of the stretches between neighbouring indices, which are computed now."""
+        from girih.array import manipulation
+
+        x = as_array(array)
+        dim = axis_of(axis, x.ndim)
+        places = np.asarray(indices).tolist()
+        before = (slice(None),) * dim
+        parts = []
+        for start, stop in zip(places, [*places[1:], x.shape[dim]], strict=True):
+            if not 0 <= start < x.shape[dim]:
+                raise IndexError(f"index {start} out-of-bounds in {self.__name__}.reduceat [0, {x.shape[dim]})")
+            part = x[(*before, slice(start, stop if stop > start else start + 1))]
+            parts.append(self.reduce(part, dim, dtype, keepdims=True))
+        return written(manipulation.concatenate(parts, dim), out)
+
+    def _binary(self, method: str) -> None:
+        if self.nin != 2 or self.nout != 1:
+            raise ValueError(f"{method} only supported for binary functions, not {self.__name__}")
+
+
+REDUCTIONS = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
+}  # fmt: skip
+ASSOCIATIVE = frozenset(
+    {"fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor", "logaddexp", "logaddexp2", "hypot",
+     "gcd", "lcm"}
+)  # fmt: skip
+SCANS = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def written(made: Any, out: Any, casting: Any = "same_kind") -> Any:
+    """What was made; where there is an `out`, that one, bound to it.
+
+    Raises:
+        TypeError: `out` is not ours, or its dtype does not take the result. ValueError: its shape differs.
+    """
+    out = out[0] if isinstance(out, tuple) and len(out) == 1 else out
+    if out is None:
+        return made
+    if not isinstance(out, Array):
+        raise TypeError(f"out= must be a girih array, not {type(out).__name__}: np.asarray(x) makes one")
+    if out.shape != made.shape:
+        raise ValueError(f"output parameter has shape {out.shape}, the result {made.shape}")
+    if not np.can_cast(made.dtype, out.dtype, casting):
+        raise TypeError(f"Cannot cast from {made.dtype} to the output's {out.dtype} with casting rule {casting!r}")
+    out[...] = made
+    return out
+
+
+def _where(condition: Any, made: Any, other: Any) -> Array:
+    from girih.array.elementwise import where
+
+    return cast(where(condition, made, other), made.dtype)
+
+
+def _wrapped(index: Array, size: int) -> Array:
+    from girih.array.elementwise import where
+
+    index = cast(index, np.int64)
+    return where(index < 0, index + size, index)
+
+
+def universal(ufunc: np.ufunc) -> Callable[[Callable[..., Any]], UniversalFunction]:
+    """A function of operands as NumPy's universal function."""
+    return lambda function: UniversalFunction(ufunc, function)
+
+
+def mapped(ufunc: np.ufunc, operator: str, *names: str) -> UniversalFunction:
+    """One ATen operator at every position, in the dtypes of NumPy's loops."""
+    if names:
+        return UniversalFunction(ufunc, lambda *items: elementwise(ufunc, operator, *items, names=names))
+    if ufunc.nin == 1:
+        return UniversalFunction(ufunc, lambda x, /: elementwise(ufunc, operator, x))
+    return UniversalFunction(ufunc, lambda x1, x2, /: elementwise(ufunc, operator, x1, x2))

@@ -1,0 +1,120 @@
+"""Reductions that leave NaN out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from girih.array import elementwise as e
+from girih.array import logic
+from girih.array import reductions as r
+from girih.array.array import Array
+from girih.array.make import as_array, cast
+from girih.array.universal import written
+
+
+def _is_nan(x: Array) -> Array:
+    return logic.isnan(x) if x.dtype.kind in "fc" else logic.not_equal(x, x)
+
+
+def _without_nan(a: Any, value: float) -> Array:
+    x = as_array(a)
+    return cast(e.where(logic.isnan(x), value, x), x.dtype) if x.dtype.kind in "fc" else x
+
+
+def nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **options: Any) -> Any:
+    return r.sum(_without_nan(a, 0), axis, dtype, out, keepdims, **options)
+
+
+def nanprod(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **options: Any
+) -> Any:
+    return r.prod(_without_nan(a, 1), axis, dtype, out, keepdims, **options)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    from girih.array.scans import cumsum
+
+    return cumsum(_without_nan(a, 0), axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+    from girih.array.scans import cumprod
+
+    return cumprod(_without_nan(a, 1), axis, dtype, out)
+
+
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    x = as_array(a)
+    return r.mean(x, axis, dtype, out, keepdims, where=True if x.dtype.kind in "iub" else ~_is_nan(x))
+
+
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Any:
+    x = as_array(a)
+    if x.dtype.kind in "iub":
+        return r.var(x, axis, dtype, out, ddof, keepdims)
+    known = ~_is_nan(x)
+    made = r.var(_without_nan(x, 0), axis, dtype, ddof=ddof, keepdims=keepdims, where=known)
+    short = r.sum(known, axis, keepdims=keepdims) <= ddof
+    return written(cast(e.where(short, np.nan, made), made.dtype), out)
+
+
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Any:
+    return written(e.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims)), out)
+
+
+def nanmax(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return written(_extreme(r.max, -np.inf, a, axis, keepdims), out)
+
+
+def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    return written(_extreme(r.min, np.inf, a, axis, keepdims), out)
+
+
+def _extreme(extreme: Any, worst: float, a: Any, axis: Any, keepdims: bool) -> Array:
+    x = as_array(a)
+    if x.dtype.kind != "f":
+        return extreme(x, axis, keepdims=keepdims)
+    unknown = logic.isnan(x)
+    found = extreme(_without_nan(x, worst), axis, keepdims=keepdims)
+    return cast(e.where(r.all(unknown, axis, keepdims=keepdims), np.nan, found), x.dtype)
+
+
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    return r.argmax(_known_somewhere(a, axis, -np.inf), axis, out, keepdims=keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    return r.argmin(_known_somewhere(a, axis, np.inf), axis, out, keepdims=keepdims)
+
+
+def _known_somewhere(a: Any, axis: int | None, worst: float) -> Array:
+    """Whether all are NaN is computed now, because NumPy raises then."""
+    x = as_array(a)
+    if x.dtype.kind == "f" and bool(r.any(r.all(logic.isnan(x), axis))):
+        raise ValueError("All-NaN slice encountered")
+    return _without_nan(x, worst)
+
+
+def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
+                method: str = "linear") -> Any:  # fmt: skip
+    """NaN are sorted behind all others; ranks are those among the known."""
+    from girih.array.statistics import ranked
+
+    x = as_array(a)
+    x = x if x.dtype.kind == "f" else cast(x, np.float64)
+    return written(ranked(x, q, axis, keepdims, method, known=~logic.isnan(x)), out)
+
+
+def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
+                  method: str = "linear") -> Any:  # fmt: skip
+    return nanquantile(a, np.asarray(q) / 100, axis, out, keepdims=keepdims, method=method)
+
+
+def nanmedian(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    return nanquantile(a, 0.5, axis, out, keepdims=keepdims)
