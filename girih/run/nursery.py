@@ -95,9 +95,12 @@ def _end_all() -> None:
 def _nursery(threads: int) -> Nursery:
     with _lock:
         key = os.getpid(), threads
-        if key not in _known or not _known[key].lives:
-            _known[key] = Nursery(threads)
-        return _known[key]
+        known = _known.get(key)
+        if known is None or not known.lives:
+            if known is not None:
+                known.close()
+            known = _known[key] = Nursery(threads)
+        return known
 
 
 class Nursery:
@@ -197,11 +200,11 @@ def main() -> None:
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     pipes: dict[int, int] = {}  # of each child
     while True:
-        ready = select.select([orders, ended], [], [])[0]
+        ready = select.select([orders.fileno(), ended], [], [])[0]
         if ended in ready:
             os.read(ended, 1 << 16)
             _bury(pipes)
-        if orders not in ready:
+        if orders.fileno() not in ready:
             continue
         try:
             order, files, _, _ = socket.recv_fds(orders, NUMBER.size, MOST_FILES + 3)
@@ -212,7 +215,7 @@ def main() -> None:
         text = _received(orders, NUMBER.unpack(order)[0])
         pid = os.fork()
         if pid == 0:
-            _become_worker(*pickle.loads(text), files)
+            _become_worker(pickle.loads(text), files)
         pipes[pid] = files[0]
         os.write(files[0], NUMBER.pack(pid))
         for file in files[1:]:
@@ -239,7 +242,8 @@ def _bury(pipes: dict[int, int]) -> None:
             os.close(pipe)
 
 
-def _become_worker(arguments: list[str], environment: dict[str, str], directory: str, files: list[int]) -> NoReturn:
+def _become_worker(order: tuple[list[str], dict[str, str], str], files: list[int]) -> NoReturn:
+    arguments, environment, directory = order
     code = 1
     try:
         signal.set_wakeup_fd(-1)
