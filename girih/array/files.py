@@ -106,7 +106,7 @@ def from_memmap(
         return from_source(
             file_sources.raw(os.fspath(mapped.filename), mapped.dtype, mapped.shape, mapped.offset, order)
         )
-    size = None if shape is None else (int(shape),) if isinstance(shape, int) else tuple(map(int, shape))
+    size = None if shape is None else _shape(shape)
     return from_source(file_sources.raw(os.fspath(filename), dtype, size, offset, order))
 
 
@@ -128,13 +128,23 @@ def from_hdf5(path: Path, dataset: str | None = None) -> Array:
     return from_source(stored_sources.hdf5(os.fspath(path), dataset))
 
 
-def from_function_of_index(function: Callable[..., Any], shape: Sequence[int], dtype: Any = float) -> Array:
+def from_function_of_index(function: Callable[..., Any], shape: int | Sequence[int], dtype: Any = float) -> Array:
     """function(i, j, …) of NumPy arrays with the index in each dimension, which broadcast (as `np.ogrid`).
 
     The workers call it, each for its own tile. Unlike in `fromfunction`, it may do anything that NumPy can; girih
     cannot look into it. It must give the same for the same index, however it is asked.
+
+    Raises:
+        ValueError: a negative size.
     """
-    return from_source(FunctionOfIndex(function, tuple(map(int, shape)), np.dtype(dtype)))
+    return from_source(FunctionOfIndex(function, _shape(shape), np.dtype(dtype)))
+
+
+def _shape(given: int | Sequence[int]) -> tuple[int, ...]:
+    shape = (int(given),) if isinstance(given, (int, np.integer)) else tuple(map(int, given))
+    if min(shape, default=0) < 0:
+        raise ValueError(f"negative dimensions are not allowed: {shape}")
+    return shape
 
 
 # ------------------------------------------------------------------------------------------- to files

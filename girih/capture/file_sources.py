@@ -68,10 +68,9 @@ class Raw(InFile):
 
     def load_now(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
         kind = np.dtype(self.stored)
-        whole = all(
-            stop - start == size for start, stop, size in zip(starts[1:], stops[1:], self.shape[1:], strict=True)
-        )
-        if whole and (not self.columns or len(self.shape) == 1):
+        whole = zip(starts[1:], stops[1:], self.shape[1:], strict=True)
+        in_rows = len(self.shape) == 1 or (bool(self.shape) and not self.columns)
+        if in_rows and all(stop - start == size for start, stop, size in whole):
             row = math.prod(self.shape[1:])
             found = np.fromfile(
                 self.path, kind, (stops[0] - starts[0]) * row, offset=self.offset + starts[0] * row * kind.itemsize

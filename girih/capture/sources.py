@@ -59,12 +59,17 @@ class Source(ABC):
         """The part between starts and stops: contiguous, of `dtype`, and the caller's own.
 
         Raises:
-            SourceError: it cannot be read, or is no longer what was opened.
+            SourceError: it cannot be read, is no longer what was opened, or the function that makes it failed.
         """
         shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
         if 0 in shape:
             return np.empty(shape, self.dtype)
-        found = np.require(self.load(tuple(starts), tuple(stops)), self.dtype, ["C", "O", "W", "E"])
+        try:
+            found = np.require(self.load(tuple(starts), tuple(stops)), self.dtype, ["C", "O", "W", "E"])
+        except (SourceError, ModuleNotFoundError):
+            raise
+        except Exception as error:
+            raise SourceError(f"{self.name} could not be read: {type(error).__name__}: {error}") from error
         if found.shape != shape:
             raise SourceError(f"{self.name}: {list(starts)} to {list(stops)} gave {found.shape}, expected {shape}")
         return found
