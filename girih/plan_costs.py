@@ -10,7 +10,7 @@ from girih.layout import bounds, level_volumes, taking_part
 from girih.lower import Program
 from girih.lower.lower import node_placements
 from girih.machine import Machine
-from girih.ops import description_of
+from girih.ops import first_description
 from girih.ops.derive import operations_per_point
 from girih.partition import Strategy
 
@@ -22,7 +22,7 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
     mesh, device = machine.mesh, machine.device
     operations, seconds = np.zeros(mesh.devices), np.zeros(mesh.devices)
     for number, node in enumerate(graph.nodes):
-        description = description_of(graph, node)
+        description = first_description(graph, node)
         options = node_placements(graph, number, strategy)
         if options.operations == 0:
             continue

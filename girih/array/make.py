@@ -28,6 +28,15 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
     return Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
 
 
+def apply_several(
+    operator: str, results: Sequence[tuple[Sequence[int], np.dtype | str]], /, **arguments: Any
+) -> tuple[Array, ...]:
+    """An operator that makes several arrays at once; shape and dtype of each as for `apply`."""
+    given = {name: _operand(item) for name, item in arguments.items()}
+    types = tuple((tuple(shape), dtype if isinstance(dtype, str) else name_of(dtype)) for shape, dtype in results)
+    return tuple(map(Array, expressions.several(operator, given, types, find_source(sys._getframe(1)))))
+
+
 def _operand(item: Any) -> Any:
     if isinstance(item, Array):
         return item.expression

@@ -26,8 +26,8 @@ from girih.ops.catalogue import catalogue
 
 Operand: TypeAlias = "bool | int | float | str | Expression | tuple[Operand, ...] | None"
 
-DATA, NUMBER = "data", "number"
-"""The operators of leaves: an array in memory or a Source, and a number of some dtype."""
+DATA, NUMBER, RESULT = "data", "number", "result"
+"""The operators of leaves: an array in memory or a Source, and a number of some dtype; and one of several results."""
 
 _serial = count()
 _ending: list[tuple[Any, ...]] = []
@@ -40,12 +40,13 @@ class Expression:
     number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
     was evaluated. content: of a leaf, its NumPy array or its Source. kept: where the workers hold the value, once they
     do. holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
-    `file:line` of the program that made it.
+    `file:line` of the program that made it. results: shape and dtype of each result, where there are several; the call
+    then has no value of its own, each result is an expression that reads it, and is kept and let go by itself.
     """
 
     __slots__ = (
-        "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "shape",
-        "source", "users",
+        "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "results",
+        "shape", "source", "users",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +57,7 @@ class Expression:
         dtype: str,
         source: str,
         content: Any = None,
+        results: tuple[tuple[tuple[int, ...], str], ...] = (),
     ) -> None:
         self.number = next(_serial)
         self.operator = operator
@@ -65,6 +67,7 @@ class Expression:
         self.dtype = dtype
         self.source = source
         self.content = content
+        self.results = results
         self.kept: Any = None
         self.holders = self.users = 0
         for operand in self.inputs:
@@ -141,6 +144,29 @@ def call(
     return found
 
 
+def several(
+    operator: str,
+    arguments: Mapping[str, Operand],
+    results: tuple[tuple[tuple[int, ...], str], ...],
+    source: str = "",
+) -> tuple[Expression, ...]:
+    """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
+    given = tuple(arguments.items())
+    key = (operator, tuple((name, _frozen(item)) for name, item in given), results)
+    made = _known.get(key)
+    if made is None:
+        made = _known[key] = Expression(operator, given, (), "", source, None, results)
+    found = []
+    for position, (shape, dtype) in enumerate(results):
+        own = (RESULT, made.number, position)
+        item = _known.get(own)
+        if item is None:
+            of = (("of", made), ("position", position))
+            item = _known[own] = Expression(RESULT, of, shape, dtype, source)
+        found.append(item)
+    return tuple(found)
+
+
 def number(value: Any, dtype: np.dtype, name: str, source: str = "") -> Expression:
     """A number as an input without dimensions; the same object for equal ones. name: of the dtype."""
     content = np.asarray(value, dtype)
@@ -169,7 +195,8 @@ def data(content: np.ndarray | Source, name: str, source: str = "") -> Expressio
 class Needed:
     """What must be computed, in topological order, for some results.
 
-    inputs: leaves. nodes: one expression each. results: nodes whose values are kept, in the order of nodes.
+    inputs: leaves. nodes: one expression each; a call with several results has them behind it. results: nodes whose
+    values are kept, in the order of nodes.
     """
 
     inputs: tuple[Expression, ...]
@@ -185,7 +212,10 @@ class Needed:
         """Of inputs and nodes: by position, so that equal programs have equal graphs."""
         known = {item: f"x{position}" for position, item in enumerate(self.inputs)}
         for position, item in enumerate(self.nodes):
-            known[item] = f"{item.operator.split('.')[1]}.{position}"
+            if item.operator == RESULT:
+                known[item] = _result_name(known[item.inputs[0]], item.arguments[1][1])
+            else:
+                known[item] = f"{item.operator.split('.')[1]}.{position}"
         return known
 
     @cached_property
@@ -197,7 +227,7 @@ class Needed:
             (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
             for item in self.nodes
         )
-        shapes = tuple((item.shape, item.dtype) for item in self.nodes)
+        shapes = tuple((item.results or item.shape, item.dtype) for item in self.nodes)
         return leaves, nodes, shapes, tuple(positions[item] for item in self.results)
 
     def graph(self) -> Graph:
@@ -209,21 +239,36 @@ class Needed:
                 return Ref(names[item])
             return tuple(map(argument_of, item)) if isinstance(item, tuple) else item
 
-        values = {names[item]: Value(names[item], item.shape, item.dtype) for item in (*self.inputs, *self.nodes)}
+        made = {item: self._made(item) for item in self.nodes if item.operator != RESULT}
+        entering = (Value(names[item], item.shape, item.dtype) for item in self.inputs)
+        values = {value.name: value for value in (*entering, *(value for found in made.values() for value in found))}
         nodes = tuple(
             Node(
                 names[item],
                 item.operator,
                 tuple((name, argument_of(argument)) for name, argument in item.arguments),
-                (names[item],),
+                tuple(value.name for value in found),
                 source=item.source,
             )
-            for item in self.nodes
+            for item, found in made.items()
         )
         inputs = tuple(
             Input(names[item], "scalar" if item.operator == NUMBER else "state", names[item]) for item in self.inputs
         )
         return Graph(values, nodes, inputs, tuple(Output(names[item], "result") for item in self.results))
+
+    def _made(self, item: Expression) -> tuple[Value, ...]:
+        """The values of a node, those included that nobody asks for."""
+        types = item.results or ((item.shape, item.dtype),)
+        return tuple(
+            Value(_result_name(self.names[item], position), shape, dtype)
+            for position, (shape, dtype) in enumerate(types)
+        )
+
+
+def _result_name(call: str, position: Operand) -> str:
+    """The first result has the name of its node."""
+    return f"{call}.{position}" if position else call
 
 
 def needed(wanted: Iterable[Expression]) -> Needed:
@@ -245,6 +290,11 @@ def needed(wanted: Iterable[Expression]) -> Needed:
         item, ready = stack.pop()
         if ready:
             nodes.append(item)
+            if item.results:  # made together: those that somebody has are kept, too
+                beside = (_known.get((RESULT, item.number, position)) for position in range(len(item.results)))
+                behind = [one for one in beside if one is not None and one not in seen and not one.is_leaf]
+                seen.update(behind)
+                nodes.extend(behind)
         elif item not in seen:
             seen.add(item)
             if item.is_leaf:
@@ -259,7 +309,9 @@ def needed(wanted: Iterable[Expression]) -> Needed:
     results = [
         item
         for item in nodes
-        if item in asked or item.holders or (item.users > inside[item] and item.inputs and not is_view(item.operator))
+        if item in asked
+        or item.holders
+        or (item.users > inside[item] and item.inputs and not item.results and not is_view(item.operator))
     ]
     return Needed(tuple(inputs), tuple(nodes), tuple(results))
 

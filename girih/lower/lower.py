@@ -16,21 +16,21 @@ from girih.graph import Graph
 from girih.layout import Placement, Transfers, route
 from girih.lower.liveness import free_early, lasting
 from girih.lower.program import ComputeStep, Program, ReadPart, Step, TransferStep
-from girih.ops import description_of
-from girih.partition.options import NodeOptions, placed_at, whole_options
+from girih.ops import descriptions_of
+from girih.partition.options import NodeOptions, options_at, whole_options
 from girih.partition.strategy import Strategy
 
 
 def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOptions:
     """Where the pieces of one node read and write under its division in the strategy."""
     node = graph.nodes[number]
-    description = description_of(graph, node)
+    found = descriptions_of(graph, node)
     inputs = tuple(graph.values[name] for name in node.inputs)
     outputs = tuple(graph.values[name] for name in node.outputs)
-    if description is None:
+    if not found:
         return whole_options(inputs, outputs, strategy.mesh)
     items = tuple(value.item_bytes for value in (*inputs, *outputs))
-    return placed_at(description, (strategy.divisions[number],), items, strategy.mesh)
+    return options_at(found, (strategy.divisions[number],), items, strategy.mesh)
 
 
 class Lowering:

@@ -13,12 +13,22 @@ from girih.ops.operator import Description, TensorType, describe
 
 
 def description_of(graph: Graph, node: Node) -> Description | None:
-    """What the node computes, for its shapes; None if nobody has described it (it then runs undivided).
+    """What a node with one output computes, for its shapes; None if nobody has described it (it then runs undivided).
 
     Nodes of equal operator, shapes and attributes share one Description object.
     """
-    if len(node.outputs) != 1:
-        return None
+    found = descriptions_of(graph, node) if len(node.outputs) == 1 else ()
+    return found[0] if found else None
+
+
+def first_description(graph: Graph, node: Node) -> Description | None:
+    """Of a node's first output; what can be divided is the same for all of them."""
+    found = descriptions_of(graph, node)
+    return found[0] if found else None
+
+
+def descriptions_of(graph: Graph, node: Node) -> tuple[Description, ...]:
+    """What a node computes, one Description for each of its outputs; none if nobody has described it."""
     names: list[str] = []
     tensors: list[TensorType] = []
     attributes: list[tuple[str, Argument]] = []
@@ -33,17 +43,30 @@ def description_of(graph: Graph, node: Node) -> Description | None:
                     tensors.append(_type(graph, item))
         else:
             attributes.append((name, argument))
-    output = graph.values[node.outputs[0]]
-    return _describe(
-        node.operator, tuple(tensors), tuple(names), tuple(attributes), TensorType(output.shape, output.dtype)
-    )
+    given = node.operator, tuple(tensors), tuple(names), tuple(attributes)
+    several = len(node.outputs) > 1
+    found = []
+    for result, name in enumerate(node.outputs):
+        output = graph.values[name]
+        made = _describe(*given, TensorType(output.shape, output.dtype), result if several else None)
+        if made is None:
+            return ()
+        found.append(made)
+    return tuple(found)
 
 
 def describe_call(
-    operator: str, tensors: Mapping[str, TensorType], attributes: Mapping[str, Any], output: TensorType
+    operator: str,
+    tensors: Mapping[str, TensorType],
+    attributes: Mapping[str, Any],
+    output: TensorType,
+    result: int | None = None,
 ) -> Description | None:
-    """What a call computes that is not in a graph: tensors by schema name (`tensors.0` in a list), attributes."""
-    return _describe(operator, tuple(tensors.values()), tuple(tensors), tuple(attributes.items()), output)
+    """What a call computes that is not in a graph: tensors by schema name (`tensors.0` in a list), attributes.
+
+    result: which of several results `output` is.
+    """
+    return _describe(operator, tuple(tensors.values()), tuple(tensors), tuple(attributes.items()), output, result)
 
 
 def _type(graph: Graph, ref: Ref) -> TensorType:
@@ -58,9 +81,10 @@ def _describe(
     names: tuple[str, ...],
     attributes: tuple[tuple[str, Any], ...],
     output: TensorType,
+    result: int | None,
 ) -> Description | None:
     item = catalogue().get(operator)
-    if item is None:
+    if item is None or (item.results > 1) != (result is not None):
         return None
     if item.condition is not None:
         symbols = {
@@ -70,6 +94,6 @@ def _describe(
         if not item.condition(symbols, dict(attributes)):
             return None
     try:
-        return describe(item, tensors, names, dict(attributes), output)
+        return describe(item, tensors, names, dict(attributes), output, result)
     except DescriptionError:
         return None

@@ -240,6 +240,32 @@ def ridge_rows(ratings: Tensor, features: Tensor, penalty: float) -> Tensor:
     return out
 
 
+# Factors
+
+
+def triangular_factor(A: Tensor) -> Tensor:
+    """R of A = Q·R, without Q."""
+    return torch.linalg.qr(A, mode="r")[1]
+
+
+def reflection_signs(Q: Tensor) -> Tensor:
+    """±1 for each column by which orthonormal columns become those of Householder reflections, as LAPACK's are.
+
+    Q: the first rows of the factor, square. The signs are those of the pivots of Q - S without exchanges (Ballard et
+    al., IPDPS 2014, algorithm 5), so that a factor made otherwise is numerically the same as the one made whole.
+    """
+    rest = Q.clone()
+    signs = rest.new_empty(len(rest))
+    for column in range(len(rest)):
+        pivot = rest[column, column].clone()
+        size = pivot.abs()
+        signs[column] = -pivot / size if size > 0 else -1
+        rest[column, column] -= signs[column]
+        below = rest[column + 1 :, column] / rest[column, column]
+        rest[column + 1 :, column + 1 :] -= torch.outer(below, rest[column, column + 1 :])
+    return signs
+
+
 # Orders
 
 
@@ -297,6 +323,8 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         embedding,
         embedding_gradient,
         ridge_rows,
+        triangular_factor,
+        reflection_signs,
         sort_indices,
         topk_indices,
         search_sorted,

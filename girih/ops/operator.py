@@ -107,6 +107,8 @@ class Operator:
     condition: `(tensors by schema name, attributes) -> bool`, for which the description holds; elsewhere the
         node counts as undescribed.
     result: which result is described, for operators that return several.
+    results: how many are described: `describe` then returns one meaning for each. What can be divided must be the
+        same index variables of all of them, their first ones.
     temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing.
     """
 
@@ -119,6 +121,7 @@ class Operator:
     condition: Callable[..., bool] | None = None
     result: int | None = None
     temporary: Temporary | None = None
+    results: int = 1
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -135,11 +138,12 @@ def operator(
     condition: Callable[..., bool] | None = None,
     result: int | None = None,
     temporary: Temporary | None = None,
+    results: int = 1,
 ) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
     """Describe one operator, or several that share their index notation."""
 
     def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
-        rest = (elementwise, piece, padding, view, condition, result, temporary)
+        rest = (elementwise, piece, padding, view, condition, result, temporary, results)
         return tuple(Operator(name, describe, *rest) for name in names)
 
     return decorate
@@ -154,6 +158,7 @@ class Description:
     reads: for each tensor input its reads, each an affine position (None: whole) for each dimension.
     body: the expression; `reducer` is the reduction at its root, if any.
     tensors: the schema names of the inputs, `a` or `tensors.0` for an element of a list.
+    result: which one, of an operator with several described results.
     """
 
     operator: Operator
@@ -165,6 +170,7 @@ class Description:
     inputs: tuple[TensorType, ...]
     output: TensorType
     tensors: tuple[str, ...] = ()
+    result: int | None = None
 
     @cached_property
     def reads(self) -> tuple[tuple[tuple[Affine | None, ...], ...], ...]:
@@ -229,10 +235,12 @@ def describe(
     names: tuple[str, ...],
     attributes: Attributes,
     output: TensorType,
+    result: int | None = None,
 ) -> Description:
     """Apply an operator to shapes.
 
-    names: the schema names of the tensor inputs, `a` or `tensors.0` for an element of a list.
+    names: the schema names of the tensor inputs, `a` or `tensors.0` for an element of a list. result: which of several
+    described results `output` is.
 
     Raises:
         DescriptionError: naming the operator and its shapes, where the description does not fit them.
@@ -243,13 +251,13 @@ def describe(
         for number, (name, tensor) in enumerate(zip(names, tensors, strict=True))
     ]
     try:
-        place, body, outputs = _trace(item, tracer, symbols, attributes, output)
+        place, body, outputs = _trace(item, tracer, symbols, attributes, output, result)
         _infer_sizes(tracer, body, symbols)
     except DescriptionError as error:
         shapes = ", ".join(f"{symbol.name}: {symbol.dtype}{list(symbol.shape)}" for symbol in symbols)
         raise DescriptionError(f"{item.name}({shapes}) with {attributes}: {error}") from error
     sizes = tuple(size if size is not None else 1 for size in tracer.sizes)
-    return Description(item, tuple(tracer.names), sizes, outputs, place, body, tensors, output, names)
+    return Description(item, tuple(tracer.names), sizes, outputs, place, body, tensors, output, names, result)
 
 
 def _arguments(item: Operator, symbols: list[TensorSymbol], attributes: Attributes) -> Attributes:
@@ -281,17 +289,23 @@ def _arguments(item: Operator, symbols: list[TensorSymbol], attributes: Attribut
 
 
 def _trace(
-    item: Operator, tracer: Tracer, symbols: list[TensorSymbol], attributes: Attributes, output: TensorType
+    item: Operator,
+    tracer: Tracer,
+    symbols: list[TensorSymbol],
+    attributes: Attributes,
+    output: TensorType,
+    result: int | None,
 ) -> tuple[tuple[Affine, ...], Expression, int]:
     arguments = _arguments(item, symbols, attributes)
+    chosen = (lambda meaning: meaning) if result is None else (lambda meaning: meaning[result])
     if item.elementwise:
         indices = tuple(tracer.variable(f"i{number}", size) for number, size in enumerate(output.shape))
         scalars = {
             name: value.broadcast(indices) if isinstance(value, TensorSymbol) else value
             for name, value in arguments.items()
         }
-        return indices, tracer.close(item.describe(**scalars)), len(indices)
-    meaning = item.describe(**arguments)
+        return indices, tracer.close(chosen(item.describe(**scalars))), len(indices)
+    meaning = chosen(item.describe(**arguments))
     if isinstance(meaning, Over):
         variables = [
             tracer.variable(name, size)

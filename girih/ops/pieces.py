@@ -98,6 +98,7 @@ def make_piece(
         name, changed = ruled if isinstance(ruled, tuple) else (name, ruled)
     names = description.tensors if name == operator.name else _renamed(description, catalogue()[name])
     result = operator.result if name == operator.name else catalogue()[name].result
+    result = description.result if operator.results > 1 else result
     return PieceCall(name, changed, names, tuple(regions), tuple(pads), operator.padding, output, result)
 
 

@@ -9,7 +9,7 @@ baseline knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -151,8 +151,49 @@ def node_options(description: Description, item_bytes: tuple[int, ...], mesh: Me
     return placed(description, codes, item_bytes, mesh)
 
 
+@lru_cache(maxsize=4096)
+def several_options(
+    descriptions: tuple[Description, ...], item_bytes: tuple[int, ...], mesh: Mesh, rules: Rules
+) -> NodeOptions:
+    """Every division of a node with several described results that is one of each of them.
+
+    item_bytes: of each input, then of each output.
+    """
+    rules = replace(rules, partial=False)
+    every = [_admissible(description, mesh, rules) for description in descriptions]
+    common = set.intersection(*(set(map(tuple, codes.tolist())) for codes in every))
+    rows = [row for row in every[0].tolist() if tuple(row) in common]
+    codes = np.asarray(rows, np.int64).reshape(len(rows), mesh.axes)
+    small = all(prod(description.sizes) <= rules.small for description in descriptions)
+    codes = _narrow(codes, codes == REPEAT, small, rules.repeat)
+    return several_placed(descriptions, codes, item_bytes, mesh)
+
+
+def several_placed(
+    descriptions: tuple[Description, ...], codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh
+) -> NodeOptions:
+    """Where given divisions put the pieces of a node with several results: all read the same."""
+    count = len(item_bytes) - len(descriptions)
+    each = [
+        placed(description, codes, (*item_bytes[:count], item_bytes[count + result]), mesh)
+        for result, description in enumerate(descriptions)
+    ]
+    return replace(
+        each[0],
+        makes=tuple(options.makes[0] for options in each),
+        points=np.maximum.reduce([options.points for options in each]),
+        bytes=np.maximum.reduce([options.bytes for options in each]),
+    )
+
+
 def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
     """[count, axes]: the divisions that the rules allow and whose pieces are boxes, none of them empty."""
+    codes = _admissible(description, mesh, rules)
+    return _narrow(codes, codes == REPEAT, prod(description.sizes) <= rules.small, rules.repeat)
+
+
+def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
+    """`division_codes`, those that repeat more work than they must included."""
     root = set(description.root.variables) if description.root is not None else set()
     able = [
         number
@@ -167,9 +208,7 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
     codes = codes[fits & _one_pass(codes)]
     starts, stops = bounds(codes, description.sizes, mesh)
     exact = executable(description, starts, stops) | (stops <= starts).any(axis=-1)
-    codes = codes[exact.all(axis=1) & _box_at_every_level(description, codes, mesh)]
-    small = prod(description.sizes) <= rules.small
-    return _narrow(codes, codes == REPEAT, small, rules.repeat)
+    return codes[exact.all(axis=1) & _box_at_every_level(description, codes, mesh)]
 
 
 def _box_at_every_level(description: Description, codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.bool_]:
@@ -271,3 +310,19 @@ def placed_at(
 ) -> NodeOptions:
     """`placed`, remembered: repeated layers are divided alike."""
     return placed(description, np.asarray(codes, np.int64).reshape(len(codes), mesh.axes), item_bytes, mesh)
+
+
+def options_at(
+    descriptions: tuple[Description, ...], codes: tuple[tuple[int, ...], ...], item_bytes: tuple[int, ...], mesh: Mesh
+) -> NodeOptions:
+    """Where given divisions put the pieces of a node, whose results are described one by one."""
+    if len(descriptions) == 1:
+        return placed_at(descriptions[0], codes, item_bytes, mesh)
+    return _several_placed_at(descriptions, codes, item_bytes, mesh)
+
+
+@lru_cache(maxsize=4096)
+def _several_placed_at(
+    descriptions: tuple[Description, ...], codes: tuple[tuple[int, ...], ...], item_bytes: tuple[int, ...], mesh: Mesh
+) -> NodeOptions:
+    return several_placed(descriptions, np.asarray(codes, np.int64).reshape(len(codes), mesh.axes), item_bytes, mesh)

@@ -18,9 +18,17 @@ import numpy as np
 from girih.graph import Graph, Node
 from girih.layout import Layout, Mesh, Placements, Transfers
 from girih.machine import Machine
-from girih.ops import description_of
+from girih.ops import descriptions_of
 from girih.partition.elimination import Problem
-from girih.partition.options import NodeOptions, Rules, layouts_of, node_options, placed_at, whole_options
+from girih.partition.options import (
+    NodeOptions,
+    Rules,
+    layouts_of,
+    node_options,
+    options_at,
+    several_options,
+    whole_options,
+)
 from girih.partition.strategy import FloatTable, Strategy
 
 
@@ -185,14 +193,16 @@ def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, pr
 
 def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:
     node = graph.nodes[number]
-    description = description_of(graph, node)
-    if description is None:
+    found = descriptions_of(graph, node)
+    if not found:
         return _whole(graph, node, mesh)
     items = tuple(graph.values[name].item_bytes for name in (*node.inputs, *node.outputs))
     chosen = candidates.divisions.get(number)
     if chosen is None:
-        return node_options(description, items, mesh, rules)
-    return placed_at(description, tuple(map(tuple, chosen.tolist())), items, mesh)
+        if len(found) > 1:
+            return several_options(found, items, mesh, rules)
+        return node_options(found[0], items, mesh, rules)
+    return options_at(found, tuple(map(tuple, chosen.tolist())), items, mesh)
 
 
 def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:

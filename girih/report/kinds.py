@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from girih.graph import Graph, Node
-from girih.ops import Description, description_of
+from girih.ops import Description, first_description
 from girih.ops.derive import is_elementwise, is_opaque
 from girih.ops.language import Affine, Call, Choice, Expression, Read, Reduce, children, walk
 
@@ -22,7 +22,7 @@ KINDS = (PRODUCT, CONVOLUTION, REDUCTION, ELEMENTWISE, MOVEMENT, OPAQUE, UNDESCR
 
 def kind_of(graph: Graph, node: Node) -> str:
     """One of `KINDS`."""
-    description = description_of(graph, node)
+    description = first_description(graph, node)
     return UNDESCRIBED if description is None else _kind(description)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from girih.graph import repeats
 from girih.layout import part_shape
 from girih.layout.mesh import format_layout
-from girih.ops import description_of
+from girih.ops import first_description
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _cost(plan: Plan, cost: float) -> str:
 
 def undivided(plan: Plan) -> set[str]:
     """Operators that run whole on every device because nobody has described them."""
-    return {node.operator for node in plan.graph.nodes if description_of(plan.graph, node) is None}
+    return {node.operator for node in plan.graph.nodes if first_description(plan.graph, node) is None}
 
 
 def devices_table(plan: Plan, most: int = 16) -> Table:
@@ -153,7 +153,7 @@ def operators_table(plan: Plan, most: int | None = None) -> Table:
 
 def division_text(plan: Plan, number: int) -> str:
     """The index variable that each mesh axis divides; `Σ` before a reduction."""
-    description = description_of(plan.graph, plan.graph.nodes[number])
+    description = first_description(plan.graph, plan.graph.nodes[number])
     words = []
     for code in plan.strategy.divisions[number]:
         if code >= 0 and description is not None:

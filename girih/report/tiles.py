@@ -14,7 +14,7 @@ from math import prod
 from girih.graph import Graph, Node
 from girih.layout import Mesh, coordinates_of
 from girih.layout import kind_of as kind_of_code
-from girih.ops import Description, description_of
+from girih.ops import Description, description_of, first_description
 from girih.ops.classes import SAMPLE, classes
 from girih.ops.derive import is_elementwise
 from girih.partition.strategy import PASS, REPEAT, Strategy
@@ -82,7 +82,7 @@ def axis_divisions(
 ) -> tuple[AxisDivision, ...]:
     """What each mesh axis does to one node. parameters: `parameter_values` of the graph."""
     node = graph.nodes[number]
-    description = description_of(graph, node)
+    description = first_description(graph, node)
     described = () if description is None else _classes(
         description,
         tuple(name in parameters for name in node.inputs),

@@ -54,9 +54,9 @@ class Case:
     whole: torch.Tensor
 
 
-def apply(operator: str, arguments: dict[str, Any]) -> torch.Tensor:
+def apply(operator: str, arguments: dict[str, Any], result: int | None) -> torch.Tensor:
     made = call(operator, arguments)
-    result = catalogue()[operator].result
+    result = catalogue()[operator].result if result is None else result
     return made if result is None else made[result]
 
 
@@ -66,9 +66,15 @@ def to_torch(value: Any) -> Any:
     return tuple(map(to_torch, value)) if isinstance(value, tuple) else value
 
 
-def make_case(operator: str, arguments: dict[str, Any]) -> Case:
+def results_of(operator: str) -> list[int | None]:
+    """The results that are described each by itself; [None] of an operator with one."""
+    count = catalogue()[operator].results
+    return list(range(count)) if count > 1 else [None]
+
+
+def make_case(operator: str, arguments: dict[str, Any], result: int | None = None) -> Case:
     given = {name: to_torch(value) for name, value in arguments.items()}
-    whole = apply(operator, {name: to_torch(value) for name, value in arguments.items()})
+    whole = apply(operator, {name: to_torch(value) for name, value in arguments.items()}, result)
     tensors: dict[str, torch.Tensor] = {}
     for name, value in given.items():
         for position, item in enumerate(value if isinstance(value, tuple) else ()):
@@ -78,7 +84,7 @@ def make_case(operator: str, arguments: dict[str, Any]) -> Case:
             tensors[name] = value
     attributes = {name: value for name, value in given.items() if name not in {key.split(".")[0] for key in tensors}}
     types = {name: type_of(tensor) for name, tensor in tensors.items()}
-    description = describe_call(operator, types, attributes, type_of(whole))
+    description = describe_call(operator, types, attributes, type_of(whole), result)
     assert description is not None, f"{operator} is not described for {attributes} of {types}"
     return Case(description, attributes, list(tensors.values()), whole)
 

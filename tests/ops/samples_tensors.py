@@ -73,7 +73,22 @@ def spd(rng: Generator) -> np.ndarray:
 
 add("aten.cholesky aten.linalg_cholesky aten.linalg_cholesky_ex", lambda rng: {"self": spd(rng)})
 add("aten.linalg_matrix_exp", lambda rng: {"self": 0.1 * spd(rng)})
-add("aten.linalg_inv_ex", lambda rng: {"A": spd(rng)})
+add("aten.linalg_inv_ex aten.linalg_inv aten.linalg_det aten.linalg_slogdet", lambda rng: {"A": spd(rng)})
+add("aten._linalg_eigh", lambda rng: {"A": spd(rng), **some(rng, {}, {"UPLO": "U"})})
+add("aten.linalg_eigvalsh", lambda rng: {"self": spd(rng)})
+add("aten.linalg_qr aten._linalg_svd aten.linalg_svdvals girih.triangular_factor", lambda rng: {"A": matrices(rng)})
+add("girih.reflection_signs", lambda rng: {"Q": np.linalg.qr(rng.normal(size=(integer(rng, 1, 4),) * 2))[0]})
+
+
+def matrices(rng: Generator) -> np.ndarray:
+    return real(rng, (*shape(rng, 0, 2), integer(rng, 1, 4), integer(rng, 1, 4)))
+
+
+@sample("aten.linalg_solve")
+def solve(rng: Generator) -> Arguments:
+    A = spd(rng)
+    batch = A.shape[:-2][integer(rng, 0, A.ndim - 2) :] if some(rng, True, False) else A.shape[:-2]
+    return {"A": A, "B": real(rng, (*batch, A.shape[-1], integer(rng, 1, 3)))}
 
 
 @sample("girih.ridge_rows")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checking import check_divisions, check_passing, check_reference, make_case
+from checking import check_divisions, check_passing, check_reference, make_case, results_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import SAMPLES
@@ -25,7 +25,9 @@ UNDESCRIBED = {"aten.native_dropout", "aten.nonzero", "aten.rand", "aten.randn",
 
 def cases(operator: str, number: int = 5):
     for seed in range(number):
-        yield make_case(operator, SAMPLES[operator](np.random.default_rng(seed)))
+        sample = SAMPLES[operator](np.random.default_rng(seed))
+        for result in results_of(operator):
+            yield make_case(operator, sample, result)
 
 
 def test_every_described_operator_has_a_sample() -> None:
@@ -39,10 +41,12 @@ def test_description_is_what_pytorch_computes(operator: str) -> None:
     @given(st.integers(0, 2**32 - 1))
     def check(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        case = make_case(operator, SAMPLES[operator](rng))
-        check_reference(case)
-        check_divisions(case, rng)
-        check_passing(case, rng)
+        sample = SAMPLES[operator](rng)
+        for result in results_of(operator):
+            case = make_case(operator, sample, result)
+            check_reference(case)
+            check_divisions(case, rng)
+            check_passing(case, rng)
 
     check()
 

@@ -80,6 +80,70 @@ inverse_ex = operator("aten.linalg_inv_ex", result=0)(lambda A: opaque_along((A.
 matrix_exp = matrix_function("aten.linalg_matrix_exp")
 
 
+inverse = operator("aten.linalg_inv")(lambda A: opaque_along((A.rank - 2, A.rank - 1), A))
+
+
+def of_matrices(A):
+    """An opaque function of each matrix; its result has any number of dimensions behind those of the batch."""
+    batch = A.rank - 2
+    return lambda *i: Opaque(A[(*i[:batch], slice(None), slice(None))])[i[batch:]]
+
+
+@operator("aten.linalg_det")
+def determinant(A):
+    return of_matrices(A)
+
+
+@operator("aten.linalg_slogdet", results=2)
+def sign_and_log_determinant(A):
+    return of_matrices(A), of_matrices(A)
+
+
+@operator("aten.linalg_qr", results=2)
+def qr(A, mode="reduced"):
+    """Q and R."""
+    return of_matrices(A), of_matrices(A)
+
+
+@operator("aten._linalg_svd", results=3)
+def svd(A, full_matrices=False):
+    """U, the singular values and V transposed."""
+    return of_matrices(A), of_matrices(A), of_matrices(A)
+
+
+@operator("aten._linalg_eigh", results=2)
+def eigh(A, UPLO="L"):
+    """The eigenvalues, ascending, and the eigenvectors as columns."""
+    return of_matrices(A), of_matrices(A)
+
+
+@operator("aten.linalg_svdvals", "girih.triangular_factor")
+def of_each_matrix(A):
+    return of_matrices(A)
+
+
+@operator("aten.linalg_eigvalsh")
+def eigvalsh(x, UPLO="L"):
+    return of_matrices(x)
+
+
+@operator("girih.reflection_signs")
+def reflection_signs(Q):
+    return lambda i: Opaque(Q[:, :])[i]
+
+
+@operator("aten.linalg_solve")
+def solve(A, B):
+    batch = max(A.rank, B.rank) - 2
+
+    def matrix(x, i):
+        lead = i[batch - (x.rank - 2) : batch]
+        sizes = x.shape[: x.rank - 2]
+        return x[(*(0 if size == 1 else one for size, one in zip(sizes, lead, strict=True)), slice(None), slice(None))]
+
+    return lambda *i: Opaque(matrix(A, i), matrix(B, i), linear=(1,))[i[batch:]]
+
+
 @operator("aten.linalg_solve_triangular")
 def solve_triangular(x, B, upper, left=True, unitriangular=False):
     return lambda *i: Opaque(
