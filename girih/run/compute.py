@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
 from typing import Any
@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from girih.graph import Node, Ref
 from girih.layout import bounds
 from girih.lower import ComputeStep, Program
-from girih.ops import description_of
+from girih.ops import descriptions_of
 from girih.ops.evaluate import resolve
 from girih.ops.numpy_kernels import WEAK, with_numpy
 from girih.ops.pieces import PieceCall, make_piece
@@ -168,12 +168,14 @@ def compile_compute(
 
 def _piece(program: Program, step: ComputeStep, rank: int) -> PieceCall | None:
     node = program.graph.nodes[step.node]
-    description = description_of(program.graph, node)
-    if description is None:
+    found = descriptions_of(program.graph, node)
+    if not found:
         return None
+    description = found[0]
     codes = np.asarray([program.strategy.divisions[step.node]], np.int64).reshape(1, program.mesh.axes)
     starts, stops = bounds(codes, description.sizes, program.mesh)
-    return make_piece(description, node.attributes, starts[0, rank].tolist(), stops[0, rank].tolist())
+    piece = make_piece(description, node.attributes, starts[0, rank].tolist(), stops[0, rank].tolist())
+    return replace(piece, result=None) if len(found) > 1 else piece
 
 
 def _flat_pads(piece: PieceCall | None, number: int) -> list[int] | None:
