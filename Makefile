@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(PIP) --editable '.[arrays,report,test,lint,benchmarks]'
+	$(PIP) --editable '.[arrays,ray,report,test,lint,benchmarks]'
 	touch $@
 
 clean:

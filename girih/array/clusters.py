@@ -16,15 +16,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.array.planning import plan_arrays
+from girih.array.planning import machine_of, plan_arrays
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
 from girih.capture.sources import Source
 from girih.layout import Layout
 from girih.plans import Plan
 from girih.run.errors import WorkerError
 from girih.run.parts import box_of, reporters
+from girih.run.ray_connect import RayConnection, connect
+from girih.run.ray_crew import RayOptions
 from girih.run.service import Options
-from girih.run.tiles import Evaluation, TileRun
+from girih.run.tile_recovery import RecoveringRun
+from girih.run.tiles import CREWS, Evaluation, TileRun
 
 MOST_PROGRAMS = 512
 READ_AT_ONCE = 1 << 26
@@ -58,18 +61,39 @@ class _Planned:
 class Cluster:
     """Workers that evaluate arrays; a context manager that ends them.
 
-    workers: by default one for each core. backend: `threads` of this process, or `processes` of this host.
-    timeout: seconds that one evaluation may take.
+    workers: by default one for each core. backend: `threads` of this process, `processes` of this host, or `ray`.
+    timeout: seconds that one evaluation, or with checkpoints a part of it, may take. checkpoint: a directory or fsspec
+    URL that all workers reach; what is lost with a worker is loaded from there or made again, and the evaluation goes
+    on. every: seconds from one checkpoint to the next. address: of Ray's cluster; cpus: of each of its
+    actors.
     """
 
-    def __init__(self, workers: int | None = None, backend: str = "threads", timeout: float = 3600.0) -> None:
-        self.workers = workers if workers is not None else os.cpu_count() or 1
-        if self.workers < 1 or backend not in ("threads", "processes"):
+    def __init__(
+        self,
+        workers: int | None = None,
+        backend: str = "threads",
+        timeout: float = 3600.0,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float = 30.0,
+        address: str = "",
+        cpus: float = 1.0,
+    ) -> None:
+        if (workers is not None and workers < 1) or backend not in CREWS:
             raise ValueError(
-                f"workers={workers}, backend={backend!r}: expected a positive number, and 'threads' or 'processes'"
+                f"workers={workers}, backend={backend!r}: expected a positive number, and one of {sorted(CREWS)}"
             )
+        if not (every >= 0 and timeout > 0 and cpus > 0):
+            raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
         self.backend = backend
         self.timeout = timeout
+        self.checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        self.every = every
+        self.address = address
+        self.cpus = cpus
+        self._ray: RayConnection | None = connect(address) if backend == "ray" else None
+        processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
+        self.workers = workers if workers is not None else max(1, int(processors))
         self.evaluations = 0
         self.planned = 0
         self._run: TileRun | None = None
@@ -128,6 +152,9 @@ class Cluster:
         if self._run is not None:
             self._run.close()
             self._run = None
+        if self._ray is not None:
+            self._ray.close()
+            self._ray = None
 
     def __enter__(self) -> Cluster:
         return self
@@ -139,12 +166,19 @@ class Cluster:
     def run(self) -> TileRun:
         """The workers, started when they are first needed."""
         if self._run is None:
-            from girih.array.planning import machine_of
-
-            threads = max(1, (os.cpu_count() or 1) // self.workers)
-            options = Options(timeout=self.timeout, threads=threads)
-            self._run = TileRun(machine_of(self.workers).mesh, self.backend, options)
+            mesh, options = machine_of(self.workers).mesh, self._options()
+            if self.checkpoint is None:
+                self._run = TileRun(mesh, self.backend, options)
+            else:
+                self._run = RecoveringRun(mesh, self.backend, options, self.checkpoint, self.every)
         return self._run
+
+    def _options(self) -> Options:
+        if self.backend != "ray":
+            return Options(timeout=self.timeout, threads=max(1, (os.cpu_count() or 1) // self.workers))
+        if self._ray is None:
+            self._ray = connect(self.address)
+        return RayOptions(timeout=self.timeout, threads=max(1, int(self.cpus)), cpus=self.cpus)
 
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""
@@ -196,7 +230,7 @@ class Cluster:
         try:
             made = self.run.evaluate(planned.plan.program, what)
         except WorkerError as error:
-            Cluster.close(self)
+            self._after(error)
             raise _named(error, work) from error
         self.evaluations += 1
         for item, key in (*placed.items(), *keep.items()):
@@ -204,6 +238,11 @@ class Cluster:
             item.keep(kept)
             weakref.finalize(item, self._dropped.append, key).atexit = False
         return made
+
+    def _after(self, error: WorkerError) -> None:
+        """Workers that have lost their tiles end; others come with the next evaluation."""
+        if not self.run.outlives:
+            Cluster.close(self)
 
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
@@ -258,17 +297,36 @@ def current() -> Cluster:
     return _chosen[-1]
 
 
-def cluster(workers: int | None = None, *, backend: str = "processes", timeout: float = 3600.0) -> Cluster:
+def cluster(
+    workers: int | str | None = None,
+    *,
+    backend: str = "processes",
+    ray: bool | str = False,
+    cpus: float = 1.0,
+    timeout: float = 3600.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = 30.0,
+) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
-    workers: by default one for each core. backend: `processes` of this host or `threads` of this process.
+    workers: by default one for each core; or the address of a Ray cluster, `ray://host:port`. backend: `processes` of
+    this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is connected to,
+    else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an evaluation may
+    take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every: seconds from one
+    checkpoint to the next.
+
+    Raises:
+        RayUnavailableError: Ray is not installed, or nothing answers at the address.
     """
-    return _Chosen(workers, backend, timeout)
+    address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
+    kind = "ray" if ray or isinstance(workers, str) else backend
+    number = None if isinstance(workers, str) else workers
+    return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus)
 
 
 class _Chosen(Cluster):
-    def __init__(self, workers: int | None, backend: str, timeout: float) -> None:
-        super().__init__(workers, backend, timeout)
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
         _chosen.append(self)
 
     def close(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from girih.lower import Program, TransferStep
@@ -13,7 +15,7 @@ from girih.run.errors import IDLE, Failure
 class Crew(Protocol):
     """size: how many workers. carries: their own threads copy what is sent and received, and compute nothing meanwhile.
 
-    A crew that raised WorkerError is broken; all its workers are gone.
+    A crew that raised WorkerError is broken: its workers are gone, or, where it has `mend`, wait for that.
     """
 
     size: int
@@ -26,17 +28,29 @@ class Crew(Protocol):
             WorkerError: a worker failed, died, or took longer than the timeout.
         """
 
+    def status(self) -> list[Status]:
+        """How far each worker is; also while a command is under way, from another thread."""
+
     def close(self) -> None:
         """End all workers. May be called again."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """A worker's progress: steps begun, and the instruction it is in or -1."""
+    """A worker's progress: steps begun, and the instruction it is in or -1; bytes of its memory, or 0 if unknown."""
 
     rank: int
     begun: int
     step: int
+    resident: int = 0
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Memory of a process of this host that is in use, or 0 where that cannot be seen."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def culprit(program: Program, late: Sequence[Status]) -> Status:

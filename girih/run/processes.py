@@ -24,6 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import MutableSequence, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -31,7 +32,7 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run import shared, wire
-from girih.run.crew import Status, culprit, first_failure
+from girih.run.crew import Status, culprit, first_failure, resident_bytes
 from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
 from girih.run.nursery import Process, launch
 from girih.run.service import Options, Service
@@ -103,6 +104,9 @@ class ProcessCrew:
             self.broken = WorkerError(0, self._where(0), reason, lost=True)
             self.close()
             raise
+
+    def status(self) -> list[Status]:
+        return [replace(self._status(rank), resident=resident_bytes(pid)) for rank, pid in enumerate(self.pids)]
 
     def close(self) -> None:
         self._finalizer()

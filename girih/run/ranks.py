@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from girih.lower import Program
+from girih.run.crew import Status
 from girih.run.errors import IDLE, failure_of
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
@@ -38,7 +39,8 @@ class RankCrew:
             torch.cuda.set_device(device)
         transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
         own = Options(options.timeout, str(device), options.timeline, options.threads)
-        self._service = Service(program, self.rank, transport, own, [0, IDLE])
+        self._progress = [0, IDLE]
+        self._service = Service(program, self.rank, transport, own, self._progress)
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
         """Do this rank's share; the replies of all ranks.
@@ -55,6 +57,10 @@ class RankCrew:
         replies: list[Any] = [None] * self.size
         dist.all_gather_object(replies, reply)
         return replies
+
+    def status(self) -> list[Status]:
+        """Of this rank alone."""
+        return [Status(self.rank, *self._progress)]
 
     def close(self) -> None:
         import torch.distributed as dist

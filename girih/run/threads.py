@@ -59,6 +59,10 @@ class ThreadCrew:
         del fields
         return self._gather(name, self.timeout)
 
+    def status(self) -> list[Status]:
+        """They share one memory."""
+        return [Status(rank, *cells) for rank, cells in enumerate(self.progress)]
+
     def close(self) -> None:
         for commands in self._commands:
             commands.put(None)
@@ -85,7 +89,7 @@ class ThreadCrew:
                 replies[rank] = reply
         if failures:
             self._break(first_failure(failures).error())
-        late = [Status(rank, *self.progress[rank]) for rank in range(self.size) if rank not in replies]
+        late = [status for status in self.status() if status.rank not in replies]
         if late:
             slow = culprit(self.program, late)
             reason = f"did not finish {name!r} within {timeout:g} s; it hangs"

@@ -39,7 +39,7 @@ class Manifest:
     instruction it was."""
 
     workers: int
-    tiles: tuple[int, ...] = ()
+    tiles: frozenset[int] = frozenset()
     step: str = ""
     at: int = 0
 
@@ -48,7 +48,13 @@ class Manifest:
         return {_file(name, rank) for name in names for rank in range(self.workers)}
 
     def text(self) -> str:
-        entries = {"format": FORMAT, "workers": self.workers, "tiles": self.tiles, "step": self.step, "at": self.at}
+        entries = {
+            "format": FORMAT,
+            "workers": self.workers,
+            "tiles": sorted(self.tiles),
+            "step": self.step,
+            "at": self.at,
+        }
         return json.dumps(entries)
 
 
@@ -93,7 +99,7 @@ def read_manifest(place: str) -> Manifest:
     """The checkpoint at a place: what has been kept of a run whose driver is gone."""
     system, root = _system(place)
     found = json.loads(system.cat_file(f"{root}/{MANIFEST}"))
-    return Manifest(found["workers"], tuple(found["tiles"]), found["step"], found["at"])
+    return Manifest(found["workers"], frozenset(found["tiles"]), found["step"], found["at"])
 
 
 # ------------------------------------------------------------------------------------------- a worker

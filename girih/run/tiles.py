@@ -6,7 +6,7 @@ state that nothing replaces, and what they make is kept under a new key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,11 @@ from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
 from girih.run.parts import Box, Tensor, assemble, box_of, cut, reporters
 from girih.run.processes import ProcessCrew
+from girih.run.ray_crew import RayCrew
 from girih.run.service import Options, Statistics
 from girih.run.threads import ThreadCrew
 
-CREWS: dict[str, Any] = {"processes": ProcessCrew, "threads": ThreadCrew}
+CREWS: dict[str, Any] = {"processes": ProcessCrew, "threads": ThreadCrew, "ray": RayCrew}
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,28 @@ class Evaluation:
 class TileRun:
     """Workers that keep tiles; a context manager by `close`.
 
-    backend: `threads` of this process or `processes` of this host.
+    backend: `threads` of this process, `processes` of this host, or `ray` for actors. outlives: are the tiles still
+    there after a WorkerError?
 
     Raises:
         WorkerError: a worker could not start.
     """
 
+    outlives = False
+
     def __init__(self, mesh: Mesh, backend: str, options: Options) -> None:
         self.mesh = mesh
-        self.crew = CREWS[backend](_nothing(mesh), options)
+        self.backend = backend
+        self.options = options
+        self.crew = self._new_crew()
         self._known: set[int] = set()
+
+    @property
+    def ranks(self) -> range:
+        return range(self.mesh.devices)
+
+    def _new_crew(self) -> Any:
+        return CREWS[self.backend](_nothing(self.mesh), self.options)
 
     def evaluate(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         """Run a program once on kept and given arrays; the reported outputs, whole.
@@ -62,24 +75,20 @@ class TileRun:
         Raises:
             WorkerError: a worker failed, died or hung; the crew is gone, and all tiles with it.
         """
-        self.crew.program = program  # whose instructions the workers' progress counts
-        first = None if what.number in self._known else program
-        fields = [self._fields(program, first, what, rank) for rank in range(self.mesh.devices)]
-        replies = self.crew.command("evaluate", fields)
-        self._known.add(what.number)
+        replies = self._start("evaluate", program, what, [self._ending(program, what, rank) for rank in self.ranks])
         return {name: whole(program, name, replies) for name in what.report}
 
     def fetch(self, program: Program, name: str, key: int) -> Tensor:
         """The whole of a kept array; `program` has it as the value `name`."""
         replies = self.crew.command(
             "fetch",
-            [{"keys": {name: key} if rank in reporters(program, name) else {}} for rank in range(self.mesh.devices)],
+            [{"keys": {name: key} if rank in reporters(program, name) else {}} for rank in self.ranks],
         )
         return whole(program, name, replies)
 
     def fetch_tile(self, name: str, key: int, rank: int) -> Tensor:
         """One worker's tile of a kept array."""
-        fields = [{"keys": {name: key} if other == rank else {}} for other in range(self.mesh.devices)]
+        fields = [{"keys": {name: key} if other == rank else {}} for other in self.ranks]
         tile: Tensor = self.crew.command("fetch", fields)[rank][name]
         return tile
 
@@ -91,31 +100,45 @@ class TileRun:
 
     def statistics(self) -> list[Statistics]:
         """What each worker has measured since it started: bytes, seconds."""
-        return list(self.crew.command("statistics", [{} for _ in range(self.mesh.devices)]))
+        return list(self.crew.command("statistics", [{} for _ in self.ranks]))
 
     def tiles(self) -> list[dict[int, int]]:
         """Of each worker, the bytes of its tile of every kept array, by key."""
-        return list(self.crew.command("tiles", [{} for _ in range(self.mesh.devices)]))
+        return list(self.crew.command("tiles", [{} for _ in self.ranks]))
 
     def close(self) -> None:
         self.crew.close()
 
-    def _fields(self, program: Program, first: Program | None, what: Evaluation, rank: int) -> dict[str, Any]:
-        return {
-            "number": what.number,
-            "program": first,
-            "held": what.held,
-            "given": {name: cut(tensor, box_of(program, name, rank)) for name, tensor in what.given.items()},
-            "placed": {
-                name: (key, _part(content, box_of(program, name, rank))) for name, (key, content) in what.placed.items()
-            },
-            "keep": what.keep,
-            "report": tuple(name for name in what.report if rank in reporters(program, name)),
-            "free": what.free,
-        }
+    def _start(
+        self, command: str, program: Program, what: Evaluation, more: Sequence[Mapping[str, Any]]
+    ) -> list[Mapping[str, Tensor]]:
+        """Hand a program what it needs, by `evaluate` or `begin`; more: further fields, by rank."""
+        self.crew.program = program  # whose instructions the workers' progress counts
+        fields = [
+            {
+                "number": what.number,
+                "program": None if what.number in self._known else program,
+                "held": what.held,
+                "given": {name: cut(tensor, box_of(program, name, rank)) for name, tensor in what.given.items()},
+                "placed": {
+                    name: (key, part_of(content, box_of(program, name, rank)))
+                    for name, (key, content) in what.placed.items()
+                },
+                "free": what.free,
+                **more[rank],
+            }
+            for rank in self.ranks
+        ]
+        replies = self.crew.command(command, fields)
+        self._known.add(what.number)
+        return list(replies)
+
+    def _ending(self, program: Program, what: Evaluation, rank: int) -> dict[str, Any]:
+        report = tuple(name for name in what.report if rank in reporters(program, name))
+        return {"keep": what.keep, "report": report}
 
 
-def _part(content: Tensor | Source, box: Box) -> Tensor | Part:
+def part_of(content: Tensor | Source, box: Box) -> Tensor | Part:
     return Part(content, box) if isinstance(content, Source) else cut(content, box)
 
 

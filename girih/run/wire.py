@@ -1,4 +1,4 @@
-"""Python objects with tensors in them over a pipe: tensors travel as raw bytes beside the pickle, copied once."""
+"""Python objects with tensors in them, over a pipe or packed: tensors are raw bytes beside the pickle, copied once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import pickle
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import torch
 
 Tensor = Any  # torch is untyped for the type checker
+Packed = tuple[bytes, list[np.ndarray]]
+"""A pickle, and the bytes of its tensors."""
 
 
 def _rebuild(buffer: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
@@ -27,12 +30,29 @@ class _Pickler(pickle.Pickler):
         return _rebuild, (pickle.PickleBuffer(flat), str(item.dtype).removeprefix("torch."), tuple(item.shape))
 
 
-def send(connection: Connection, item: Any) -> None:
-    """Send an object; of a view only what it shows travels."""
+def _apart(item: Any) -> tuple[io.BytesIO, list[memoryview]]:
+    """The pickle, and the bytes of its tensors, which are not copied."""
     buffers: list[pickle.PickleBuffer] = []
     text = io.BytesIO()
     _Pickler(text, protocol=5, buffer_callback=buffers.append).dump(item)
-    raw = [buffer.raw() for buffer in buffers]
+    return text, [buffer.raw() for buffer in buffers]
+
+
+def pack(item: Any) -> Packed:
+    """An object for somebody who carries pickles and NumPy arrays; of a view only what it shows."""
+    text, raw = _apart(item)
+    return text.getvalue(), [np.asarray(part) for part in raw]
+
+
+def unpack(packed: Packed) -> Any:
+    """The object; its tensors are copies, since the carrier's memory is its own."""
+    text, arrays = packed
+    return pickle.loads(text, buffers=[bytearray(part) for part in arrays])
+
+
+def send(connection: Connection, item: Any) -> None:
+    """Send an object; of a view only what it shows travels."""
+    text, raw = _apart(item)
     connection.send_bytes(pickle.dumps([part.nbytes for part in raw]))
     connection.send_bytes(text.getbuffer())
     for part in raw:
