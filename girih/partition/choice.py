@@ -28,7 +28,7 @@ class Choice:
     """Layouts, divisions and what is read, by number; values count as inputs first, then what the nodes make.
 
     layouts: of each value, one or two. divisions: of each node, two where it is run for each copy. reads: of each node,
-    run and operand, which copy. loaded: inputs whose second copy is loaded, not filled.
+    run and operand, which copy. loaded: inputs whose second copy is an input, since it is loaded or lies already.
     """
 
     mesh: Mesh
@@ -63,8 +63,8 @@ def choice_of(item: CopyProblem, labels: np.ndarray, objective: Objective, held:
     chosen = [item.holds[number][labels[number]] for number in range(first_node)]
     for name in held:
         number = single.variable[name]
-        already = item.holds[number][0][0]
-        chosen[number] = (already, *(label for label in chosen[number] if label != already))
+        already = item.holds[number][0]
+        chosen[number] = (*already, *(label for label in chosen[number] if label not in already))
     divisions: list[tuple[Division, ...]] = []
     reads: list[tuple[tuple[int, ...], ...]] = []
     for place, node in enumerate(graph.nodes):
@@ -93,7 +93,9 @@ def choice_of(item: CopyProblem, labels: np.ndarray, objective: Objective, held:
         for number in (single.variable[name] for name in value_order(graph))
     )
     loaded = frozenset(
-        number for number, entry in enumerate(graph.inputs) if len(layouts[number]) > 1 and entry.name not in held
+        number
+        for number, entry in enumerate(graph.inputs)
+        if len(layouts[number]) > 1 and (entry.name not in held or len(item.holds[single.variable[entry.name]][0]) > 1)
     )
     return Choice(single.mesh, layouts, tuple(divisions), tuple(reads), loaded)
 

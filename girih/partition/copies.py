@@ -4,7 +4,8 @@ A Strategy has one layout for each value, and each node that reads it otherwise 
 value is read several times, a second copy in another layout is filled once and then read for nothing. Here a value's
 label is one layout or two; a node reads from the nearer one. The first is written by the node that makes the value, the
 second is filled from the first by a transfer. An input of the graph is loaded where it is wanted, once or twice, which
-costs no transfer; an input that already lies in some layout (`held`) is copied from there. A view takes no memory: in
+costs no transfer; an input that already lies in some layout (`held`) is copied from there; one that lies in two, since
+an earlier graph made the copy, costs nothing more. A view takes no memory: in
 two layouts it is taken twice, from the two copies of its base, where each gives its layout for nothing; so a copy of
 the base serves the readers of all its views. Else its second copy is filled, and paid for, as any other. (A view that
 lies otherwise than its base is moved once, copies or not, as in every Strategy.)
@@ -35,6 +36,9 @@ from girih.partition.strategy import FloatTable, SearchError
 
 MOST_LAYOUTS = 24
 
+Held = Mapping[str, tuple[Layout, ...]]
+"""Of inputs that lie already: in which layout, or in which two."""
+
 Sets = tuple[tuple[int, ...], ...]
 """For each label of the wider problem the labels of the narrower one that it stands for: one, or two."""
 
@@ -60,10 +64,11 @@ class CopyProblem:
         return float(sum(costs[labels[number]] for number, costs in enumerate(self.bytes)))
 
 
-def widened(graph: Graph, objective: Objective, rules: Rules, held: Mapping[str, Layout], budget: float) -> CopyProblem:
+def widened(graph: Graph, objective: Objective, rules: Rules, held: Held, budget: float) -> CopyProblem:
     """The problem of dividing the graph where values may lie in two layouts.
 
-    held: inputs that already lie in a layout. budget: bytes that second copies may take, on all devices together.
+    held: inputs that already lie in a layout, or in two. budget: bytes that second copies may take, on all devices
+    together.
     Raises SearchError for a layout that an input cannot have.
     """
     single = build(graph, objective, rules)
@@ -78,11 +83,13 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Mapping[str,
     holds: list[Sets] = []
     sizes: list[FloatTable] = []
     for number, layouts in enumerate(single.layouts):
-        lone = [(fixed[number],)] if number in fixed else [(label,) for label in range(len(layouts))]
+        already = fixed.get(number)
+        lone = [already] if already is not None else [(label,) for label in range(len(layouts))]
         pairs: list[tuple[int, ...]] = []
-        if budget > 0 and readers[number] > 1 and number not in updated and 1 < len(layouts) <= MOST_LAYOUTS:
+        able = readers[number] > 1 and number not in updated and len(lone[0]) == 1
+        if budget > 0 and able and 1 < len(layouts) <= MOST_LAYOUTS:
             whole = [label for label, layout in enumerate(layouts) if PARTIAL not in layout]
-            pairs = [pair for pair in combinations(whole, 2) if number not in fixed or fixed[number] in pair]
+            pairs = [pair for pair in combinations(whole, 2) if already is None or already[0] in pair]
         taken = [_bytes(layout, value_of[number], objective) for layout in layouts] if pairs else []
         filled = [pair for pair in pairs if max(taken[label] for label in pair) <= budget]
         sizes.append(np.asarray([0.0] * len(lone) + [max(taken[label] for label in pair) for pair in filled]))
@@ -98,17 +105,17 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Mapping[str,
     return CopyProblem(single, problem, tuple(holds), tuple(runs), tuple(sizes))
 
 
-def _fixed(graph: Graph, single: PartitionProblem, held: Mapping[str, Layout]) -> dict[int, int]:
-    """The label of each value that already lies in a layout."""
+def _fixed(graph: Graph, single: PartitionProblem, held: Held) -> dict[int, tuple[int, ...]]:
+    """The labels, one or two, of each value that lies already."""
     fixed = {}
     for name, lies in held.items():
         if graph.role_of(name) is None:
             raise SearchError(f"{name!r} is held in a layout, but it is no input of the graph: name one of its inputs")
         number = single.variable[name]
-        if lies not in single.layouts[number]:
+        if not set(lies) <= set(single.layouts[number]) or len(set(lies)) not in (1, 2):
             able = ", ".join(map(str, single.layouts[number]))
-            raise SearchError(f"{name!r} is held in {lies}: expected one of {able}")
-        fixed[number] = single.layouts[number].index(lies)
+            raise SearchError(f"{name!r} is held in {', '.join(map(str, lies))}: expected one or two of {able}")
+        fixed[number] = tuple(single.layouts[number].index(layout) for layout in lies)
     return fixed
 
 
@@ -163,7 +170,7 @@ class _Widening:
             if len(holds[number][-1]) > 1
         }
 
-    def problem(self, fixed: Mapping[int, int]) -> Problem:
+    def problem(self, fixed: Mapping[int, tuple[int, ...]]) -> Problem:
         base, first_node = self.single.problem, len(self.holds)
         domains = (*map(len, self.holds), *map(len, self.runs))
         if domains == base.domains and not fixed:
@@ -182,9 +189,10 @@ class _Widening:
                 unary[first_node + node_number] = self.add(
                     np.asarray([self.tables[table][list(r)].sum() for r in runs])
                 )
-        for number, label in fixed.items():
-            if number in self.moves:
-                filled = [self.moves[number][label, sum(s) - label] if len(s) > 1 else 0.0 for s in self.holds[number]]
+        for number, lies in fixed.items():
+            if number in self.moves and len(lies) == 1:
+                moves = self.moves[number][lies[0]]
+                filled = [moves[sum(s) - lies[0]] if len(s) > 1 else 0.0 for s in self.holds[number]]
                 unary[number] = self.add(np.asarray(filled))
         return Problem(domains, tuple(unary), tuple(pairs), tuple(self.tables))
 

@@ -14,15 +14,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from girih.graph import Graph
-from girih.layout import Layout
 from girih.partition.choice import Choice, Tiling, applied, choice_of
-from girih.partition.copies import CopyProblem, widened
+from girih.partition.copies import CopyProblem, Held, widened
 from girih.partition.elimination import Problem, cost_of
 from girih.partition.exact import solve
 from girih.partition.options import SECONDS, TOFU, Rules
@@ -39,12 +37,12 @@ class Wanted:
     """What to search for.
 
     search: `exact` or `spartan`. copies: bytes that second copies may take on all devices together. held: layouts of
-    inputs that lie already; other inputs are loaded where they are wanted. seconds: the time for the exact search.
+    inputs that lie already, one or two of each; others are loaded where they are wanted. seconds: for the exact search.
     """
 
     search: str = "exact"
     copies: int = 0
-    held: Mapping[str, Layout] | None = None
+    held: Held | None = None
     seconds: float = 60.0
     rules: Rules | None = None
 
@@ -112,7 +110,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
             open_part(able)
     bound = min(left_out, cost, *(entry[0] for entry in queue))
     if best is None:  # out of time: no copies
-        open_part(tuple(np.asarray([len(held) == 1 for held in holds]) for holds in item.holds))
+        open_part(tuple(np.asarray([len(held) == 1 or len(holds) == 1 for held in holds]) for holds in item.holds))
     assert best is not None
     closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.name == "seconds" else 1e-6)
     statistics: dict[str, float | int | str] = {

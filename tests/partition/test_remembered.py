@@ -59,8 +59,8 @@ def test_what_changes_the_answer_is_searched_anew() -> None:
         (graph, Objective("bytes", machine_of((4,))), Wanted()),
         (graph, GOAL, Wanted(copies=RATINGS)),
         (graph, GOAL, Wanted("spartan")),
-        (graph, GOAL, Wanted(held={"a0": (0, 0)})),
-        (graph, GOAL, Wanted(held={"a0": (1, 1)})),
+        (graph, GOAL, Wanted(held={"a0": ((0, 0),)})),
+        (graph, GOAL, Wanted(held={"a0": ((1, 1),)})),
     ]
     for wish in wishes:
         known.tiled(*wish)
