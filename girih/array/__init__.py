@@ -15,8 +15,8 @@ from numpy import bool_ as bool
 from numpy import isdtype as isdtype
 from numpy import (
     base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle, double, dtype, e,
-    errstate, euler_gamma, finfo, float16, float32, float64, floating, format_float_positional,
-    format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall, half, iinfo, index_exp,
+    errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
+    format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall, half, index_exp,
     inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong, mintypecode,
     nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize, seterr,
     seterrcall, short, signedinteger, single, typename, ubyte, uint, uint16, uint32, uint64, uint8, uintc, uintp,
@@ -53,7 +53,7 @@ from girih.array.files import (
 from girih.array.indexing import argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis
 from girih.array.information import (
     __array_namespace_info__, array2string, array_repr, array_str, broadcast_shapes, can_cast, common_type,
-    iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndim, shape, size,
+    finfo, iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndim, shape, size,
 )
 from girih.array.linear_algebra import dot, einsum, inner, kron, matmul, outer, tensordot, vdot, vecdot
 from girih.array.logic import (

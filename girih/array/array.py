@@ -161,8 +161,11 @@ class Array:
     # ------------------------------------------------------------------------------------------- protocols
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """Raises ValueError for another version of the standard than the namespace names."""
         import girih.array
 
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", girih.array.__array_api_version__):
+            raise ValueError(f"girih.array has version {girih.array.__array_api_version__}, not {api_version!r}")
         return girih.array
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -170,6 +173,25 @@ class Array:
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
         return protocols.apply_function(function, inputs, options)
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Array:
+        """Itself: where the workers are is the cluster's matter.
+
+        Raises:
+            ValueError: another device than "cpu", or a stream.
+        """
+        if device != self.device or stream is not None:
+            raise ValueError(f"device={device!r}, stream={stream!r}: girih arrays have device 'cpu' and no streams")
+        return self
+
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        """A copy of the value for another library, computed now."""
+        if options.pop("copy", None) is False:
+            raise BufferError("a girih array is handed over by computing and copying it: copy=False is not possible")
+        return self.compute().__dlpack__(stream=stream, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
 
     # ------------------------------------------------------------------------------------------- indexing
 
@@ -223,6 +245,9 @@ class Array:
 
     def __divmod__(self, other: Any) -> tuple[Array, Array]:
         return elementwise.divmod(self, other)
+
+    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
+        return elementwise.divmod(other, self)
 
     def __pow__(self, other: Any) -> Array:
         return elementwise.power(self, other)

@@ -24,10 +24,43 @@ _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
 _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
 
 
+def _plain(item: Any) -> Any:
+    return item.dtype if isinstance(item, Array) else item
+
+
+class _Limits:
+    """NumPy's limits of a dtype; `dtype` is the dtype itself."""
+
+    def __init__(self, limits: Any) -> None:
+        self._limits = limits
+        self.dtype = np.dtype(limits.dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._limits, name)
+        return value.item() if isinstance(value, np.generic) else value
+
+    def __repr__(self) -> str:
+        return repr(self._limits)
+
+
 def check_device(device: Any) -> None:
     """Raises ValueError for another device than "cpu"."""
     if device not in (None, DEVICE):
         raise ValueError(f"device={device!r}: girih arrays have device 'cpu'; girih.cluster says where they lie")
+
+
+class finfo(_Limits):  # noqa: N801 - NumPy's name
+    """Of a floating dtype, or of an array's: as numpy.finfo, its numbers as Python's."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(np.finfo(_plain(dtype)))
+
+
+class iinfo(_Limits):  # noqa: N801 - NumPy's name
+    """Of an integer dtype, or of an array's: as numpy.iinfo."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(np.iinfo(_plain(dtype)))
 
 
 class Inspection:
@@ -57,10 +90,6 @@ class Inspection:
 
 def __array_namespace_info__() -> Inspection:  # noqa: N807 - the standard's name
     return Inspection()
-
-
-def _plain(item: Any) -> Any:
-    return item.dtype if isinstance(item, Array) else item
 
 
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> builtins.bool:

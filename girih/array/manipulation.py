@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 
 from girih.array.array import Array
+from girih.array.information import check_device
 from girih.array.make import apply, as_array, axes_of, axis_of, broadcast_shapes, cast
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Array:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
+    check_device(device)
     return cast(as_array(x), dtype)
 
 
 # ------------------------------------------------------------------------------------------- shape
 
 
-def reshape(a: Any, /, shape: Any, order: str = "C") -> Array:
+def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
     """Raises ValueError, as NumPy, where the sizes do not fit; and for other orders than C."""
     x = as_array(a)
     if order not in ("C", "A"):

@@ -64,6 +64,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     x = as_array(a)
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
+    if n == 0:
+        return x
     dim = axis_of(axis, x.ndim)
     edge = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     parts = [None if item is None else as_array(item) for item in (prepend, x, append)]
