@@ -92,6 +92,8 @@ def price(
     after = np.zeros(calls.numbers.shape)
     if len(seconds):
         before = np.where(calls.numbers == NOTHING, 0.0, seconds[calls.numbers])
+    for position, members in calls.groups.items():
+        before[position] = sum(np.where(row == NOTHING, 0.0, seconds[row]) for row in members)
     work = TransferWork(program, calls.scattered, pricing.copies)
     for position, step in enumerate(program.steps):
         if isinstance(step, StartStep):

@@ -17,7 +17,7 @@ import numpy as np
 from girih.graph import Graph, GraphError
 from girih.graph import check as check_graph
 from girih.layout import Mesh, kind_of
-from girih.lower import MemoryUse, Overlap, Program, ProgramError, lower, memory_use, overlapped
+from girih.lower import Blocks, MemoryUse, Overlap, Program, ProgramError, blocked, lower, memory_use, overlapped
 from girih.lower import check as check_program
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
@@ -61,7 +61,7 @@ class Plan:
     model: what was planned, as the command line names it, or "". batch: (input name, path) pairs of the batch.
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
-    state: the user's tensors by path; never saved.
+    blocks: how the program is cut into blocks, or None. state: the user's tensors by path; never saved.
     """
 
     graph: Graph
@@ -77,12 +77,13 @@ class Plan:
     baselines: tuple[Costs, ...] = ()
     ranges: dict[str, int] = field(default_factory=dict)
     overlap: Overlap = field(default_factory=Overlap)
+    blocks: Blocks | None = None
     state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def program(self) -> Program:
         plain = lower(self.graph, self.strategy, goal_of(self.objective, self.machine).transfers)
-        return overlapped(plain, self.overlap)
+        return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
 
     @cached_property
     def memory_by_device(self) -> tuple[MemoryUse, ...]:

@@ -20,6 +20,7 @@ from girih.array.planning import machine_of, plan_arrays
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
 from girih.capture.sources import Source
 from girih.layout import Layout
+from girih.lower import Blocks
 from girih.plans import Plan
 from girih.run.errors import WorkerError
 from girih.run.parts import box_of, reporters
@@ -94,6 +95,7 @@ class Cluster:
         self._ray: RayConnection | None = connect(address) if backend == "ray" else None
         processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
         self.workers = workers if workers is not None else max(1, int(processors))
+        self.blocks = Blocks()
         self.evaluations = 0
         self.planned = 0
         self._run: TileRun | None = None
@@ -203,7 +205,9 @@ class Cluster:
             layouts = {
                 work.names[item]: layout for item, layout in zip(work.inputs, lying, strict=True) if layout is not None
             }
-            found = self._plans[key] = _Planned(self.planned, plan_arrays(work.graph(), self.workers, layouts))
+            found = self._plans[key] = _Planned(
+                self.planned, plan_arrays(work.graph(), self.workers, layouts, self.blocks)
+            )
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]

@@ -12,6 +12,7 @@ from functools import cache
 
 from girih.graph import Graph
 from girih.layout import Layout
+from girih.lower import Blocks
 from girih.machine import Machine, machine
 from girih.partition.exact import exact
 from girih.partition.options import Rules
@@ -31,9 +32,11 @@ def machine_of(workers: int) -> Machine:
     return replace(found, levels=tuple(replace(level, axes=axes) for level in found.levels))
 
 
-def plan_arrays(graph: Graph, workers: int, layouts: Mapping[str, Layout], seconds: float = 10.0) -> Plan:
-    """The plan that moves least. layouts: of the inputs that lie with the workers already."""
+def plan_arrays(
+    graph: Graph, workers: int, layouts: Mapping[str, Layout], blocks: Blocks | None = None, seconds: float = 10.0
+) -> Plan:
+    """The plan that moves least, in blocks. layouts: of the inputs that lie with the workers already."""
     where = machine_of(workers)
     given = Candidates({name: (layout,) for name, layout in layouts.items()}, {})
     found = exact(graph, goal_of("bytes", where), rules=RULES, candidates=given, seconds=seconds)
-    return Plan(graph, where, found.strategy, found.certificate, "exact", "bytes", None, {})
+    return Plan(graph, where, found.strategy, found.certificate, "exact", "bytes", None, {}, blocks=blocks or Blocks())

@@ -1,13 +1,16 @@
 """Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
 
+from girih.lower.blocks import Blocks, blocked
 from girih.lower.check import ProgramError, check
 from girih.lower.exchange import Exchange, Message, exchange
 from girih.lower.lower import lower
 from girih.lower.memory import MemoryUse, live_bytes, memory_use
 from girih.lower.overlap import Overlap, overlapped
-from girih.lower.program import ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
+from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
 
 __all__ = [
+    "BlockStep",
+    "Blocks",
     "ComputeStep",
     "Exchange",
     "FreeStep",
@@ -20,6 +23,7 @@ __all__ = [
     "StartStep",
     "Step",
     "TransferStep",
+    "blocked",
     "check",
     "exchange",
     "live_bytes",

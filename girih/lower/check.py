@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.program import ComputeStep, FreeStep, Program, StartStep, Step, TransferStep
+from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, StartStep, Step, TransferStep
 
 AROUND = 3  # steps that are shown before and after the broken one
 
@@ -17,10 +17,10 @@ class ProgramError(ValueError):
 def check(program: Program) -> None:
     """Prove the invariants of a program.
 
-    Every node is computed once, in the graph's order. A buffer is made once, before it is read, and is not read or
-    freed after it was freed; outputs and state that nothing replaces are there at the end. A transfer starts where its
-    source lies and is alive. An exchange that starts is finished by exactly one equal transfer; until then its source
-    is not freed, and nobody reads its target.
+    Every node is computed once, in the graph's order; where nodes are computed in blocks, behind what they read. A
+    buffer is made once, before it is read, and is not read or freed after it was freed; outputs and state that nothing
+    replaces are there at the end. A transfer starts where its source lies and is alive. An exchange that starts is
+    finished by exactly one equal transfer; until then its source is not freed, and nobody reads its target.
 
     Raises:
         ProgramError: naming what is broken, and where.
@@ -44,7 +44,8 @@ class _Law:
         self.live = {item.name for item in program.graph.inputs}
         self.made = set(self.live)
         self.pending: dict[str, TransferStep] = {}
-        self.nodes = 0
+        self.nodes: set[int] = set()
+        self.in_order = not any(isinstance(step, BlockStep) for step in program.steps)
 
     def broken_by(self, step: Step) -> str:
         """What the next step breaks, or nothing; it is then done."""
@@ -56,9 +57,12 @@ class _Law:
         if isinstance(step, StartStep):
             return self.start(step.transfer)
         if isinstance(step, ComputeStep):
-            if step.node != self.nodes:
-                return f"node {step.node} is computed where node {self.nodes} is the next"
-            self.nodes += 1
+            if self.in_order and step.node != len(self.nodes):
+                return f"node {step.node} is computed where node {len(self.nodes)} is the next"
+            self.nodes.add(step.node)
+        elif isinstance(step, BlockStep):
+            if wrong := self.members(step):
+                return wrong
         elif begun := self.pending.pop(step.target, None):
             if begun != step:
                 return f"the exchange of {step.target} was started otherwise: {describe(StartStep(begun))}"
@@ -72,6 +76,18 @@ class _Law:
         self.made.update(writes_of(step))
         self.live.update(writes_of(step))
         return ""
+
+    def members(self, step: BlockStep) -> str:
+        """Of a group: each reads from outside, or what a member before it has made."""
+        outside, inside = set(step.reads), set[str]()
+        for member in step.members:
+            for part in member.reads:
+                if part.buffer not in outside | inside:
+                    return f"member {member.writes[0]} reads {part.buffer}, which is neither inside nor outside"
+            inside.update(member.writes)
+            self.nodes.add(member.node)
+        missing = set(step.writes) - inside
+        return f"no member makes {', '.join(sorted(missing))}" if missing else ""
 
     def start(self, transfer: TransferStep) -> str:
         if transfer.target in self.pending or transfer.target in self.made:
@@ -106,8 +122,8 @@ class _Law:
     def broken_at_the_end(self) -> str:
         if self.pending:
             return f"exchanges were started and never finished: {', '.join(sorted(self.pending))}"
-        if self.nodes != len(self.program.graph.nodes):
-            return f"{self.nodes} of {len(self.program.graph.nodes)} nodes are computed"
+        if len(self.nodes) != len(self.program.graph.nodes):
+            return f"{len(self.nodes)} of {len(self.program.graph.nodes)} nodes are computed"
         missing = sorted(self.kept - self.live)
         return f"nothing holds {', '.join(missing)}" if missing else ""
 
@@ -116,6 +132,9 @@ def describe(step: Step) -> str:
     """One line about a step."""
     if isinstance(step, ComputeStep):
         return f"compute  {', '.join(step.writes)} = node {step.node} of {', '.join(reads_of(step))}"
+    if isinstance(step, BlockStep):
+        nodes = ", ".join(str(member.node) for member in step.members)
+        return f"blocks   {', '.join(step.writes)} = nodes {nodes} of {', '.join(step.reads)}, {step.rows} rows each"
     if isinstance(step, FreeStep):
         return f"free     {', '.join(step.buffers)}"
     if isinstance(step, StartStep):

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from girih.graph import Graph
-from girih.lower.program import ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.lower.program import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 
 
 def reads_of(step: Step) -> tuple[str, ...]:
     """A transfer reads its source from its start to its finish."""
     if isinstance(step, ComputeStep):
         return tuple(part.buffer for part in step.reads)
+    if isinstance(step, BlockStep):
+        return step.reads
     if isinstance(step, StartStep):
         return (step.transfer.source,)
     return (step.source,) if isinstance(step, TransferStep) else ()
 
 
 def writes_of(step: Step) -> tuple[str, ...]:
-    if isinstance(step, ComputeStep):
+    if isinstance(step, (ComputeStep, BlockStep)):
         return step.writes
     return (step.target,) if isinstance(step, TransferStep) else ()
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from girih.graph import Node
 from girih.layout import bounds
 from girih.lower.exchange import Message
-from girih.lower.program import ComputeStep, Program, StartStep, Step, TransferStep
+from girih.lower.program import BlockStep, ComputeStep, Program, StartStep, Step, TransferStep
+from girih.lower.registers import block_bytes
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.pieces import PieceCall, make_piece
@@ -110,6 +111,8 @@ class _Tracker:
     def step(self, step: Step) -> None:
         if isinstance(step, ComputeStep):
             self.compute(step)
+        elif isinstance(step, BlockStep):
+            self.blocks(step)
         elif isinstance(step, StartStep):
             self.start(step.transfer)
         elif isinstance(step, TransferStep):
@@ -145,6 +148,13 @@ class _Tracker:
         for buffer in step.writes:
             self.allocate(buffer, strides=strides if len(step.writes) == 1 else None)
         self.mark(step.node, extra)
+
+    def blocks(self, step: BlockStep) -> None:
+        """A group: what leaves it is made before the first block; the rest is one block long."""
+        self.nodes = step.members[-1].node + 1
+        for buffer in step.writes:
+            self.allocate(buffer)
+        self.mark(step.members[-1].node, block_bytes(self.program, step, self.device, self.threads))
 
     def temporaries(self, step: ComputeStep, node: Node, description: Description) -> int:
         """Bytes that are held beside operands and result while the kernel runs: padded operands, the kernel's own."""

@@ -41,6 +41,22 @@ class ComputeStep:
 
 
 @dataclass(frozen=True)
+class BlockStep:
+    """Every device computes its pieces of several nodes block by block: what is made and read inside exists one block
+    long.
+
+    members: in order. variables: of each member the index variable that is cut; all have the same range on a device.
+    rows: the length of a block. reads, writes: buffers from outside, and those that are made whole.
+    """
+
+    members: tuple[ComputeStep, ...]
+    variables: tuple[int, ...]
+    rows: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TransferStep:
     """A value changes its placement: from the buffer `source` to the new buffer `target`.
 
@@ -75,7 +91,7 @@ class FreeStep:
     buffers: tuple[str, ...]
 
 
-Step: TypeAlias = ComputeStep | StartStep | TransferStep | FreeStep
+Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | FreeStep
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from girih.lower import ComputeStep, Message, Program, StartStep, TransferStep
+from girih.lower import BlockStep, ComputeStep, Message, Program, StartStep, TransferStep
 from girih.report.units import format_bytes
 
 
@@ -20,6 +20,10 @@ def instructions(program: Program, device: int) -> Iterator[str]:
             reads = ", ".join(f"{part.buffer}{shape}" for part, shape in zip(step.reads, shapes, strict=True))
             writes = ", ".join(f"{name}{shape}" for name, shape in zip(step.writes, made, strict=True))
             yield f"compute   {writes} = {node.operator}({reads})"
+        elif isinstance(step, BlockStep):
+            names = ", ".join(graph.nodes[member.node].name for member in step.members)
+            reads, writes = ", ".join(step.reads), ", ".join(step.writes)
+            yield f"blocks    {writes} = {names} of {reads}, {step.rows} rows at a time"
         elif isinstance(step, StartStep):
             started.add(step.transfer.target)
             yield f"start     {_exchange(program, step.transfer, device)}"

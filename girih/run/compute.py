@@ -28,7 +28,7 @@ KERNELS = 0  # position in the measured seconds
 
 
 @dataclass(frozen=True)
-class _Hole:
+class Hole:
     """Where the n-th tensor that a node reads stands in its arguments."""
 
     number: int
@@ -60,22 +60,22 @@ class Compute:
         self.shapes = shapes
         self.padding = padding
         self.result = result
-        self.arguments: list[Any] = [None if isinstance(item, _Hole) else item for item in arguments]
+        self.arguments: list[Any] = [None if isinstance(item, Hole) else item for item in arguments]
         self.lists = [
             position
             for position, item in enumerate(arguments)
-            if isinstance(item, list) and any(isinstance(part, _Hole) for part in item)
+            if isinstance(item, list) and any(isinstance(part, Hole) for part in item)
         ]
         self.places: list[tuple[int, int, Any, Cuts, list[int] | None]] = []
         for position, item in enumerate(arguments):
             for place, part in enumerate(item if position in self.lists else [item]):
-                if isinstance(part, _Hole):
+                if isinstance(part, Hole):
                     self.places.append((position, place if position in self.lists else -1, *reads[part.number]))
 
     def run(self, slots: Slots, seconds: list[float]) -> None:
         arguments = self.arguments.copy()
         for position in self.lists:
-            arguments[position] = [None if isinstance(part, _Hole) else part for part in arguments[position]]
+            arguments[position] = [None if isinstance(part, Hole) else part for part in arguments[position]]
         padded = 0.0
         for position, place, slot, cuts, pads in self.places:
             tensor = slots[slot] if type(slot) is int else slot
@@ -138,12 +138,12 @@ def compile_compute(
             continue
         held = held_box(program, part.buffer, program.places[part.buffer], rank)
         reads.append((slot_of[part.buffer], relative(box, held), _flat_pads(piece, number)))
-    holes = [_Hole(number) for number in range(len(reads))]
+    holes = [Hole(number) for number in range(len(reads))]
     if piece is None:
         operator, named = node.operator, _with_holes(node)
     else:
         operator, named = piece.operator, piece.arguments(holes)
-    function, arguments, options = _bind(operator, named, device)
+    function, arguments, options = bind(operator, named, device)
     types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
     if not WEAK.isdisjoint(types) and len(shapes) == 1 and device.type == "cpu":
         function = with_numpy(
@@ -191,13 +191,13 @@ def _with_holes(node: Node) -> dict[str, Any]:
 
     def fill(argument: Any) -> Any:
         if isinstance(argument, Ref):
-            return _Hole(next(count))
+            return Hole(next(count))
         return tuple(map(fill, argument)) if isinstance(argument, tuple) else argument
 
     return {name: fill(argument) for name, argument in node.arguments}
 
 
-def _bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """A function and its arguments, positional as far as they can be: those are passed fastest."""
     function = resolve(operator)
     given = {name: _plain(name, value) for name, value in named.items()}

@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from girih.lower import ComputeStep, FreeStep, Program, StartStep
+from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep
 
 IDLE = -1
 
@@ -33,8 +33,8 @@ class Where:
         return f"at instruction {self.step} of {self.steps} ({self.action}): node {self.node!r}, {self.operator}{line}"
 
 
-def where(program: Program, step: int) -> Where:
-    """Describe the instruction at a position."""
+def where(program: Program, step: int, member: int | None = None) -> Where:
+    """Describe the instruction at a position. member: of several nodes that are computed in blocks, which."""
     count = len(program.steps)
     if not 0 <= step < count:
         return Where(IDLE, count)
@@ -44,12 +44,22 @@ def where(program: Program, step: int) -> Where:
     if isinstance(item, StartStep):
         transfer = item.transfer
         number, action = transfer.node, f"start of the {transfer.purpose} of {transfer.value!r}"
+    elif isinstance(item, BlockStep):
+        number, action = item.members[-1].node if member is None else member, f"blocks of {len(item.members)} nodes"
     elif isinstance(item, ComputeStep):
         number, action = item.node, "compute"
     else:
         number, action = item.node, f"{item.purpose} of {item.value!r}"
     node = program.graph.nodes[number]
     return Where(step, count, node.name, node.operator, node.source, action)
+
+
+class MemberError(RuntimeError):
+    """One of several nodes that are computed in blocks failed; the cause is its `__cause__`."""
+
+    def __init__(self, node: int) -> None:
+        super().__init__(f"node {node} failed")
+        self.node = node
 
 
 class StepError(RuntimeError):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from girih.lower import ComputeStep, FreeStep, Program, StartStep, TransferStep
+from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep, TransferStep
+from girih.run.blocks import Block
 from girih.run.compute import Compute, Nothing, Slots, compile_compute
 from girih.run.transfers import Finish, Start, Transfer
 from girih.run.transport import Transport
@@ -26,7 +27,7 @@ class Free:
             slots[slot] = None
 
 
-Instruction = Compute | Nothing | Transfer | Start | Finish | Free
+Instruction = Compute | Block | Nothing | Transfer | Start | Finish | Free
 
 
 def compile_instructions(
@@ -38,6 +39,8 @@ def compile_instructions(
     for step in program.steps:
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
+        elif isinstance(step, BlockStep):
+            result.append(Block(program, step, rank, slots, device))
         elif isinstance(step, StartStep):
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))

@@ -13,7 +13,7 @@ Cost: a few operations on arrays over all devices for each node whose descriptio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from girih.graph import Argument, Node, Ref
 from girih.layout import bounds
-from girih.lower import ComputeStep, Program, TransferStep
+from girih.lower import BlockStep, ComputeStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.machine.calls import Call, Operand
 from girih.machine.work import OPAQUE, Work, index_ranges, work_of
@@ -36,12 +36,14 @@ NOTHING = -1
 class LocalCalls:
     """calls: all different. numbers: of the call that a device executes in a step, or NOTHING: [steps, devices].
 
-    scattered: the buffers that are not contiguous.
+    scattered: the buffers that are not contiguous. groups: by position of a BlockStep, for each member its numbers, as
+    if it were computed whole.
     """
 
     calls: tuple[Call, ...]
     numbers: Numbers
     scattered: frozenset[str]
+    groups: dict[int, list[Numbers]] = field(default_factory=dict)
 
 
 def local_calls(program: Program) -> LocalCalls:
@@ -50,14 +52,20 @@ def local_calls(program: Program) -> LocalCalls:
     for item in program.graph.inputs:
         work.contiguous(item.name)
     numbers = np.full((len(program.steps), program.mesh.devices), NOTHING, np.int32)
+    groups: dict[int, list[Numbers]] = {}
     for position, step in enumerate(program.steps):
         if isinstance(step, ComputeStep):
             numbers[position] = work.row(step)
             work.made(step)
+        elif isinstance(step, BlockStep):
+            groups[position] = []
+            for member in step.members:
+                groups[position].append(work.row(member))
+                work.made(member)
         elif isinstance(step, TransferStep):
             work.contiguous(step.target)
     scattered = frozenset(buffer for buffer in work.strides if work.form(buffer) is not None)
-    return LocalCalls(tuple(work.calls), numbers, scattered)
+    return LocalCalls(tuple(work.calls), numbers, scattered, groups)
 
 
 def _extents(regions: NDArray[np.int64]) -> NDArray[np.int64]:

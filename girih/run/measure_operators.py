@@ -27,7 +27,7 @@ import torch
 from girih.graph import Argument, Ref
 from girih.lower.strides import contiguous_strides
 from girih.machine.calls import Call, Operand
-from girih.run.compute import Compute, Slots, _bind, _Hole
+from girih.run.compute import Compute, Hole, Slots, bind
 from girih.run.parts import Cuts, Tensor
 from girih.run.transport import Transport, exchange
 
@@ -145,9 +145,9 @@ def _samples(took: np.ndarray, crowded: bool) -> list[Sample]:
 
 def prepare(call: Call, device: Any) -> tuple[Compute, Slots]:
     """The instruction of a call, and slots with fresh inputs."""
-    holes = [_Hole(number) for number in range(len(call.operands))]
+    holes = [Hole(number) for number in range(len(call.operands))]
     named = {name: _with_holes(value, holes) for name, value in call.arguments}
-    function, arguments, options = _bind(call.operator, named, device)
+    function, arguments, options = bind(call.operator, named, device)
     # Operand n is in slot n, the results follow.
     reads = [(number, _cuts(operand), _flat_pads(operand)) for number, operand in enumerate(call.operands)]
     writes = tuple(range(len(reads), len(reads) + len(call.shapes)))
@@ -188,7 +188,7 @@ def _flat_pads(operand: Operand) -> list[int] | None:
     return [amount for pair in reversed(operand.pads) for amount in pair] if operand.pads else None
 
 
-def _with_holes(argument: Argument, holes: list[_Hole]) -> Any:
+def _with_holes(argument: Argument, holes: list[Hole]) -> Any:
     if isinstance(argument, Ref):
         return holes[int(argument.name)]
     return tuple(_with_holes(item, holes) for item in argument) if isinstance(argument, tuple) else argument

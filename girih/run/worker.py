@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from girih.lower import Program
-from girih.run.errors import IDLE, StepError, where
+from girih.run.errors import IDLE, MemberError, StepError, where
 from girih.run.instructions import compile_instructions
 from girih.run.parts import Tensor, box_of, shape_of
 from girih.run.transport import NoTransport, Transport
@@ -127,6 +127,9 @@ class Worker:
                     for index, instruction in enumerate(self._instructions[running.at : stop], running.at):
                         progress[1] = index
                         instruction.run(slots, seconds)
+        except MemberError as error:
+            cause = error.__cause__ or error
+            raise StepError(self.rank, where(self.program, progress[1], error.node), cause) from cause
         except Exception as error:
             raise StepError(self.rank, where(self.program, progress[1]), error) from error
         running.at = stop

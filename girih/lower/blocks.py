@@ -1,0 +1,327 @@
+"""Groups of nodes that run block by block: temporaries stay in a core's cache, and never exist whole.
+
+A block is a piece in time as a tile is a piece in space. Nodes that can be cut along one index variable (rows, nearly
+always) so that each reads of the others exactly its own block form a group, a `BlockStep`; sums over the blocks (the
+reduction at a node's root, combined as pieces of devices are) are complete behind it. Views are taken into the group
+that reads them.
+
+The steps are walked once. A node joins the latest group whose results it reads, or one beside it, if what it needs else
+is complete before that group, and if this saves more memory traffic than the calls on small blocks cost. Levels keep
+the groups free of cycles: whatever depends on a group and is not in it has a higher level. Cost: linear in the steps
+times the groups that are tried (`MOST_TRIED`).
+
+Exchanges stay as they are, so the bytes between devices do not change; their order may.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from girih.lower.liveness import free_early, lasting, reads_of, writes_of
+from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
+from girih.lower.registers import Member, member_of, members_of, ranges, row_bytes
+from girih.ops import description_of
+
+CACHE_BYTES = 1 << 20
+"""Of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in which
+element-wise kernels are three times as fast as on memory."""
+CALL_SECONDS = 2e-6
+"""What a call of a kernel takes beside its work."""
+TRAFFIC_SECONDS = 1 / 4e9
+"""What a byte takes that is written to memory and read again by one core; half of that is new pages."""
+MOST_TRIED = 8
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a program is cut into blocks. cache: bytes of a block's values together. call: seconds of a kernel's call."""
+
+    cache: int = CACHE_BYTES
+    call: float = CALL_SECONDS
+
+
+@dataclass(eq=False)
+class _Unit:
+    """A step, or a group of compute steps that are cut along one range.
+
+    level: higher than that of all units that it depends on. dims: of what is made inside, the dimension that is cut.
+    complete: what is known only when all blocks are done. width: bytes of one value of the range, in the node that has
+    most. taken: something outside reads from it already.
+    """
+
+    level: int
+    position: int
+    step: Step | None = None
+    cut: bytes = b""
+    length: int = 0
+    members: list[tuple[ComputeStep, int]] = field(default_factory=list)
+    dims: dict[str, int] = field(default_factory=dict)
+    complete: set[str] = field(default_factory=set)
+    outside: set[str] = field(default_factory=set)
+    width: int = 0
+    taken: bool = False
+
+    def blocks(self, width: int, cache: int) -> int:
+        """How many, if the widest node has so many bytes for each value of the range."""
+        return -(-self.length * max(width, 1) // cache)
+
+
+_Pulled = dict[str, tuple[ComputeStep, int, int]]  # views by result: step, variable, dimension that is cut
+
+
+class _Gathering:
+    def __init__(self, program: Program, options: Blocks) -> None:
+        self.program = program
+        self.options = options
+        self.units: list[_Unit] = []
+        self.groups: list[_Unit] = []
+        self.maker: dict[str, _Unit] = {}
+        self.deferred: dict[str, ComputeStep] = {}  # views that nothing outside of groups has needed so far
+        self.kept = lasting(program.graph)
+
+    # ------------------------------------------------------------------------------------------- steps
+
+    def add(self, position: int, step: Step) -> None:
+        if isinstance(step, ComputeStep):
+            description = description_of(self.program.graph, self.program.graph.nodes[step.node])
+            if description is not None and description.operator.view and len(step.reads) == 1:
+                self.deferred[step.writes[0]] = step
+                return
+            if description is not None and self.group(position, step):
+                return
+        self.alone(position, step)
+
+    def alone(self, position: int, step: Step) -> None:
+        level = max((self.whole(name, position) for name in reads_of(step)), default=0)
+        unit = _Unit(level + 1, position, step)
+        self.units.append(unit)
+        self.maker.update(dict.fromkeys(writes_of(step), unit))
+
+    def whole(self, buffer: str, position: int) -> int:
+        """The level at which a buffer is there as a whole; a view of it is made, and it leaves its group."""
+        if buffer in self.deferred:
+            self.alone(position, self.deferred.pop(buffer))
+        unit = self.maker.get(buffer)
+        if unit is None:
+            return 0
+        unit.taken = True
+        return unit.level
+
+    def root(self, buffer: str) -> str:
+        """What a chain of views that are not made yet begins with."""
+        while buffer in self.deferred:
+            buffer = self.deferred[buffer].reads[0].buffer
+        return buffer
+
+    # ------------------------------------------------------------------------------------------- groups
+
+    def group(self, position: int, step: ComputeStep) -> bool:
+        """Put a node into a group that exists or into one of its own; False where no variable of it can be cut."""
+        able = self.able(step)
+        if not able:
+            return False
+        roots = {self.root(part.buffer) for part in step.reads}
+        for unit in self.tried(roots):
+            own = any(name in unit.dims for name in roots)
+            for member in able.values() if own else [self.preferred(able)]:
+                pulled: _Pulled = {}
+                if self.joins(unit, member, pulled) and self.pays(unit, member):
+                    self.put(unit, member, pulled, position)
+                    return True
+        member = self.preferred(able)
+        unit = _Unit(0, position, None, self.cut(member), self.length(member))
+        self.put(unit, member, {}, position)
+        self.units.append(unit)
+        self.groups.append(unit)
+        return True
+
+    def able(self, step: ComputeStep) -> dict[int, Member]:
+        """The node along each of its variables that can be cut on every device."""
+        description = description_of(self.program.graph, self.program.graph.nodes[step.node])
+        assert description is not None
+        found = {}
+        for variable in range(description.rank):
+            devices = [member_of(self.program, step, variable, d) for d in range(self.program.mesh.devices)]
+            if devices[0] is not None and None not in devices:
+                found[variable] = devices[0]
+        return found
+
+    def preferred(self, able: dict[int, Member]) -> Member:
+        """Along the outermost dimension of the largest tensor: its blocks lie in one run."""
+
+        def place(member: Member) -> tuple[int, int]:
+            tensors = [(value.shape, at) for value, at in zip(member.description.inputs, member.way.read, strict=True)]
+            if member.way.made is not None:
+                tensors.append((member.description.output.shape, member.way.made))
+            return max((int(np.prod(shape)), -at) for shape, at in tensors if at >= 0 or len(tensors) == 1)
+
+        return max(able.values(), key=place)
+
+    def tried(self, roots: set[str]) -> list[_Unit]:
+        """Groups that make something of these, then others, the latest first."""
+        own = {id(self.maker[name]): self.maker[name] for name in roots if name in self.maker}
+        makers = sorted((unit for unit in own.values() if unit.step is None), key=lambda unit: -unit.position)
+        return [*makers, *(unit for unit in self.groups[: -MOST_TRIED - 1 : -1] if id(unit) not in own)]
+
+    def cut(self, member: Member) -> bytes:
+        return ranges(self.program, member.step, member.variable).tobytes()
+
+    def length(self, member: Member) -> int:
+        both = ranges(self.program, member.step, member.variable)
+        return int((both[:, 1] - both[:, 0]).max())
+
+    def joins(self, unit: _Unit, member: Member, pulled: _Pulled) -> bool:
+        """Can every operand be read block by block, or is it complete before the group?"""
+        if self.cut(member) != unit.cut:
+            return False
+        return all(
+            self.readable(unit, part.buffer, at, pulled)
+            for part, at in zip(member.step.reads, member.way.read, strict=True)
+        )
+
+    def readable(self, unit: _Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
+        if buffer in unit.dims:
+            return unit.dims[buffer] == at
+        if buffer in pulled:
+            return pulled[buffer][2] == at
+        if buffer in unit.complete:
+            return False
+        if buffer in self.deferred:
+            root = self.root(buffer)
+            if root in unit.dims:
+                return at >= 0 and self.pull(unit, buffer, at, pulled)
+            buffer = root
+        made = self.maker.get(buffer)
+        return made is None or (made is not unit and (made.level < unit.level or not unit.taken))
+
+    def pull(self, unit: _Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
+        """Take a view into the group, with those that it is a view of."""
+        step = self.deferred[buffer]
+        description = description_of(self.program.graph, self.program.graph.nodes[step.node])
+        assert description is not None
+        variable = description.place[at].variable
+        if variable is None:
+            return False
+        members = [member_of(self.program, step, variable, d) for d in range(self.program.mesh.devices)]
+        member = members[0]
+        if member is None or None in members or ranges(self.program, step, variable).tobytes() != unit.cut:
+            return False
+        if not self.readable(unit, step.reads[0].buffer, member.way.read[0], pulled):
+            return False
+        pulled[buffer] = (step, variable, at)
+        return True
+
+    def pays(self, unit: _Unit, member: Member) -> bool:
+        """Does the traffic that is saved take longer than the calls that come with more and smaller blocks?"""
+        wide, cache = self.width(member), self.options.cache
+        before, after = unit.blocks(unit.width, cache), unit.blocks(max(unit.width, wide), cache)
+        calls = after * (len(unit.members) + 1) - before * len(unit.members) - unit.blocks(wide, cache)
+        saved = 0
+        for number, part in enumerate(member.step.reads):
+            size = member.read_bytes(number, 0, 1) * unit.length
+            root = self.root(part.buffer)
+            saved += 2 * size if root in unit.dims else size if part.buffer in unit.outside else 0
+        own = wide * unit.length  # a quarter more is well spent on a node that may save traffic later
+        return calls * self.options.call <= (saved + own / 4) * TRAFFIC_SECONDS
+
+    def width(self, member: Member) -> int:
+        operands = sum(member.read_bytes(number, 0, 1) for number, at in enumerate(member.way.read) if at >= 0)
+        return operands + (member.result_bytes(0, 1) if member.way.made is not None else 0)
+
+    def put(self, unit: _Unit, member: Member, pulled: _Pulled, position: int) -> None:
+        for buffer, (step, variable, at) in pulled.items():
+            unit.members.append((step, variable))
+            unit.dims[buffer] = at
+            self.enters(unit, step, position)
+        unit.members.append((member.step, member.variable))
+        unit.width = max(unit.width, self.width(member))
+        self.enters(unit, member.step, position)
+        write = member.step.writes[0]
+        self.maker[write] = unit
+        if member.way.made is None:
+            unit.complete.add(write)
+        else:
+            unit.dims[write] = member.way.made
+
+    def enters(self, unit: _Unit, step: ComputeStep, position: int) -> None:
+        """Operands that come from outside are whole before the group."""
+        for part in step.reads:
+            if part.buffer not in unit.dims:
+                unit.level = max(unit.level, self.whole(part.buffer, position) + 1)
+                unit.outside.add(part.buffer)
+
+    # ------------------------------------------------------------------------------------------- a program again
+
+    def finished(self) -> list[Step]:
+        for buffer in [name for name in self.kept if name in self.deferred]:
+            self.whole(buffer, len(self.program.steps))
+        wanted = set(self.kept)
+        for unit in self.units:
+            wanted |= unit.outside if unit.step is None else set(reads_of(unit.step))
+        parts: list[tuple[_Unit, list[Step]]] = []
+        for unit in self.units:
+            parts.append((unit, [unit.step] if unit.step is not None else self.blocked(unit, wanted)))
+        return _ordered(parts)
+
+    def blocked(self, unit: _Unit, wanted: set[str]) -> list[Step]:
+        """A group as a step; as single steps where there is nothing to win."""
+        made = [step.writes[0] for step, _ in unit.members if self.maker.get(step.writes[0]) is unit]
+        writes = tuple(name for name in made if name in wanted)
+        reads = tuple(sorted(unit.outside))
+        steps, variables = zip(*unit.members, strict=True)
+        step = BlockStep(steps, variables, 1, reads, writes)
+        members = [members_of(self.program, step, device) for device in range(self.program.mesh.devices)]
+        width = max(row_bytes(one, writes) for one in members)
+        blocks = -(-unit.length * width // self.options.cache)
+        if blocks < 2 or self.simple(members[0]):
+            return list(steps)
+        return [replace(step, rows=-(-unit.length // min(blocks, unit.length)))]
+
+    def simple(self, members: list[Member]) -> bool:
+        """One kernel with what it reads and makes, and nothing between."""
+        kernels = [member for member in members if member.kind != "view"]
+        return len(kernels) == 1 and kernels[0].description.operator.temporary is None
+
+
+def _ordered(parts: list[tuple[_Unit, list[Step]]]) -> list[Step]:
+    """Units behind those that they read from, else in the order of the program."""
+    maker = {name: number for number, (_, steps) in enumerate(parts) for step in steps for name in writes_of(step)}
+    waiting: list[set[int]] = []
+    readers: list[list[int]] = [[] for _ in parts]
+    for number, (_, steps) in enumerate(parts):
+        own = {name for step in steps for name in writes_of(step)}
+        needs = {maker[name] for step in steps for name in reads_of(step) if name in maker and name not in own}
+        waiting.append(needs)
+        for one in needs:
+            readers[one].append(number)
+    ready = [(unit.position, number) for number, (unit, _) in enumerate(parts) if not waiting[number]]
+    heapq.heapify(ready)
+    result: list[Step] = []
+    made: set[str] = set()
+    while ready:
+        number = heapq.heappop(ready)[1]
+        for step in parts[number][1]:
+            if isinstance(step, ComputeStep) and made.issuperset(step.writes):
+                continue  # a view that two groups have taken in
+            made.update(writes_of(step))
+            result.append(step)
+        for reader in readers[number]:
+            waiting[reader].discard(number)
+            if not waiting[reader]:
+                heapq.heappush(ready, (parts[reader][0].position, reader))
+    return result
+
+
+def blocked(program: Program, options: Blocks) -> Program:
+    """The same program, computed in blocks where that pays."""
+    gathering = _Gathering(program, options)
+    for position, step in enumerate(program.steps):
+        if not isinstance(step, FreeStep):
+            gathering.add(position, step)
+    steps = gathering.finished()
+    if not any(isinstance(step, BlockStep) for step in steps):
+        return program
+    return replace(program, steps=tuple(free_early(steps, gathering.kept)))

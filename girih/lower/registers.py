@@ -1,0 +1,264 @@
+"""What a block of a group holds: which results share a buffer, what kernels make anew, and how many bytes that is.
+
+Element-wise results are written into buffers that all blocks use again, as soon as their last reader is done; in place,
+where the operand that ends there has their shape and type. Other kernels make their result anew. What leaves the group
+is written where it belongs, and read from there. Cost: linear in the members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from girih.graph import Node
+from girih.graph.graph import ITEM_BYTES
+from girih.layout import bounds
+from girih.lower.along import Along, along, at_block, moving_piece
+from girih.lower.program import BlockStep, ComputeStep, Program
+from girih.ops import Description, description_of
+from girih.ops.pieces import PieceCall
+from girih.ops.temporaries import Operand, Work
+
+_WEAK = frozenset({"uint16", "uint32", "uint64", "complex64", "complex128"})
+"""Types for which PyTorch has few kernels (`girih.ops.numpy_kernels`, which loads torch)."""
+Kind = Literal["into", "view", "made", "reduced"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node of a group on one device, cut along an index variable. piece: with numbers that move."""
+
+    step: ComputeStep
+    variable: int
+    node: Node
+    description: Description
+    way: Along
+    piece: PieceCall
+
+    @property
+    def write(self) -> str:
+        return self.step.writes[0]
+
+    @property
+    def kind(self) -> Kind:
+        """How its result comes to be: into memory that is there, as a view, or made by the kernel."""
+        operator = self.description.operator
+        if self.way.made is None:
+            return "reduced"
+        return "view" if operator.view else "into" if operator.elementwise else "made"
+
+    def result_bytes(self, low: int, high: int) -> int:
+        return _elements(self.piece.output, low, high) * ITEM_BYTES[self.description.output.dtype]
+
+    def read_bytes(self, number: int, low: int, high: int) -> int:
+        return _elements(self.piece.regions[number], low, high) * ITEM_BYTES[self.description.inputs[number].dtype]
+
+
+def _shape(box: Any, low: int, high: int) -> tuple[int, ...]:
+    return tuple(stop - start for start, stop in at_block(box, low, high))
+
+
+def _elements(box: Any, low: int, high: int) -> int:
+    return prod(_shape(box, low, high))
+
+
+def ranges(program: Program, step: ComputeStep, variable: int) -> np.ndarray:
+    """[devices, 2]: the values of an index variable that each device has."""
+    description = description_of(program.graph, program.graph.nodes[step.node])
+    assert description is not None
+    starts, stops = _bounds(program, description, step.node)
+    return np.stack([starts[:, variable], stops[:, variable]], axis=1)
+
+
+def _bounds(program: Program, description: Description, node: int) -> tuple[np.ndarray, np.ndarray]:
+    codes = np.asarray([program.strategy.divisions[node]], np.int64).reshape(1, program.mesh.axes)
+    starts, stops = bounds(codes, description.sizes, program.mesh)
+    return starts[0], stops[0]
+
+
+def member_of(program: Program, step: ComputeStep, variable: int, device: int) -> Member | None:
+    """None where the node cannot be cut along the variable on this device."""
+    node = program.graph.nodes[step.node]
+    description = description_of(program.graph, node)
+    way = along(description, variable) if description is not None else None
+    if description is None or way is None or not _WEAK.isdisjoint(_dtypes(description)):
+        return None
+    starts, stops = _bounds(program, description, step.node)
+    attributes = tuple(node.attributes.items())
+    box = tuple(starts[device].tolist()), tuple(stops[device].tolist())
+    piece = _moving(description, attributes, repr(attributes), *box, variable)
+    return Member(step, variable, node, description, way, piece) if piece is not None else None
+
+
+def _dtypes(description: Description) -> set[str]:
+    return {item.dtype for item in (*description.inputs, description.output)}
+
+
+@lru_cache(maxsize=16384)
+def _moving(
+    description: Description,
+    attributes: tuple[tuple[str, Any], ...],
+    typed: str,  # 1, 1.0 and True are equal, but not the same attribute
+    starts: tuple[int, ...],
+    stops: tuple[int, ...],
+    variable: int,
+) -> PieceCall | None:
+    return moving_piece(description, dict(attributes), starts, stops, variable)
+
+
+def members_of(program: Program, step: BlockStep, device: int) -> list[Member]:
+    found = [
+        member_of(program, one, variable, device) for one, variable in zip(step.members, step.variables, strict=True)
+    ]
+    return [member for member in found if member is not None]
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Where results of members lie. pool: of each buffer the first member that uses it, which gives it its size.
+
+    buffer: by result, the buffer of the pool. ends: behind each member, the results that are let go.
+    """
+
+    pool: tuple[int, ...]
+    buffer: dict[str, int]
+    ends: tuple[tuple[str, ...], ...]
+
+
+@dataclass
+class _Held:
+    """A storage while it is in use. names: the results that lie in it."""
+
+    names: list[str] = field(default_factory=list)
+    buffer: int | None = None
+    last: int = -1
+
+
+def registers(members: list[Member], writes: tuple[str, ...]) -> Registers:
+    """Share buffers among the members of one device. writes: what leaves the group."""
+    held = _storages(members, writes)
+    pool: list[int] = []
+    sizes: list[tuple[int, str]] = []
+    spare: list[int] = []
+    buffer: dict[str, int] = {}
+    ends: list[tuple[str, ...]] = []
+    for position, member in enumerate(members):
+        own = held.get(member.write)
+        if member.kind == "into" and member.write not in writes and own is not None:
+            size = member.result_bytes(0, 1), member.description.output.dtype
+            found = _in_place(member, position, held, writes)
+            if found is None:
+                found = next((number for number in spare if sizes[number][0] == size[0]), None)
+                if found is not None:
+                    spare.remove(found)
+            if found is None:
+                found = len(pool)
+                pool.append(position)
+                sizes.append(size)
+            own.buffer = buffer[member.write] = found
+        over = {id(item): item for item in held.values() if item.last == position}
+        ends.append(tuple(name for item in over.values() for name in item.names))
+        for item in over.values():
+            if item.buffer is not None and (own is None or item is own or item.buffer != own.buffer):
+                spare.append(item.buffer)
+    return Registers(tuple(pool), buffer, tuple(ends))
+
+
+def _storages(members: list[Member], writes: tuple[str, ...]) -> dict[str, _Held]:
+    """By result the storage that it lies in, with its last reader; of what lies outside there is none."""
+    held: dict[str, _Held] = {}
+    for position, member in enumerate(members):
+        for part in member.step.reads:
+            if part.buffer in held:
+                held[part.buffer].last = position
+        kind = member.kind
+        if kind == "view":
+            base = held.get(member.step.reads[0].buffer)
+            if base is not None:
+                held[member.write] = base
+                base.names.append(member.write)
+                base.last = position
+        elif kind != "reduced" and not (kind == "into" and member.write in writes):
+            held[member.write] = _Held([member.write], None, position)
+    return held
+
+
+def _in_place(member: Member, position: int, held: dict[str, _Held], writes: tuple[str, ...]) -> int | None:
+    """The buffer of an operand that ends here, is read as it is, and has the shape and type of the result."""
+    output = member.description.output
+    for number, part in enumerate(member.step.reads):
+        item = held.get(part.buffer)
+        if item is None or item.buffer is None or item.last != position or item.names[0] != part.buffer:
+            continue
+        if member.description.inputs[number] != output or member.piece.regions[number] != member.piece.output:
+            continue
+        readers = [one for one in member.step.reads if held.get(one.buffer) is item]
+        if all(one.buffer == part.buffer for one in readers):
+            return item.buffer
+    return None
+
+
+def row_bytes(members: list[Member], writes: tuple[str, ...]) -> int:
+    """Bytes that pass through the cache for each value of the variable: buffers, results, operands from outside."""
+    made = registers(members, writes)
+    inside = {member.write for member in members}
+    total = sum(members[first].result_bytes(0, 1) for first in made.pool)
+    largest, outside = 0, set()
+    for member in members:
+        size = 0 if member.kind in ("view", "reduced") else member.result_bytes(0, 1)
+        for number, part in enumerate(member.step.reads):
+            if part.buffer not in inside and member.way.read[number] != -1:
+                if part.buffer not in outside:
+                    size += member.read_bytes(number, 0, 1)
+                outside.add(part.buffer)
+        largest = max(largest, size)
+    return max(total + largest, 1)
+
+
+def block_bytes(program: Program, step: BlockStep, device: int, threads: int) -> int:
+    """The most bytes that a device holds while it runs the group, beside what the group reads and makes whole.
+
+    Exact for buffers, results and accumulators; as exact as the operators' `temporary` rules for kernels.
+    """
+    members = members_of(program, step, device)
+    made = registers(members, step.writes)
+    low, high = first_block(program, step, device)
+    pool = sum(members[first].result_bytes(low, high) for first in made.pool)
+    now = peak = 0
+    sizes: dict[str, int] = {}
+    for member, ends in zip(members, made.ends, strict=True):
+        kind = member.kind
+        size = member.result_bytes(low, high)
+        extra = _temporary(member, low, high, threads)
+        if kind == "reduced":
+            now += size + (size if member.description.output.dtype in ("float32", "float16", "bfloat16") else 0)
+            extra += size
+        elif kind == "made":
+            sizes[member.write] = size
+            now += size
+        peak = max(peak, now + extra)
+        now -= sum(sizes.pop(name, 0) for name in ends)
+    return pool + peak
+
+
+def first_block(program: Program, step: BlockStep, device: int) -> tuple[int, int]:
+    low, high = ranges(program, step.members[0], step.variables[0])[device].tolist()
+    return low, min(high, low + step.rows)
+
+
+def _temporary(member: Member, low: int, high: int, threads: int) -> int:
+    operator = member.description.operator
+    if operator.temporary is None:
+        return 0
+    inputs = {}
+    for number, name in enumerate(member.piece.names):
+        if name is not None:
+            shape = _shape(member.piece.regions[number], low, high)
+            inputs[name] = Operand(shape, ITEM_BYTES[member.description.inputs[number].dtype])
+    result = Operand(_shape(member.piece.output, low, high), ITEM_BYTES[member.description.output.dtype])
+    attributes = at_block(member.piece.attributes, low, high)
+    return operator.temporary(Work(attributes, inputs, result, frozenset(), threads))
