@@ -60,6 +60,7 @@ class RayCrew:
         self.group: Any = None
         self.actors: list[Any] = []
         self._pending: dict[Any, int] = {}
+        self._content = wire.pack((program, self.options))
         try:
             self._reserve()
             self._hire()
@@ -142,12 +143,11 @@ class RayCrew:
 
         nodes = self.ray.util.placement_group_table(self.group)["bundles_to_node_id"]
         bundles = sorted(range(self.size), key=lambda bundle: (nodes[bundle], bundle))  # neighbours on one node
-        content = self.ray.put(wire.pack((self.program, self.options)))
         made = self.ray.remote(concurrency_groups={WATCH: 1}, max_restarts=-1)(RayWorker)
         for rank, bundle in enumerate(bundles):
             strategy = PlacementGroupSchedulingStrategy(self.group, bundle)
             options = made.options(num_cpus=self.options.cpus, scheduling_strategy=strategy)
-            self.actors.append(options.remote(rank, content))
+            self.actors.append(options.remote(rank))
 
     def _identify(self) -> list[tuple[str, str, int]]:
         """Ask all workers who they are, until all answer."""
@@ -177,7 +177,7 @@ class RayCrew:
                 raise self._lost(0, f"did not open a meeting place ({_said(error)})") from None
         else:
             host, port = "", 0
-        self._ask("join", "join", [(host, port)] * self.size, max(self.options.start, self.timeout))
+        self._ask("join", "join", [(self._content, host, port)] * self.size, max(self.options.start, self.timeout))
 
     # --------------------------------------------------------------------------------------- commands
 

@@ -28,16 +28,12 @@ WATCH = "watch"
 class RayWorker:
     """What the actor is. identity: of this process; another one after a restart, which has lost everything."""
 
-    def __init__(self, rank: int, content: wire.Packed) -> None:
-        import torch
-
+    def __init__(self, rank: int) -> None:
         self.rank = rank
         self.identity = uuid.uuid4().hex
-        self.program, self.options = wire.unpack(content)
         self.progress = [0, IDLE]
         self.rendezvous: Any = None
         self.service: Service | None = None
-        torch.set_num_threads(self.options.threads or 1)
 
     def identify(self) -> tuple[str, str, int]:
         """Who this is, on which host, in which process."""
@@ -50,15 +46,15 @@ class RayWorker:
         self.rendezvous = TCPStore(_address(), 0, None, True, wait_for_workers=False)
         return _address(), self.rendezvous.port
 
-    def join(self, host: str, port: int) -> None:
-        """Form the group, all workers at once."""
+    def join(self, content: wire.Packed, host: str, port: int) -> None:
+        """Form the group, all workers at once. content: the crew's program and its Options."""
         import torch
         import torch.distributed as dist
         from torch.distributed import TCPStore
 
-        # Threads of this actor's kernels are a setting of the thread that calls them.
-        torch.set_num_threads(self.options.threads or 1)
-        workers = self.program.mesh.devices
+        program, options = wire.unpack(content)
+        torch.set_num_threads(options.threads or 1)  # of the kernels that the calling thread, the actor's, asks for
+        workers = program.mesh.devices
         transport: Transport = NoTransport()
         if workers > 1:
             self.leave()
@@ -66,12 +62,12 @@ class RayWorker:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             store = self.rendezvous if self.rank == 0 else TCPStore(host, port, None, False)
             # The driver's deadline comes first, so that it can name the worker that the others wait for.
-            limit = timedelta(seconds=self.options.timeout * 1.5 + 1.0)
+            limit = timedelta(seconds=options.timeout * 1.5 + 1.0)
             dist.init_process_group("gloo", store=store, rank=self.rank, world_size=workers, timeout=limit)
             transport = GroupTransport()
         if self.service is None:  # a transport speaks through whatever group there is
-            own = Options(self.options.timeout, self.options.device, self.options.timeline, self.options.threads)
-            self.service = Service(self.program, self.rank, transport, own, self.progress)
+            own = Options(options.timeout, options.device, options.timeline, options.threads)
+            self.service = Service(program, self.rank, transport, own, self.progress)
 
     def leave(self) -> None:
         import torch.distributed as dist
