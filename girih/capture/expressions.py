@@ -191,6 +191,14 @@ def data(content: np.ndarray | Source, name: str, source: str = "") -> Expressio
     return found
 
 
+def _argument(item: Operand, names: Mapping[Expression, str]) -> Any:
+    """As a node has it. No closure of `Needed.graph`: one that calls itself keeps what it sees alive until the garbage
+    collector comes, and with it all tiles."""
+    if isinstance(item, Expression):
+        return Ref(names[item])
+    return tuple(_argument(part, names) for part in item) if isinstance(item, tuple) else item
+
+
 @dataclass(frozen=True)
 class Needed:
     """What must be computed, in topological order, for some results.
@@ -234,11 +242,6 @@ class Needed:
         """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""
         names = self.names
 
-        def argument_of(item: Operand) -> Any:
-            if isinstance(item, Expression):
-                return Ref(names[item])
-            return tuple(map(argument_of, item)) if isinstance(item, tuple) else item
-
         made = {item: self._made(item) for item in self.nodes if item.operator != RESULT}
         entering = (Value(names[item], item.shape, item.dtype) for item in self.inputs)
         values = {value.name: value for value in (*entering, *(value for found in made.values() for value in found))}
@@ -246,7 +249,7 @@ class Needed:
             Node(
                 names[item],
                 item.operator,
-                tuple((name, argument_of(argument)) for name, argument in item.arguments),
+                tuple((name, _argument(argument, names)) for name, argument in item.arguments),
                 tuple(value.name for value in found),
                 source=item.source,
             )

@@ -15,6 +15,7 @@ from girih.graph import Graph
 from girih.layout import Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
+from girih.run.pages import large_pages
 from girih.run.parts import Box, Tensor, assemble, box_of, cut, reporters
 from girih.run.processes import ProcessCrew
 from girih.run.ray_crew import RayCrew
@@ -56,6 +57,7 @@ class TileRun:
     outlives = False
 
     def __init__(self, mesh: Mesh, backend: str, options: Options) -> None:
+        large_pages()
         self.mesh = mesh
         self.backend = backend
         self.options = options
