@@ -22,8 +22,8 @@ import numpy as np
 
 from girih.lower.liveness import free_early, lasting, reads_of, writes_of
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
-from girih.lower.registers import Member, member_of, members_of, ranges, row_bytes
-from girih.ops import description_of
+from girih.lower.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
+from girih.ops import Description, description_of
 
 CACHE_BYTES = 1 << 20
 """Of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in which
@@ -33,14 +33,25 @@ CALL_SECONDS = 2e-6
 TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
 MOST_TRIED = 8
+SMALL_BYTES = 1 << 16
+"""A sixteenth of the cache of a block."""
+MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
+"""Operators that make their result from the index, in less time than it takes to write it to memory."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a program is cut into blocks. cache: bytes of a block's values together. call: seconds of a kernel's call."""
+    """How a program is cut into blocks.
+
+    cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
+    read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
+    block.
+    """
 
     cache: int = CACHE_BYTES
     call: float = CALL_SECONDS
+    streamed: frozenset[str] = frozenset()
+    small: int = SMALL_BYTES
 
 
 @dataclass(eq=False)
@@ -79,7 +90,10 @@ class _Gathering:
         self.units: list[_Unit] = []
         self.groups: list[_Unit] = []
         self.maker: dict[str, _Unit] = {}
-        self.deferred: dict[str, ComputeStep] = {}  # views that nothing outside of groups has needed so far
+        # Views, and what is cheap to make again, that nothing outside of groups has needed so far.
+        self.deferred: dict[str, ComputeStep] = {}
+        self.views: set[str] = set()
+        self.again: set[str] = {item.name for item in program.graph.inputs if self.small(item.name)} | options.streamed
         self.kept = lasting(program.graph)
 
     # ------------------------------------------------------------------------------------------- steps
@@ -87,32 +101,61 @@ class _Gathering:
     def add(self, position: int, step: Step) -> None:
         if isinstance(step, ComputeStep):
             description = description_of(self.program.graph, self.program.graph.nodes[step.node])
-            if description is not None and description.operator.view and len(step.reads) == 1:
+            view = description is not None and description.operator.view and len(step.reads) == 1
+            again = self.made_again(step, description)
+            if again:
+                self.again.update(step.writes)
+            if view:
+                self.views.update(step.writes)
+            if view or again:
                 self.deferred[step.writes[0]] = step
                 return
             if description is not None and self.group(position, step):
                 return
         self.alone(position, step)
 
+    def small(self, name: str) -> bool:
+        return self.program.graph.values[name].bytes <= self.options.small
+
+    def made_again(self, step: ComputeStep, description: Description | None) -> bool:
+        """Is it made element by element from the index, or from what is small or read in blocks anyway?"""
+        if description is None or len(step.writes) != 1 or self.small(self.program.value_of[step.writes[0]]):
+            return False
+        cheap = elementwise(description) or description.operator.view or description.operator.name in MAKERS
+        return cheap and all(part.buffer in self.again for part in step.reads)
+
     def alone(self, position: int, step: Step) -> None:
         level = max((self.whole(name, position) for name in reads_of(step)), default=0)
-        unit = _Unit(level + 1, position, step)
+        view = step.writes[0] in self.views if isinstance(step, ComputeStep) else False
+        unit = _Unit(level if view else level + 1, position, step)  # a view is there when what it shows is
         self.units.append(unit)
         self.maker.update(dict.fromkeys(writes_of(step), unit))
 
     def whole(self, buffer: str, position: int) -> int:
         """The level at which a buffer is there as a whole; a view of it is made, and it leaves its group."""
         if buffer in self.deferred:
-            self.alone(position, self.deferred.pop(buffer))
+            self.made_whole(self.deferred.pop(buffer), position)
         unit = self.maker.get(buffer)
         if unit is None:
             return 0
         unit.taken = True
         return unit.level
 
+    def made_whole(self, step: ComputeStep, position: int) -> None:
+        """Views by themselves; what is made again, in a group that makes it already, or in another one."""
+        buffer = step.writes[0]
+        group = next((unit for unit in self.groups if buffer in unit.dims), None)
+        if buffer in self.views:
+            self.alone(position, step)
+        elif group is not None:
+            self.maker[buffer] = group
+        elif not self.group(position, step):
+            self.alone(position, step)
+        self.again.discard(buffer)
+
     def root(self, buffer: str) -> str:
         """What a chain of views that are not made yet begins with."""
-        while buffer in self.deferred:
+        while buffer in self.deferred and buffer not in self.again:
             buffer = self.deferred[buffer].reads[0].buffer
         return buffer
 
@@ -133,7 +176,9 @@ class _Gathering:
                     return True
         member = self.preferred(able)
         unit = _Unit(0, position, None, self.cut(member), self.length(member))
-        self.put(unit, member, {}, position)
+        pulled = {}
+        self.joins(unit, member, pulled)
+        self.put(unit, member, pulled, position)
         self.units.append(unit)
         self.groups.append(unit)
         return True
@@ -193,12 +238,14 @@ class _Gathering:
             root = self.root(buffer)
             if root in unit.dims:
                 return at >= 0 and self.pull(unit, buffer, at, pulled)
+            if buffer in self.again:
+                return (at >= 0 and self.pull(unit, buffer, at, pulled)) or not unit.taken
             buffer = root
         made = self.maker.get(buffer)
         return made is None or (made is not unit and (made.level < unit.level or not unit.taken))
 
     def pull(self, unit: _Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
-        """Take a view into the group, with those that it is a view of."""
+        """Take a view into the group, or what is made again, with what that is made of."""
         step = self.deferred[buffer]
         description = description_of(self.program.graph, self.program.graph.nodes[step.node])
         assert description is not None
@@ -209,8 +256,9 @@ class _Gathering:
         member = members[0]
         if member is None or None in members or ranges(self.program, step, variable).tobytes() != unit.cut:
             return False
-        if not self.readable(unit, step.reads[0].buffer, member.way.read[0], pulled):
-            return False
+        for part, where in zip(step.reads, member.way.read, strict=True):
+            if not self.readable(unit, part.buffer, where, pulled):
+                return False
         pulled[buffer] = (step, variable, at)
         return True
 
@@ -276,7 +324,8 @@ class _Gathering:
         members = [members_of(self.program, step, device) for device in range(self.program.mesh.devices)]
         width = max(row_bytes(one, writes) for one in members)
         blocks = -(-unit.length * width // self.options.cache)
-        if blocks < 2 or self.simple(members[0]):
+        streams = not self.options.streamed.isdisjoint(reads)
+        if (blocks < 2 or self.simple(members[0])) and not streams:
             return list(steps)
         return [replace(step, rows=-(-unit.length // min(blocks, unit.length)))]
 

@@ -20,6 +20,7 @@ from girih.layout import bounds
 from girih.lower.along import Along, along, at_block, moving_piece
 from girih.lower.program import BlockStep, ComputeStep, Program
 from girih.ops import Description, description_of
+from girih.ops.derive import is_elementwise
 from girih.ops.pieces import PieceCall
 from girih.ops.temporaries import Operand, Work
 
@@ -49,7 +50,7 @@ class Member:
         operator = self.description.operator
         if self.way.made is None:
             return "reduced"
-        return "view" if operator.view else "into" if operator.elementwise else "made"
+        return "view" if operator.view else "into" if elementwise(self.description) else "made"
 
     def result_bytes(self, low: int, high: int) -> int:
         return _elements(self.piece.output, low, high) * ITEM_BYTES[self.description.output.dtype]
@@ -64,6 +65,12 @@ def _shape(box: Any, low: int, high: int) -> tuple[int, ...]:
 
 def _elements(box: Any, low: int, high: int) -> int:
     return prod(_shape(box, low, high))
+
+
+@lru_cache(maxsize=16384)
+def elementwise(description: Description) -> bool:
+    """Of operands, not of the index alone."""
+    return bool(description.inputs) and is_elementwise(description)
 
 
 def ranges(program: Program, step: ComputeStep, variable: int) -> np.ndarray:
@@ -142,23 +149,23 @@ def registers(members: list[Member], writes: tuple[str, ...]) -> Registers:
     """Share buffers among the members of one device. writes: what leaves the group."""
     held = _storages(members, writes)
     pool: list[int] = []
-    sizes: list[tuple[int, str]] = []
+    kinds: list[tuple[Any, ...]] = []
     spare: list[int] = []
     buffer: dict[str, int] = {}
     ends: list[tuple[str, ...]] = []
     for position, member in enumerate(members):
         own = held.get(member.write)
         if member.kind == "into" and member.write not in writes and own is not None:
-            size = member.result_bytes(0, 1), member.description.output.dtype
+            kind = _shape(member.piece.output, 0, 1), member.way.made, member.description.output.dtype
             found = _in_place(member, position, held, writes)
             if found is None:
-                found = next((number for number in spare if sizes[number][0] == size[0]), None)
+                found = next((number for number in spare if kinds[number] == kind), None)
                 if found is not None:
                     spare.remove(found)
             if found is None:
                 found = len(pool)
                 pool.append(position)
-                sizes.append(size)
+                kinds.append(kind)
             own.buffer = buffer[member.write] = found
         over = {id(item): item for item in held.values() if item.last == position}
         ends.append(tuple(name for item in over.values() for name in item.names))

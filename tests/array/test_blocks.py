@@ -15,7 +15,7 @@ from girih.array.clusters import current
 from girih.capture.expressions import needed
 from girih.lower import Blocks, BlockStep, Program, check
 
-TINY = Blocks(cache=64, call=0.0)
+TINY = Blocks(cache=64, call=0.0, small=0)
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda workers: f"workers{workers}")
