@@ -1,56 +1,73 @@
-"""numpy.linalg: norms and factorisations. What has no division computes whole matrices on every worker."""
+"""numpy.linalg: norms, determinants, equations; factorisations are `factors.py`, eigenvalues `eigenvalues.py`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from girih.array import elementwise as e
 from girih.array import reductions as r
 from girih.array.array import Array
+from girih.array.eigenvalues import eigh as eigh
+from girih.array.eigenvalues import eigsh as eigsh
+from girih.array.eigenvalues import eigvalsh as eigvalsh
+from girih.array.factors import adjoint, inexact, real_dtype, square, svdvals
+from girih.array.factors import cond as cond
+from girih.array.factors import lstsq as lstsq
+from girih.array.factors import matrix_rank as matrix_rank
+from girih.array.factors import pinv as pinv
+from girih.array.factors import qr as qr
+from girih.array.factors import svd as svd
 from girih.array.linear_algebra import matmul as matmul
 from girih.array.linear_algebra import outer as outer
 from girih.array.linear_algebra import tensordot as tensordot
 from girih.array.linear_algebra import vecdot as vecdot
-from girih.array.make import apply, as_array, cast
+from girih.array.make import apply, apply_several, as_array, axis_of, broadcast_shapes, cast
+from girih.array.manipulation import broadcast_to, expand_dims, moveaxis, squeeze
 from girih.array.manipulation import diagonal as _diagonal
 from girih.array.manipulation import matrix_transpose as matrix_transpose
 
 LinAlgError = np.linalg.LinAlgError
 
 
-def _square(a: Any) -> Array:
-    """A floating array of square matrices.
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+    """Of vectors and matrices, all of NumPy's orders.
 
     Raises:
-        LinAlgError: NumPy's.
+        ValueError: NumPy's.
     """
-    x = as_array(a)
-    if x.ndim < 2:
-        raise LinAlgError(f"{x.ndim}-dimensional array given. Array must be at least two-dimensional")
-    if x.shape[-1] != x.shape[-2]:
-        raise LinAlgError("Last 2 dimensions of the array must be square")
-    return x if x.dtype.kind in "fc" else cast(x, np.float64)
-
-
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
-    """Of vectors (any order) and of matrices (Frobenius, 1, inf)."""
     x = as_array(x)
     x = x if x.dtype.kind in "fc" else cast(x, np.float64)
-    if axis is None and ord is None:
+    if axis is None and (ord is None or (ord in ("f", "fro") and x.ndim == 2) or (ord == 2 and x.ndim == 1)):
         made = e.sqrt(r.sum(e.square(e.absolute(x))))
         return made.reshape((1,) * x.ndim) if keepdims else made
-    if axis is None:
-        axis = tuple(range(x.ndim))
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    size = e.absolute(x)
-    if len(axes) == 1 or ord in (None, "fro"):
-        return _vector_norm(size, 2 if ord in (None, "fro") else ord, axes, keepdims)
-    summed = axes[1] if ord in (np.inf, -np.inf) else axes[0]
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (int(axis),)
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
+        return _vector_norm(e.absolute(x), 2 if ord is None else ord, axes, keepdims)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    rows, columns = (axis_of(dim, x.ndim) for dim in axes)
+    if rows == columns:
+        raise ValueError("Duplicate axes given.")
+    if ord in (None, "fro", "f"):
+        return _vector_norm(e.absolute(x), 2, axes, keepdims)
+    if ord in (2, -2, "nuc"):
+        S = svdvals(moveaxis(x, (rows, columns), (-2, -1)))
+        made = r.sum(S, -1) if ord == "nuc" else S[..., 0] if ord == 2 else S[..., -1]
+        return expand_dims(made, (rows, columns)) if keepdims else made
     if ord not in (1, -1, np.inf, -np.inf):
-        raise TypeError(f"girih.array has no matrix norm of order {ord!r}: expected 'fro', 1, -1, inf or -inf")
-    return (r.max if ord > 0 else r.min)(r.sum(size, summed, keepdims=True), axes, keepdims=keepdims)
+        raise ValueError("Invalid norm order for matrices.")
+    summed = columns if ord in (np.inf, -np.inf) else rows
+    made = (r.max if ord > 0 else r.min)(r.sum(e.absolute(x), summed, keepdims=True), (rows, columns), keepdims=True)
+    return made if keepdims else squeeze(made, (rows, columns))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+    """Of the matrices in the last two dimensions."""
+    return norm(x, ord, (-2, -1), keepdims)
 
 
 def _vector_norm(size: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -73,52 +90,63 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     return _vector_norm(e.absolute(x if x.dtype.kind in "fc" else cast(x, np.float64)), ord, axes, keepdims)
 
 
-def cholesky(a: Any, /) -> Array:
-    x = _square(a)
+class SlogdetResult(NamedTuple):
+    sign: Array
+    logabsdet: Array
+
+
+def cholesky(a: Any, /, *, upper: bool = False) -> Array:
+    """L of a = L·Lᴴ, of the lower triangle of a; or Lᴴ, of the upper.
+
+    Raises:
+        LinAlgError: NumPy's; that a is not positive definite shows when it is computed.
+    """
+    x = square(a)
+    if upper:
+        return adjoint(cholesky(adjoint(x)))
     return apply("aten.linalg_cholesky", x.shape, x.dtype, self=x)
 
 
 def inv(a: Any, /) -> Array:
-    x = _square(a)
+    x = square(a)
     return apply("aten.linalg_inv", x.shape, x.dtype, A=x)
 
 
 def det(a: Any, /) -> Array:
-    x = _square(a)
+    x = square(a)
     return apply("aten.linalg_det", x.shape[:-2], x.dtype, A=x)
 
 
+def slogdet(a: Any, /) -> SlogdetResult:
+    """(sign, logarithm of the absolute value) of the determinant."""
+    x = square(a)
+    shapes = (x.shape[:-2], x.dtype), (x.shape[:-2], real_dtype(x))
+    return SlogdetResult(*apply_several("aten.linalg_slogdet", shapes, A=x))
+
+
 def solve(a: Any, b: Any, /) -> Array:
-    """x of a · x = b."""
-    x, y = _square(a), as_array(b)
+    """x of a · x = b; b is a vector, or matrices.
+
+    Raises:
+        LinAlgError, ValueError: NumPy's; that a is singular shows when it is computed.
+    """
+    x, y = square(a), inexact(b)
     kind = np.result_type(x.dtype, y.dtype)
     x, y = cast(x, kind), cast(y, kind)
+    if y.ndim == 0:
+        raise ValueError("solve: Input operand 1 does not have enough dimensions (has 0, gufunc core requires 1)")
     if y.shape[0 if y.ndim == 1 else -2] != x.shape[-1]:
         raise ValueError(f"solve: shapes {x.shape} and {y.shape} do not fit")
     if y.ndim == 1:
         return solve(x, y.reshape((-1, 1)))[..., 0]
-    from girih.array.make import broadcast_shapes
-
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x = x if x.ndim - 2 >= len(batch) else broadcast_to(x, (*batch, *x.shape[-2:]))
+    y = y if y.ndim - 2 >= len(batch) else broadcast_to(y, (*batch, *y.shape[-2:]))
     return apply("aten.linalg_solve", (*batch, *y.shape[-2:]), kind, A=x, B=y)
 
 
-def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, int, Any]:
-    """Of matrices of full rank, by the normal equations' Cholesky factor: (solution, residuals, rank, None).
-
-    Less exact than NumPy's for ill-conditioned matrices: the condition number is squared.
-    """
-    x, y = as_array(a), as_array(b)
-    factor = cholesky(matmul(x.T, x))
-    right = matmul(x.T, y if y.ndim > 1 else y.reshape((-1, 1)))
-    solution = solve(factor.T, solve(factor, right))
-    away = matmul(x, solution) - (y if y.ndim > 1 else y.reshape((-1, 1)))
-    residuals = r.sum(e.square(away), 0)
-    return (solution if y.ndim > 1 else solution[:, 0]), residuals, x.shape[1], None
-
-
 def matrix_power(a: Any, n: int, /) -> Array:
-    x = _square(a)
+    x = square(a)
     if n < 0:
         return matrix_power(inv(x), -n)
     made = None
@@ -129,7 +157,6 @@ def matrix_power(a: Any, n: int, /) -> Array:
         x = matmul(x, x) if n else x
     if made is None:
         from girih.array.creation import eye
-        from girih.array.manipulation import broadcast_to
 
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
     return made
@@ -141,3 +168,16 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     return _diagonal(x, offset, -2, -1)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+    """Of vectors of three elements along an axis; they broadcast in the others."""
+    from girih.array.numerics import cross as general
+
+    first, second = as_array(x1), as_array(x2)
+    if first.shape[axis] != 3 or second.shape[axis] != 3:
+        raise ValueError(
+            f"Both input arrays must be (arrays of) 3-dimensional vectors, but they are {first.shape[axis]} and "
+            f"{second.shape[axis]} dimensional instead."
+        )
+    return general(first, second, axis=axis)

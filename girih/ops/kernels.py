@@ -255,11 +255,10 @@ def reflection_signs(Q: Tensor) -> Tensor:
     al., IPDPS 2014, algorithm 5), so that a factor made otherwise is numerically the same as the one made whole.
     """
     rest = Q.clone()
-    signs = rest.new_empty(len(rest))
+    signs = torch.ones_like(rest.diagonal().real)
     for column in range(len(rest)):
-        pivot = rest[column, column].clone()
-        size = pivot.abs()
-        signs[column] = -pivot / size if size > 0 else -1
+        if rest[column, column].real >= 0:
+            signs[column] = -1
         rest[column, column] -= signs[column]
         below = rest[column + 1 :, column] / rest[column, column]
         rest[column + 1 :, column + 1 :] -= torch.outer(below, rest[column, column + 1 :])

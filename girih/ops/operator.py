@@ -297,15 +297,17 @@ def _trace(
     result: int | None,
 ) -> tuple[tuple[Affine, ...], Expression, int]:
     arguments = _arguments(item, symbols, attributes)
-    chosen = (lambda meaning: meaning) if result is None else (lambda meaning: meaning[result])
     if item.elementwise:
         indices = tuple(tracer.variable(f"i{number}", size) for number, size in enumerate(output.shape))
         scalars = {
             name: value.broadcast(indices) if isinstance(value, TensorSymbol) else value
             for name, value in arguments.items()
         }
-        return indices, tracer.close(chosen(item.describe(**scalars))), len(indices)
-    meaning = chosen(item.describe(**arguments))
+        body = item.describe(**scalars)
+        return indices, tracer.close(body if result is None else body[result]), len(indices)
+    meaning = item.describe(**arguments)
+    if result is not None:
+        meaning = meaning[result]
     if isinstance(meaning, Over):
         variables = [
             tracer.variable(name, size)
