@@ -27,7 +27,7 @@ from girih.lower.exchange import is_local
 from girih.lower.lower import Lowering
 from girih.lower.overlap import works
 from girih.machine import Machine
-from girih.ops import description_of
+from girih.ops.known import descriptions
 from girih.partition import Strategy
 from girih.plan_prices import Pricing, TransferWork
 from girih.run.local_calls import NOTHING, Collector
@@ -99,9 +99,9 @@ class Composer:
         self.strides: list[tuple[Strides | None, ...] | None] = []  # of what a variant writes; None: all in one run
         nothing = Program(graph, Strategy(self.mesh, (), {}), (), {}, {})
         self.moving = TransferWork(nothing, frozenset(), self.pricing.copies)
-        self.descriptions = [description_of(graph, node) for node in graph.nodes]  # kept alive: named by identity
-        self.kind = [
-            number if found is None else len(graph.nodes) + id(found) for number, found in enumerate(self.descriptions)
+        self.kind = [  # descriptions are known by identity: they live as long as the graph
+            number if found is None else len(graph.nodes) + id(found)
+            for number, found in enumerate(descriptions(graph))
         ]
         self.work = Column(np.int64, width=(self.mesh.devices,))
         self.work.extend(np.zeros((1, self.mesh.devices), np.int64))
@@ -118,12 +118,15 @@ class Composer:
         from girih.simulate.composed import Nodes
 
         numbers = {name: number for number, name in enumerate(self.graph.values)}
-        columns = []
-        for every in ([node.inputs for node in self.graph.nodes], [node.outputs for node in self.graph.nodes]):
-            columns.append(np.cumsum([0, *map(len, every)]).astype(np.int64))
-            columns.append(np.asarray([numbers[name] for names in every for name in names], np.int64))
+
+        def listed(every: list[tuple[str, ...]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+            starts = np.cumsum([0, *map(len, every)]).astype(np.int64)
+            return starts, np.asarray([numbers[name] for names in every for name in names], np.int64)
+
+        read_from, reads = listed([node.inputs for node in self.graph.nodes])
+        write_from, writes = listed([node.outputs for node in self.graph.nodes])
         entering = np.asarray([numbers[item.name] for item in self.graph.inputs], np.int64)
-        return Nodes(*columns, entering, len(numbers))
+        return Nodes(read_from, reads, write_from, writes, entering, len(numbers))
 
     def seconds(self, strategy: Strategy) -> float:
         """Of the step under a strategy: the makespan, an estimate."""

@@ -234,18 +234,18 @@ class Pieces:
         flat = [hop for hops in self.hops for hop in hops]
         hop_from = np.cumsum([0, *(len(hops) for hops in self.hops)])
         before, after = self.own_work(flat)
-        columns: list[list[int]] = [[], [], [], [0], [], [0], []]  # sender … bundle_task
+        columns: list[list[int]] = [[], [], [], [], [0], [], [0], []]  # sender … bundle_task
         task_from = [0]
-        sender, receiver, duration, bundle_from, bundle_device, bundle_at, bundle_task = columns
+        sender, receiver, duration, delay, bundle_from, bundle_device, bundle_at, bundle_task = columns
         for hop in flat:
             pattern, first = hop.pattern, len(sender)
             groups: dict[tuple[int, int], list[int]] = {}
-            for task, (one, other, span, out, into) in enumerate(
-                zip(pattern.sender, pattern.receiver, pattern.duration, pattern.egress, pattern.ingress, strict=True)
-            ):
+            ends = (pattern.sender, pattern.receiver, pattern.egress, pattern.ingress)
+            duration += pattern.duration.tolist()
+            delay += pattern.delay.tolist()
+            for task, (one, other, out, into) in enumerate(zip(*ends, strict=True)):
                 sender.append(int(one))
                 receiver.append(int(other))
-                duration.append(int(span))
                 groups.setdefault((int(one), int(out)), []).append(first + task)
                 groups.setdefault((int(other), int(into)), []).append(first + task)
             for (device, _), tasks in groups.items():
@@ -257,7 +257,7 @@ class Pieces:
             task_from.append(len(sender))
         found: dict[str, Any] = {
             "hop_from": hop_from, "before": before, "after": after, "task_from": task_from, "sender": sender,
-            "receiver": receiver, "duration": duration, "bundle_from": bundle_from, "bundle_device": bundle_device,
+            "receiver": receiver, "duration": duration, "delay": delay, "bundle_from": bundle_from, "bundle_device": bundle_device,
             "bundle_at": bundle_at, "bundle_task": bundle_task,
         }  # fmt: skip
         return {name: np.ascontiguousarray(np.asarray(column, np.int64)) for name, column in found.items()}

@@ -24,9 +24,10 @@ from girih.partition import Certificate, Strategy
 from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.sampled import sampled
 from girih.partition.searches import SEARCHES
-from girih.plan_prices import PRESET, Priced, price
+from girih.plan_composed import Composer
+from girih.plan_prices import PRESET, Priced, Pricing, price
 from girih.plans import Observe, PlanError, goal_of
-from girih.simulate.simulate import Simulation, makespan, simulate
+from girih.simulate.simulate import Simulation, simulate
 from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -150,7 +151,13 @@ class _Judge:
 
     def __init__(self, made: Plan, store: str | Path | None) -> None:
         self.made = made
-        self.store = store
+        where = made.machine
+        with _opened(store) as known:
+            profile = None if known is None else load_profile(known, where.name)
+            pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
+        transfers = goal_of(made.objective, where).transfers
+        simulated = where if profile is None else profile.simulated(where)
+        self.composer = Composer(made.graph, where, transfers, made.overlap, pricing, simulated)
         self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
         self.seconds = 0.0
 
@@ -162,11 +169,11 @@ class _Judge:
         return self.known[id(strategy)][1]
 
     def simulated(self, strategy: Strategy) -> float:
-        tried = self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
-        if tried.memory is not None and tried.peak > tried.memory:
-            return float("inf")
-        found = _priced(tried, tried.machine, self.store, "processes")
-        return makespan(tried.program, found.simulated, found.priced.prices)
+        if self.made.memory is not None:
+            tried = self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
+            if tried.peak > self.made.memory:
+                return float("inf")
+        return self.composer.seconds(strategy)
 
 
 def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Observe) -> Plan:

@@ -90,7 +90,8 @@ def _outline(program: Program) -> Outline:
     from girih.lower.window_kernels import Outline
 
     numbers: dict[str, int] = {}
-    slot, reads, writes, reads_from, writes_from, does = 0, [], [], [0], [0], []
+    slot, does = 0, []
+    reads, writes, reads_from, writes_from = [], [], [0], [0]
     moves: list[tuple[int, bool, int]] = []  # slot, store, first transfer
     hops: list[tuple[bool, int, int]] = []  # remote, source, target
     entering = [numbers.setdefault(item.name, len(numbers)) for item in program.graph.inputs]
@@ -106,20 +107,23 @@ def _outline(program: Program) -> Outline:
         elif isinstance(step, TransferStep):
             if before is None or before.target != step.source or before.purpose != step.purpose:
                 moves.append((slot, step.purpose == "store", len(hops)))
-            ends = (numbers.setdefault(buffer, len(numbers)) for buffer in (step.source, step.target))
-            hops.append((not is_local(program.mesh, step.before, step.after), *ends))
+            source, target = (numbers.setdefault(buffer, len(numbers)) for buffer in (step.source, step.target))
+            hops.append((not is_local(program.mesh, step.before, step.after), source, target))
             before = step
     slots, stores, first = (np.asarray(column, np.int64) for column in zip(*moves, (0, False, len(hops)), strict=True))
-    remote, source, target = np.asarray(hops, np.int64).reshape(-1, 3).T
+    remote, sources, targets = np.ascontiguousarray(np.asarray(hops, np.int64).reshape(-1, 3).T)
     return Outline(
-        np.asarray(does, np.uint8),
-        *(np.asarray(column, np.int64) for column in (reads_from, reads, writes_from, writes)),
-        slots[:-1],
-        stores[:-1].astype(np.uint8),
-        first,
-        remote.astype(np.uint8),
-        np.ascontiguousarray(source),
-        np.ascontiguousarray(target),
-        np.asarray(entering, np.int64),
-        len(numbers),
+        works=np.asarray(does, np.uint8),
+        reads_from=np.asarray(reads_from, np.int64),
+        reads=np.asarray(reads, np.int64),
+        writes_from=np.asarray(writes_from, np.int64),
+        writes=np.asarray(writes, np.int64),
+        slot=slots[:-1],
+        store=stores[:-1].astype(np.uint8),
+        first=first,
+        remote=remote.astype(np.uint8),
+        source=sources,
+        target=targets,
+        entering=np.asarray(entering, np.int64),
+        buffers=len(numbers),
     )

@@ -61,6 +61,16 @@ class Level:
             return SizeTable.of(self.points).seconds(size)
         return self.latency_seconds + size / self.bytes_per_second
 
+    def occupied_seconds(self, size: float) -> float:
+        """For how long that message keeps its ports from others: without the latency, which many messages spend under
+        way at the same time (Culler et al. 1993, LogP); all of it where only whole messages were measured."""
+        return self.message_seconds(size) if self.points else size / self.bytes_per_second
+
+    @property
+    def delay_seconds(self) -> float:
+        """From when a message has left its ports to when it is there."""
+        return 0.0 if self.points else self.latency_seconds
+
 
 @dataclass(frozen=True)
 class Machine:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import time
+from functools import lru_cache
 
 import numpy as np
 
 from girih.graph import Graph, Value
 from girih.layout import REPLICATE, Layout, Mesh
-from girih.ops import Description, description_of
+from girih.ops import Description
+from girih.ops.known import descriptions
 from girih.partition.elimination import cost_of
 from girih.partition.exact import exact
 from girih.partition.options import SECONDS, TOFU, Rules, division_codes, value_layouts
@@ -39,19 +41,26 @@ def batch_dimensions(graph: Graph) -> dict[str, int]:
     An index variable carries the batch if it leads (has the largest coefficient in) a read of a batch dimension.
     """
     found = {item.name: 0 for item in graph.inputs if item.role == "batch" and graph.values[item.name].shape}
-    for node in graph.nodes:
-        description = description_of(graph, node)
-        if description is None:
-            continue
-        carrying = _carrying(description, [found.get(name) for name in node.inputs])
-        for dimension, index in enumerate(description.place):
-            leading = max(index.terms, key=lambda term: term[1], default=None)
-            if leading is not None and leading[0] in carrying:
+    for node, description in zip(graph.nodes, descriptions(graph), strict=True):
+        if description is not None and not found.keys().isdisjoint(node.inputs):
+            dimension = _carried(description, tuple(map(found.get, node.inputs)))
+            if dimension is not None:
                 found.setdefault(node.outputs[0], dimension)
     return found
 
 
-def _carrying(description: Description, dimensions: list[int | None]) -> set[int]:
+@lru_cache(maxsize=65536)
+def _carried(description: Description, dimensions: tuple[int | None, ...]) -> int | None:
+    """The dimension of the result that carries the batch, by the inputs' ones."""
+    carrying = _carrying(description, dimensions)
+    for dimension, index in enumerate(description.place):
+        leading = max(index.terms, key=lambda term: term[1], default=None)
+        if leading is not None and leading[0] in carrying:
+            return dimension
+    return None
+
+
+def _carrying(description: Description, dimensions: tuple[int | None, ...]) -> set[int]:
     carrying: set[int] = set()
     for dimension, reads, kind in zip(dimensions, description.reads, description.inputs, strict=True):
         if dimension is None or kind.shape[dimension] <= 1:
@@ -92,16 +101,19 @@ def along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:
     """
     carriers = batch_dimensions(graph)
     found = {}
-    for number, node in enumerate(graph.nodes):
-        description = description_of(graph, node)
-        if description is None:
-            continue
-        carrying = _carrying(description, [carriers.get(name) for name in node.inputs])
-        codes = division_codes(description, mesh, FREE)
-        along_it = codes[np.isin(codes, sorted(carrying)).all(axis=1)]
-        if len(along_it):
-            found[number] = along_it
+    for number, (node, description) in enumerate(zip(graph.nodes, descriptions(graph), strict=True)):
+        if description is not None:
+            codes = _along(description, tuple(map(carriers.get, node.inputs)), mesh)
+            if len(codes):
+                found[number] = codes
     return found
+
+
+@lru_cache(maxsize=65536)
+def _along(description: Description, dimensions: tuple[int | None, ...], mesh: Mesh) -> np.ndarray:
+    """The divisions of a node by all axes along the batch, by the dimensions of its inputs that carry it."""
+    codes = division_codes(description, mesh, FREE)
+    return codes[np.isin(codes, sorted(_carrying(description, dimensions))).all(axis=1)]
 
 
 def row(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:

@@ -13,8 +13,8 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import REPLICATE, Layout, Mesh, among
-from girih.ops import description_of
 from girih.ops.derive import passing_sets
+from girih.ops.known import descriptions
 from girih.partition.baselines import along, along_the_batch
 from girih.partition.exact import exact
 from girih.partition.options import SOAP
@@ -118,7 +118,7 @@ def _whole_or_passing(graph: Graph, number: int, mesh: Mesh) -> np.ndarray:
 
     Without these, a gradient that is summed over the uses of a weight would be reduced for each use.
     """
-    description = description_of(graph, graph.nodes[number])
+    description = descriptions(graph)[number]
     sets = 0 if description is None else len(passing_sets(description))
     return np.asarray([[code] * mesh.axes for code in (REPEAT, *(PASS - item for item in range(sets)))], np.int64)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from girih.graph import Graph
 from girih.layout import REPLICATE, Layout, Mesh, among
-from girih.ops import description_of
+from girih.ops.known import descriptions
 from girih.partition.exact import exact
 from girih.partition.options import SOAP, placed_at, whole_options
 from girih.partition.problem import Candidates, Objective, value_variables
@@ -125,7 +125,7 @@ def stages_of(graph: Graph, objective: Objective) -> dict[int, int]:
 def _seconds(graph: Graph, number: int, roofline: Objective) -> float:
     """Of a node as a whole on one device."""
     node, mesh = graph.nodes[number], roofline.machine.mesh
-    description = description_of(graph, node)
+    description = descriptions(graph)[number]
     inputs, outputs = (tuple(graph.values[name] for name in names) for names in (node.inputs, node.outputs))
     if description is None:
         options = whole_options(inputs, outputs, mesh)

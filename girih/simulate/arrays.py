@@ -31,6 +31,7 @@ class Pool(NamedTuple):
     egress: Numbers
     ingress: Numbers
     duration: Ints
+    delay: Ints
     sender: Numbers
     receiver: Numbers
     first: Numbers

@@ -32,9 +32,10 @@ from girih.lower import Program
 from girih.machine import Machine
 from girih.machine.roofline import Roofline
 from girih.machine.work import LOOK_UP, VIEW, kind_of, operations_of
-from girih.ops import Description, description_of
+from girih.ops import Description
 from girih.ops.derive import divisible
 from girih.ops.expressions import Affine
+from girih.ops.known import descriptions
 from girih.simulate.incremental import Simulator
 from girih.simulate.prices import Prices
 from girih.simulate.spans import Schedule, busy_devices, busy_ports
@@ -94,9 +95,9 @@ def _without_contention(schedule: Schedule) -> float:
             np.maximum.at(gate, pattern.gates, np.repeat(time, np.diff(pattern.offsets)))
             ends = np.repeat(gate, np.diff(pattern.first)) + pattern.duration
             last = np.zeros(len(time), np.int64)
-            for device in (pattern.sender, pattern.receiver):
+            for device, moments in ((pattern.sender, ends), (pattern.receiver, ends + pattern.delay)):
                 known = device >= 0
-                np.maximum.at(last, device[known], ends[known])
+                np.maximum.at(last, device[known], moments[known])
             arriving[position] = last
         if kind & WAITS:
             time = np.maximum(time, arriving.pop(int(schedule.partner[position]))) + schedule.after[position]
@@ -115,8 +116,7 @@ def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -
     known: dict[int, tuple[Description, _Least]] = {}  # descriptions by identity, kept alive
     ready: dict[str, float] = {}
     longest = work = 0.0
-    for node in graph.nodes:
-        description = description_of(graph, node)
+    for node, description in zip(graph.nodes, descriptions(graph), strict=True):
         if description is None:
             least = kinds.undivided(graph, node)
         else:

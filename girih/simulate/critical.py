@@ -83,8 +83,9 @@ class _Walk:
         number = self.number[posting]
         pattern = plan.patterns[number]
         starts = plan.start[plan.first_task[number] : plan.first_task[number + 1]]
-        involved = (pattern.sender == device) | (pattern.receiver == device)
-        task = int(np.flatnonzero(involved & (starts + pattern.duration == end))[0])
+        left, there = starts + pattern.duration, starts + pattern.duration + pattern.delay
+        ends = ((pattern.sender == device) & (left == end)) | ((pattern.receiver == device) & (there == end))
+        task = int(np.flatnonzero(ends)[0])
         begin = int(starts[task])
         members = _members(pattern, task)
         posts = plan.arrival[posting, members] + plan.before[posting, members]

@@ -70,14 +70,14 @@ def touch(rows, pool, past, work, row):  # type: ignore[no-untyped-def]
 
 @COMPILED
 def begin(rows, pool, work, row, t):  # type: ignore[no-untyped-def]
-    """A task begins at its `start`: those who wait for it know when it ends. The end."""
+    """A task begins at its `start`: those who wait for it know when it ends. When its ports are free again."""
     task, kind = rows.task_at[row] + t, pool.task_at[rows.pattern[row]] + t
     end = work.start[task] + pool.duration[kind]
     work.begun[task] = 1
-    for device in (pool.sender[kind], pool.receiver[kind]):
+    for device, moment in ((pool.sender[kind], end), (pool.receiver[kind], end + pool.delay[kind])):
         if device >= 0:
             work.left[row, device] -= 1
-            work.latest[row, device] = max(work.latest[row, device], end)
+            work.latest[row, device] = max(work.latest[row, device], moment)
     return end
 
 

@@ -133,7 +133,7 @@ def _settled(order, rows, pool, past, work, passed, limit, ahead, now, then):  #
             task = task_at + t
             start = past.start[task] + past.base[row]
             if work.begun[task]:
-                length = pool.duration[kind_at + t]
+                length = pool.duration[kind_at + t] + pool.delay[kind_at + t]
                 if start >= then or max(work.start[task] + length - now, -1) != max(start + length - then, -1):
                     return False
             elif start < then:

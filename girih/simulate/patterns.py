@@ -8,9 +8,8 @@ ready and queue at their ports. Two resolutions (`girih.simulate.tasks` says whe
   are served.
 - `volumes`: each device has one task for each mesh axis over which it receives, with the bytes of
   `girih.layout.level_volumes`; its gate is the group of devices that agree with it on all axes before and that hold or
-  get something, among which are those that it receives from. Senders' ports are not occupied, and of all that a device
-  receives over one axis the latency counts once: where latencies matter, the estimate is that of a collective which
-  overlaps them, below that of `messages`. The number of tasks and gates is O(devices · axes).
+  get something, among which are those that it receives from. Senders' ports are not occupied. The number of tasks and gates is
+  O(devices · axes).
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ NOBODY = -1
 class Pattern:
     """The tasks of one exchange, sorted by gate.
 
-    egress, ingress: ports, or NOBODY. sender: NOBODY where it is not known. axis: the mesh axis that is crossed.
+    egress, ingress: ports, or NOBODY. duration: ticks for which both are occupied. delay: ticks from then until the
+    receiver has it. sender: NOBODY where it is not known. axis: the mesh axis that is crossed.
     first: of each gate the number of its first task, [gates + 1]. members: how many devices post at each gate.
     offsets, gates: of each device the gates at which it posts, [devices + 1] and its entries.
     waits: for how many tasks each device waits: those that it receives and, where known, sends.
@@ -43,6 +43,7 @@ class Pattern:
     egress: NDArray[np.int32]
     ingress: NDArray[np.int32]
     duration: Ticks
+    delay: Ticks
     sender: NDArray[np.int32]
     receiver: NDArray[np.int32]
     axis: NDArray[np.int8]
@@ -82,6 +83,7 @@ def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int,
         ports.egress[axis, sender],
         ports.ingress[axis, receiver],
         _durations(ports, axis, amounts),
+        ports.delay[axis],
         sender,
         receiver,
         axis,
@@ -121,6 +123,7 @@ def _volumes(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, 
         np.full(count, NOBODY, np.int32),
         ports.ingress[over, receiver],
         _durations(ports, over, amounts),
+        ports.delay[over],
         np.full(count, NOBODY, np.int32),
         receiver.astype(np.int32),
         over.astype(np.int8),

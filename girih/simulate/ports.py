@@ -8,7 +8,7 @@ share them. A message travels over the outermost axis on which the coordinates o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -36,11 +36,17 @@ class Ports:
         return len(self.names)
 
     def duration(self, axis: int, amounts: NDArray[np.int64]) -> Ticks:
-        """Ticks of messages of so many bytes over an axis; at least one, so that nothing arrives when it is sent."""
+        """Ticks for which messages of so many bytes occupy their ports; at least one, so that nothing arrives when it is
+        sent."""
         different, number = np.unique(amounts, return_inverse=True)
-        seconds = np.asarray([self.levels[axis].message_seconds(int(size)) for size in different], np.float64)
+        seconds = np.asarray([self.levels[axis].occupied_seconds(int(size)) for size in different], np.float64)
         made: Ticks = np.maximum(ticks(seconds), 1)[number]
         return made
+
+    @cached_property
+    def delay(self) -> Ticks:
+        """Ticks of each mesh axis that a message is under way after it has left its ports: [axes]."""
+        return ticks(np.asarray([level.delay_seconds for level in self.levels], np.float64))
 
 
 @lru_cache(maxsize=64)

@@ -67,6 +67,7 @@ class Relaxed(NamedTuple):
     sender: Ints
     receiver: Ints
     duration: Ints
+    delay: Ints
     bundle_from: Ints
     bundle_device: Ints
     bundle_at: Ints
@@ -88,6 +89,7 @@ def _waits(space, hop, post, wait, begin):  # type: ignore[no-untyped-def]
         moment += space.duration[task]
         if moment > wait[sender]:
             wait[sender] = moment
+        moment += space.delay[task]
         if moment > wait[receiver]:
             wait[receiver] = moment
     for bundle in range(space.bundle_from[hop], space.bundle_from[hop + 1]):

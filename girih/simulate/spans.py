@@ -84,7 +84,10 @@ class Schedule:
 
 
 def timeline_of(program: Program, schedule: Schedule, *, memory: bool = True) -> Timeline:
-    """The spans of devices, then those of messages, without those that take no time."""
+    """The spans of devices, then those of messages, without those that take no time.
+
+    A message's span is for how long it occupies its ports; it arrives later by the latency of its level.
+    """
     graph = schedule.graph
     own = [_own(schedule, part) for part in ("before", "after")]
     device, step, begin, end = (np.concatenate(columns) for columns in zip(*own, strict=True))

@@ -10,7 +10,9 @@ message tasks of its exchange. A row may post messages, wait for messages, or bo
 
 A message task is ready when its sender and its receiver have posted; it occupies the sender's port out and the
 receiver's port in, on the level of the outermost mesh axis on which the two differ, from the first moment at which it
-is ready and both are free. A device waits for all messages that it sends or receives. Of messages that wait for one
+is ready and both are free, for bytes / bandwidth (assumption A2). It is then under way for the level's latency, while
+others have the ports (the L of LogP, Culler et al. 1993): FlexFlow knows no latency. A device waits until what it sends
+has left and what it receives has arrived. Of messages that wait for one
 port, the exchange that comes first in the program goes first; in an exchange, rounds around the mesh, then receivers.
 Two devices that exchange several boxes have one task for all of them.
 
@@ -79,7 +81,7 @@ class PatternStore:
         self.columns = {
             **{name: Column(np.int32) for name in ("egress", "ingress", "sender", "receiver")},
             **{name: Column(np.int32) for name in ("first", "members", "gates")},
-            **{name: Column(np.int64) for name in ("duration", "task_at", "gate_at", "first_at", "link_at")},
+            **{name: Column(np.int64) for name in ("duration", "delay", "task_at", "gate_at", "first_at", "link_at")},
             "offsets": Column(np.int32, width=(mesh.devices + 1,)),
             "waits": Column(np.int32, width=(mesh.devices,)),
         }  # fmt: skip
@@ -105,7 +107,7 @@ class PatternStore:
     def add(self, pattern: Pattern) -> None:
         self.patterns.append(pattern)
         columns = self.columns
-        for name in ("egress", "ingress", "sender", "receiver", "first", "members", "gates", "duration"):
+        for name in ("egress", "ingress", "sender", "receiver", "first", "members", "gates", "duration", "delay"):
             columns[name].extend(getattr(pattern, name))
         columns["offsets"].extend(pattern.offsets[None])
         columns["waits"].extend(pattern.waits[None])

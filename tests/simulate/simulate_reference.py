@@ -30,7 +30,8 @@ class Task:
     receiver: int
     bytes: int
     axis: int
-    duration: int
+    duration: int  # for which its ports are occupied
+    delay: int  # from then until the receiver has it
     order: tuple[int, int, int]  # posting step, round, receiver
     ports: tuple[object, object]
     begin: int | None = None
@@ -39,6 +40,10 @@ class Task:
     def end(self) -> int:
         assert self.begin is not None
         return self.begin + self.duration
+
+    def done(self, device: int) -> int:
+        """When it is done for its sender, or its receiver."""
+        return self.end + (self.delay if device == self.receiver else 0)
 
 
 @dataclass
@@ -81,9 +86,9 @@ def tasks_of(program: Program, machine: Machine, move: TransferStep, position: i
         for part, extent in zip(around, mesh.sizes, strict=True):
             steps = steps * extent + part
         level = level_of(machine, axis)[1]
-        duration = max(1, ticks(level.message_seconds(size)))
+        duration, delay = max(1, ticks(size / level.bytes_per_second)), ticks(level.latency_seconds)
         ports = (port(machine, mesh, axis, sender, "out"), port(machine, mesh, axis, receiver, "in"))
-        found.append(Task(sender, receiver, size, axis, duration, (position, steps, receiver), ports))
+        found.append(Task(sender, receiver, size, axis, duration, delay, (position, steps, receiver), ports))
     return found
 
 
@@ -120,7 +125,7 @@ def simulate(program: Program, machine: Machine, prices: Prices) -> Reference:
                 mine = [task for task in result.tasks[posting] if device in (task.sender, task.receiver)]
                 if any(task.begin is None for task in mine):
                     return
-                time = max([time, *(task.end for task in mine)]) + ticks(prices.after[number, device])
+                time = max([time, *(task.done(device) for task in mine)]) + ticks(prices.after[number, device])
             elif not isinstance(step, FreeStep):
                 time += before(number, device)
             result.done[number, device] = time

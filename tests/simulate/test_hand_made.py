@@ -36,7 +36,7 @@ def test_a_transfer_waits_for_the_later_of_two() -> None:
     """Device 1 computes longer; packing, latency and bytes, placing."""
     mesh = Mesh((2,))
     timeline = run((2,), compute([1, 2]), whole(gather(mesh, "x"), 0.25, 0.125), at=machine((2,), latency=0.5))
-    assert messages(timeline) == [(0, 2.25, 3.75), (1, 2.25, 3.75)]
+    assert messages(timeline) == [(0, 2.25, 3.25), (1, 2.25, 3.25)]  # at the ports; then half a second under way
     assert ends(timeline) == [3.875, 3.875]
     assert timeline.amount[timeline.stream == 1].tolist() == [SIZE, SIZE]
     assert timeline.busy().tolist() == [1.375, 2.375]

@@ -36,8 +36,9 @@ def check_ports_and_durations(pattern: Pattern, at: Machine) -> None:
         axis, sender, receiver = int(pattern.axis[task]), int(pattern.sender[task]), int(pattern.receiver[task])
         assert pattern.ingress[task] == ports.ingress[axis, receiver]
         assert pattern.egress[task] == (NOBODY if sender == NOBODY else ports.egress[axis, sender])
-        seconds = ports.levels[axis].message_seconds(int(pattern.bytes[task]))
+        seconds = int(pattern.bytes[task]) / ports.levels[axis].bytes_per_second
         assert pattern.duration[task] == ticks(np.asarray([seconds]))[0]
+        assert pattern.delay[task] == ticks(np.asarray([ports.levels[axis].latency_seconds]))[0]
 
 
 @given(changes())
