@@ -9,7 +9,7 @@ import os
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -21,6 +21,9 @@ from girih.capture.expressions import NUMBER, Expression, Needed, needed
 from girih.capture.sources import Source
 from girih.layout import Layout
 from girih.lower import Blocks
+from girih.machine.units import parse_bytes
+from girih.partition.remembered import Remembered
+from girih.partition.tiled import Wanted
 from girih.plans import Plan
 from girih.run.errors import WorkerError
 from girih.run.parts import box_of, reporters
@@ -31,6 +34,8 @@ from girih.run.tile_recovery import RecoveringRun
 from girih.run.tiles import CREWS, Evaluation, TileRun
 
 MOST_PROGRAMS = 512
+SEARCHES = ("exact", "spartan")
+SEARCH_SECONDS = 10.0
 READ_AT_ONCE = 1 << 26
 """Bytes of a source that the driver copies elsewhere in one go."""
 
@@ -41,22 +46,38 @@ class EvaluationError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Where an evaluated array is: its tiles in `cluster` under `key`, as `plan` has its value `name`."""
+    """Where an evaluated array is: its tiles in `cluster` under `key`, as `plan` has its value `name`.
+
+    second: where it is in another layout, too.
+    """
 
     cluster: Cluster
     key: int
     plan: Plan
     name: str
+    second: Kept | None = None
 
     @property
-    def layout(self) -> Layout:
-        return self.plan.strategy.layouts[self.name]
+    def layouts(self) -> tuple[Layout, ...]:
+        """One or two."""
+        return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
+
+    @property
+    def bytes(self) -> int:
+        """On all workers together, the second layout apart."""
+        program = self.plan.program
+        regions = program.layout_regions(self.name)
+        elements = (regions[..., 1] - regions[..., 0]).prod(axis=-1).sum()
+        return int(elements) * program.graph.values[self.name].item_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
+    """copies: second copies that come from the workers or stay with them, by name, with what they are copies of."""
+
     number: int
     plan: Plan
+    copies: dict[str, str]
 
 
 class Cluster:
@@ -66,7 +87,8 @@ class Cluster:
     timeout: seconds that one evaluation, or with checkpoints a part of it, may take. checkpoint: a directory or fsspec
     URL that all workers reach; what is lost with a worker is loaded from there or made again, and the evaluation goes
     on. every: seconds from one checkpoint to the next. address: of Ray's cluster; cpus: of each of its
-    actors.
+    actors. search: `exact`, or `spartan` for its greedy tiling. copies: bytes that second copies of arrays, in another
+    layout, may take on all workers together.
     """
 
     def __init__(
@@ -79,6 +101,8 @@ class Cluster:
         every: float = 30.0,
         address: str = "",
         cpus: float = 1.0,
+        search: str = "exact",
+        copies: int | str = 0,
     ) -> None:
         if (workers is not None and workers < 1) or backend not in CREWS:
             raise ValueError(
@@ -86,6 +110,10 @@ class Cluster:
             )
         if not (every >= 0 and timeout > 0 and cpus > 0):
             raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
+        if search not in SEARCHES:
+            raise ValueError(f"search={search!r}: expected one of {', '.join(SEARCHES)}")
+        self.search = search
+        self.copies = parse_bytes(copies)
         self.backend = backend
         self.timeout = timeout
         self.checkpoint = None if checkpoint is None else os.fspath(checkpoint)
@@ -100,8 +128,11 @@ class Cluster:
         self.planned = 0
         self._run: TileRun | None = None
         self._plans: OrderedDict[Hashable, _Planned] = OrderedDict()
+        self._choices = Remembered()
         self._keys = count()
         self._dropped: deque[int] = deque()
+        self._seconds: dict[int, int] = {}
+        """Bytes of the second copies that are there, by key."""
 
     def value(self, expression: Expression) -> np.ndarray:
         """The value as a NumPy array of its own."""
@@ -154,6 +185,7 @@ class Cluster:
         if self._run is not None:
             self._run.close()
             self._run = None
+        self._seconds.clear()
         if self._ray is not None:
             self._ray.close()
             self._ray = None
@@ -198,15 +230,15 @@ class Cluster:
         return self._plan(work).plan
 
     def _plan(self, work: Needed) -> _Planned:
-        lying = tuple(None if item.kept is None else item.kept.layout for item in work.inputs)
-        key = (work.structure, lying)
+        lying = tuple(() if item.kept is None else item.kept.layouts for item in work.inputs)
+        budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
+        key = (work.structure, lying, budget)
         found = self._plans.get(key)
         if found is None:
-            layouts = {
-                work.names[item]: layout for item, layout in zip(work.inputs, lying, strict=True) if layout is not None
-            }
+            held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
+            wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             found = self._plans[key] = _Planned(
-                self.planned, plan_arrays(work.graph(), self.workers, layouts, self.blocks)
+                self.planned, *plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
             )
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
@@ -219,15 +251,25 @@ class Cluster:
 
     def _command(self, work: Needed, planned: _Planned, report: set[str]) -> dict[str, Any]:
         names = work.names
-        arrays = [item for item in work.inputs if item.operator != NUMBER]
-        placed = {item: next(self._keys) for item in arrays if item.kept is None}
-        keep = {item: next(self._keys) for item in work.results}
+        items = {names[item]: item for item in (*work.inputs, *work.results) if item.operator != NUMBER}
+        entering = {item.name for item in planned.plan.graph.inputs}
+        held: dict[str, int] = {}
+        placed: dict[str, tuple[int, Any]] = {}
+        keep: dict[str, int] = {}
+        for name in (*items, *planned.copies):  # a copy behind what it is a copy of
+            item = items[planned.copies.get(name, name)]
+            if name not in entering:
+                keep[name] = next(self._keys)
+            elif item.kept is None:
+                placed[name] = (next(self._keys), _placed(item.content))
+            else:
+                held[name] = (item.kept.second if name in planned.copies else item.kept).key
         what = Evaluation(
             planned.number,
-            {names[item]: item.kept.key for item in arrays if item.kept is not None},
+            held,
             {names[item]: torch.from_numpy(item.content) for item in work.inputs if item.operator == NUMBER},
-            {names[item]: (key, _placed(item.content)) for item, key in placed.items()},
-            {names[item]: key for item, key in keep.items()},
+            placed,
+            keep,
             tuple(report),
             self._free(),
         )
@@ -237,11 +279,21 @@ class Cluster:
             self._after(error)
             raise _named(error, work) from error
         self.evaluations += 1
-        for item, key in (*placed.items(), *keep.items()):
-            kept = Kept(self, key, planned.plan, names[item])
-            item.keep(kept)
-            weakref.finalize(item, self._dropped.append, key).atexit = False
+        for name in (*items, *planned.copies):
+            if name not in held:
+                key = keep[name] if name in keep else placed[name][0]
+                self._keep(items[planned.copies.get(name, name)], Kept(self, key, planned.plan, name), name in items)
         return made
+
+    def _keep(self, item: Expression, kept: Kept, first: bool) -> None:
+        """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
+        weakref.finalize(item, self._dropped.append, kept.key).atexit = False
+        if first:
+            item.keep(kept)
+        else:
+            item.keep(replace(item.kept, second=kept))
+            self._seconds[kept.key] = kept.bytes
+            weakref.finalize(item, self._seconds.pop, kept.key, None).atexit = False
 
     def _after(self, error: WorkerError) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""
@@ -310,6 +362,8 @@ def cluster(
     timeout: float = 3600.0,
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 30.0,
+    search: str = "exact",
+    copies: int | str = 0,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
@@ -317,7 +371,8 @@ def cluster(
     this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is connected to,
     else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an evaluation may
     take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every: seconds from one
-    checkpoint to the next.
+    checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
+    second copies of arrays, in another layout, may take on all workers together.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address.
@@ -325,7 +380,8 @@ def cluster(
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
-    return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus)
+    tiling = {"search": search, "copies": copies}
+    return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **tiling)
 
 
 class _Chosen(Cluster):

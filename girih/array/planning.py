@@ -1,22 +1,21 @@
-"""Plans of array programs: the exact search by bytes, with the tilings of live arrays given.
+"""Plans of array programs: the exact search by bytes (or Spartan's), with the tilings of live arrays given.
 
 It is the search, the space and the price of PyTorch steps. Two rules differ: what is small may be held in copies and
-computed by everybody, since a number that all need is cheaper made than sent; and the mesh has one axis.
+computed by everybody, since a number that all need is cheaper made than sent; and the mesh has one axis. Arrays may be
+held in a second layout under a budget (`girih.partition.tiled`); copies of arrays that stay stay, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from girih.graph import Graph
-from girih.layout import Layout
+from girih.graph import Graph, Output
 from girih.lower import Blocks
 from girih.machine import Machine, machine
-from girih.partition.exact import exact
 from girih.partition.options import Rules
-from girih.partition.problem import Candidates
+from girih.partition.remembered import Remembered
+from girih.partition.tiled import Wanted
 from girih.plans import Plan, goal_of
 
 SMALL = 1 << 13
@@ -33,10 +32,22 @@ def machine_of(workers: int) -> Machine:
 
 
 def plan_arrays(
-    graph: Graph, workers: int, layouts: Mapping[str, Layout], blocks: Blocks | None = None, seconds: float = 10.0
-) -> Plan:
-    """The plan that moves least, in blocks. layouts: of the inputs that lie with the workers already."""
+    graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None
+) -> tuple[Plan, dict[str, str]]:
+    """The plan that moves least, in blocks; and the second copies that stay with the workers, with what they are of.
+
+    wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
+    """
     where = machine_of(workers)
-    given = Candidates({name: (layout,) for name, layout in layouts.items()}, {})
-    found = exact(graph, goal_of("bytes", where), rules=RULES, candidates=given, seconds=seconds)
-    return Plan(graph, where, found.strategy, found.certificate, "exact", "bytes", None, {}, blocks=blocks or Blocks())
+    tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
+    tiled = tiling.graph
+    staying = {item.name for item in (*graph.inputs, *graph.outputs)}
+    entering = {item.name for item in tiled.inputs}
+    filled = {node.name for node in tiled.nodes if node.operator == "aten.clone"}
+    copies = {
+        copy: name for copy, name in tiling.copies.items() if name in staying and (copy in entering or copy in filled)
+    }
+    made = tuple(Output(copy, "result") for copy in copies if copy not in entering)
+    tiled = replace(tiled, outputs=(*tiled.outputs, *made))
+    plan = Plan(tiled, where, tiling.strategy, certificate, wanted.search, "bytes", None, {}, blocks=blocks or Blocks())
+    return plan, copies

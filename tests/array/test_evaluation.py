@@ -216,3 +216,62 @@ def test_random_numbers_do_not_depend_on_the_tiling():
     for workers in (2, 3):
         for one, other in zip(first, draw(workers), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("search", ["exact", "spartan"])
+def test_second_copies_are_filled_once_and_go_with_their_array(search):
+    points = np.random.default_rng(0).normal(size=(160, 128))
+    expected = float(np.cumsum(points, 0).sum() + np.cumsum(points, 1).sum())
+    moved, planned = {}, []
+    for copies in (0, "1 MB"):
+        with gnp.cluster(workers=2, backend="threads", timeout=60.0, search=search, copies=copies) as made:
+            x = gnp.array(points)
+            for step in range(3):
+                y = gnp.cumsum(x, axis=0).sum() + gnp.cumsum(x, axis=1).sum() + float(step)
+                assert float(y) == pytest.approx(expected + step)
+                moved[copies, step] = int(y.expression.kept.plan.bytes_received.sum())
+                planned.append(made.planned)
+            lies = x.expression.kept.layouts
+            assert len(lies) == (2 if copies else 1)
+            if copies:
+                assert set(lies) == {(0,), (1,)}
+                assert sum(made._seconds.values()) == points.nbytes
+                keys = {x.expression.kept.key, x.expression.kept.second.key}
+                assert all(keys <= set(tiles) for tiles in made.run.tiles())
+                del x
+                gc.collect()
+                float(gnp.array([1.0]).sum())
+                assert not any(keys & set(tiles) for tiles in made.run.tiles())
+                assert not made._seconds
+    assert planned[1:3] == [planned[1]] * 2
+    assert all(moved["1 MB", step] + points.nbytes / 2 <= moved[0, step] for step in range(3))
+
+
+def test_a_copy_that_does_not_fit_is_not_made():
+    points = np.random.default_rng(0).normal(size=(160, 128))
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, copies=points.nbytes - 1):
+        x = gnp.array(points)
+        float(gnp.cumsum(x, axis=0).sum() + gnp.cumsum(x, axis=1).sum())
+        assert len(x.expression.kept.layouts) == 1
+
+
+def test_a_computed_array_is_kept_in_two_layouts():
+    points = np.random.default_rng(0).normal(size=(160, 128))
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, copies=points.nbytes):
+        x = gnp.exp(gnp.array(points))
+        expected = np.exp(points)
+        scans = [gnp.cumsum(x, axis=0), gnp.cumsum(x, axis=1), gnp.cumprod(x, axis=0), gnp.cumprod(x, axis=1)]
+        total = sum(scan.sum() for scan in scans)
+        wanted = [np.cumsum(expected, 0), np.cumsum(expected, 1), np.cumprod(expected, 0), np.cumprod(expected, 1)]
+        assert float(total) == pytest.approx(sum(scan.sum() for scan in wanted))
+        assert set(x.expression.kept.layouts) == {(0,), (1,)}
+        assert x.expression.kept.second.name.endswith(".copy")
+        again = (gnp.cumsum(x, axis=0)[1:]).sum() + (gnp.cumsum(x, axis=1)[:, 1:]).sum()
+        assert float(again) == pytest.approx(np.cumsum(expected, 0)[1:].sum() + np.cumsum(expected, 1)[:, 1:].sum())
+        assert int(again.expression.kept.plan.bytes_received.sum()) < points.nbytes / 2
+        np.testing.assert_array_equal(x.compute(), expected)
+
+
+def test_a_search_that_is_not_there():
+    with pytest.raises(ValueError, match="search='best': expected one of exact, spartan"):
+        gnp.cluster(workers=1, backend="threads", search="best")
