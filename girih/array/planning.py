@@ -41,7 +41,7 @@ def plan_arrays(
     where = machine_of(workers)
     tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
     tiled = tiling.graph
-    staying = {item.name for item in (*graph.inputs, *graph.outputs)}
+    staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     entering = {item.name for item in tiled.inputs}
     filled = {node.name for node in tiled.nodes if node.operator == "aten.clone"}
     copies = {
