@@ -18,7 +18,11 @@ def get(x: Array, key: Any) -> Array:
     """Raises IndexError, as NumPy."""
     items = list(key) if isinstance(key, tuple) else [key]
     items = [_plain(item) for item in items]
-    if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].ndim:
+    for number, item in enumerate(items):
+        if isinstance(item, Array) and item.dtype.kind == "b" and not item.ndim:  # a mask of a new dimension of one
+            x = x.reshape((*x.shape[: (at := sum(map(_used, items[:number])))], 1, *x.shape[at:]))
+            items[number] = item.reshape(1)
+    if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].size:
         _fits(x, items[0], 0)
         return Chosen(x, items[0])
     items = _whole(x, items)
@@ -150,7 +154,7 @@ def _fits(x: Array, mask: Array, at: int) -> None:
     if mask.ndim > x.ndim:
         raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {mask.ndim} were indexed")
     for dim, size in enumerate(mask.shape, at):
-        if x.shape[dim] != size:
+        if x.shape[dim] != size and mask.size:
             raise IndexError(
                 f"boolean index did not match indexed array along axis {dim}; size of axis is {x.shape[dim]} but size "
                 f"of corresponding boolean axis is {size}"

@@ -161,7 +161,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     dims = tuple(axis_of(dim, x.ndim) for dim in (axis if isinstance(axis, (tuple, list)) else (axis,)))
     shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(dims)
-    if x.size == 0:
+    if x.size == 0 or not dims:
         return x
     for dim, amount in zip(dims, shifts, strict=True):
         x = apply("aten.roll", x.shape, x.dtype, self=x, shifts=(int(amount),), dims=(dim,))

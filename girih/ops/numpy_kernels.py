@@ -23,6 +23,8 @@ Array = Any
 
 WEAK = frozenset({"uint16", "uint32", "uint64", "complex64", "complex128"})
 """Dtypes for some of whose operators PyTorch has no CPU kernel."""
+_UNFIT = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
+"""Of complex numbers: PyTorch multiplies by alpha first, which makes NaN of infinities."""
 _WEAK_TYPES = frozenset(getattr(torch, name) for name in WEAK)
 
 
@@ -40,7 +42,7 @@ def with_numpy(
     def call(*arguments: Any, **options: Any) -> Any:
         given = {**dict(zip(names, arguments, strict=False)), **options}
         types = tuple(item.dtype for value in given.values() for item in _tensors(value))
-        if types not in lacks:
+        if types not in lacks and not (operator in _UNFIT and kind.is_complex):
             try:
                 made = function(*arguments, **options)
             except (NotImplementedError, RuntimeError) as error:
