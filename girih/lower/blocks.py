@@ -45,13 +45,14 @@ class Blocks:
 
     cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
     read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
-    block.
+    block. files: inputs, and results of groups, that lie in files.
     """
 
     cache: int = CACHE_BYTES
     call: float = CALL_SECONDS
     streamed: frozenset[str] = frozenset()
     small: int = SMALL_BYTES
+    files: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -371,6 +372,7 @@ def blocked(program: Program, options: Blocks) -> Program:
         if not isinstance(step, FreeStep):
             gathering.add(position, step)
     steps = gathering.finished()
+    elsewhere = replace(program, streamed=options.streamed, files=options.files)
     if not any(isinstance(step, BlockStep) for step in steps):
-        return program
-    return replace(program, steps=tuple(free_early(steps, gathering.kept)))
+        return elsewhere
+    return replace(elsewhere, steps=tuple(free_early(steps, gathering.kept)))

@@ -76,7 +76,8 @@ class _Tracker:
     def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
         shape = self.shape_of(buffer) if shape is None else shape
         item = self.program.graph.values[self.program.value_of[buffer]].item_bytes
-        storage = self.storage(buffer, prod(shape) * item)
+        elsewhere = buffer in self.program.files or buffer in self.program.streamed
+        storage = self.storage(buffer, 0 if elsewhere else prod(shape) * item)
         self.buffers[buffer] = _Buffer(storage, shape, strides or contiguous_strides(shape))
 
     def storage(self, name: str, size: int) -> int:
@@ -136,7 +137,12 @@ class _Tracker:
         description = description_of(graph, node)
         is_view = description is not None and description.operator.view and len(step.reads) == 1
         is_view = is_view and 0 not in self.shape_of(step.writes[0])  # nothing shares nothing
-        if is_view and self.view(step, node.operator):
+        read = sum(
+            prod(self.read_shape(step, number)) * graph.values[self.program.value_of[part.buffer]].item_bytes
+            for number, part in enumerate(step.reads)
+            if part.buffer in self.program.streamed
+        )
+        if is_view and not read and self.view(step, node.operator):
             return
         strides = None
         if description is not None and description.operator.elementwise and step.reads:
@@ -144,7 +150,7 @@ class _Tracker:
             base = self.buffers[step.reads[0].buffer]
             if self.read_shape(step, 0) == base.shape == self.shape_of(step.writes[0]) and _dense(base):
                 strides = base.strides
-        extra = 0 if description is None else self.temporaries(step, node, description)
+        extra = read + (0 if description is None else self.temporaries(step, node, description))
         for buffer in step.writes:
             self.allocate(buffer, strides=strides if len(step.writes) == 1 else None)
         self.mark(step.node, extra)
@@ -238,6 +244,8 @@ class _Tracker:
 
     def staged(self, step: TransferStep) -> int:
         """Bytes of the messages that are packed, and of those that do not arrive in the target itself."""
+        if step.source in self.program.streamed:  # a bound: each part is read when it is packed
+            return prod(self.shape_of(step.source)) * self.program.graph.values[step.value].item_bytes
         messages, combined = self.program.messages_of(step, self.device), self.program.terms_of(step) > 1
         held, goal = self.buffers[step.source].strides, contiguous_strides(self.shape_of(step.target))
         packed = set()  # a box that goes to several peers is packed once

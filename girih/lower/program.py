@@ -98,7 +98,8 @@ Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | FreeStep
 class Program:
     """What every device does in one application of the graph.
 
-    places: where each buffer lies. outputs: the buffer that holds each graph output when the program ends.
+    places: where each buffer lies. streamed: inputs that lie elsewhere, and of which is read what is needed; files:
+    buffers that lie in files, of which memory holds what the system pleases.
     """
 
     graph: Graph
@@ -106,6 +107,8 @@ class Program:
     steps: tuple[Step, ...]
     places: dict[str, Placement]
     value_of: dict[str, str]
+    streamed: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
 
     @property
     def mesh(self) -> Mesh:

@@ -234,7 +234,13 @@ def block_bytes(program: Program, step: BlockStep, device: int, threads: int) ->
     members = members_of(program, step, device)
     made = registers(members, step.writes)
     low, high = first_block(program, step, device)
-    pool = sum(members[first].result_bytes(low, high) for first in made.pool)
+    read = {
+        (part.buffer, member.piece.regions[number]): member.read_bytes(number, low, high)
+        for member in members
+        for number, part in enumerate(member.step.reads)
+        if part.buffer in program.streamed
+    }
+    pool = sum(read.values()) + sum(members[first].result_bytes(low, high) for first in made.pool)
     now = peak = 0
     sizes: dict[str, int] = {}
     for member, ends in zip(members, made.ends, strict=True):

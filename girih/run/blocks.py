@@ -22,6 +22,7 @@ from girih.lower.along import Moving, at_block
 from girih.lower.registers import Member, members_of, ranges, registers
 from girih.ops.evaluate import resolve
 from girih.run.compute import KERNELS, Hole, Slots, bind
+from girih.run.elsewhere import in_memory, mapped
 from girih.run.errors import MemberError
 from girih.run.parts import Cuts, Tensor, held_box, narrow, shape_of
 from girih.run.transfers import COMBINE
@@ -34,7 +35,9 @@ WIDE = {"float32": torch.float64, "float16": torch.float32, "bfloat16": torch.fl
 class Block:
     """Run a group: the instruction of a BlockStep on one device."""
 
-    __slots__ = ("_code", "_dtypes", "_members", "_pool", "_rows", "_shapes", "_span", "_text", "device", "writes")
+    __slots__ = (
+        "_code", "_dtypes", "_files", "_outside", "_pool", "_rows", "_shapes", "_span", "_text", "device", "writes",
+    )  # fmt: skip
 
     def __init__(self, program: Program, step: BlockStep, rank: int, slot_of: Mapping[str, int], device: Any) -> None:
         self.device = device
@@ -51,7 +54,8 @@ class Block:
         }
         self._shapes = {name: shape_of(held_box(program, name, program.places[name], rank)) for name in step.writes}
         self._pool = [text.members[first] for first in text.registers.pool]
-        self._members = [(slot_of[name], cuts) for name, cuts in text.outside]
+        self._outside = [(slot_of[name], cuts) for name, cuts in text.outside]
+        self._files = program.files
 
     @property
     def source(self) -> str:
@@ -59,11 +63,10 @@ class Block:
 
     def run(self, slots: Slots, seconds: list[float]) -> None:
         began = perf_counter()
-        outside = [narrow(slots[slot], cuts) for slot, cuts in self._members]
-        made = {
-            name: torch.empty(self._shapes[name], dtype=self._dtypes[name], device=self.device)
-            for name in self._text.direct
-        }
+        outside = [narrow(slots[slot], cuts) for slot, cuts in self._outside]
+        for number in self._text.fixed:  # what all blocks read alike is read once
+            outside[number] = in_memory(outside[number])
+        made = {name: self._made(name) for name in self._text.direct}
         low, middle, high = self._span
         sums: list[Tensor | None] = [None] * len(self._text.sums)
         sizes = [(low, middle, self._rows)] + ([(middle, high, high - middle)] if high > middle else [])
@@ -79,6 +82,12 @@ class Block:
         for slot, name in self.writes:
             slots[slot] = made[name]
         seconds[KERNELS] += perf_counter() - began
+
+    def _made(self, name: str) -> Tensor:
+        shape, dtype = self._shapes[name], self._dtypes[name]
+        if name in self._files:
+            return mapped(shape, dtype)
+        return torch.empty(shape, dtype=dtype, device=self.device)
 
     def _memory(self, member: Member) -> Tensor:
         low = self._span[0]
@@ -103,6 +112,7 @@ class _Text:
         self.direct = [m.write for m in self.members if m.write in step.writes and m.kind != "reduced"]
         self.sums = [m.write for m in self.members if m.kind == "reduced"]
         self.outside: list[tuple[str, Cuts]] = []
+        self.fixed: set[int] = set()
         self.given: dict[str, Any] = {}
         self.local: dict[str, tuple[str, Any]] = {}  # by buffer the name of its block, and its box
         self.slices: dict[str, str] = {}
@@ -193,11 +203,20 @@ class _Text:
             own if type(own[0]) is int and type(own[1]) is int else other
             for own, other in zip(region, held, strict=True)
         )
-        text = _cut(f"x{self.outside.index((buffer, fixed))}", region, left)
+        number_outside = self.outside.index((buffer, fixed))
+        text = _cut(f"x{number_outside}", region, left)
+        if buffer in self.program.streamed:
+            text = self.streamed(text, number_outside)
         if text not in self.slices:
             self.slices[text] = f"e{len(self.slices)}"
             self.add(f"{self.slices[text]} = {text}", number)
         return self.slices[text]
+
+    def streamed(self, text: str, number: int) -> str:
+        """The block of a source: read by its slice, or when it has been cut; once for all blocks where it is fixed."""
+        if text == f"x{number}":
+            self.fixed.add(number)
+        return text if "[" in text or number in self.fixed else f"{text}.read()"
 
     def call(self, function: Any, arguments: list[Any], options: dict[str, Any], operands: list[str],
              out: str | None = None) -> str:  # fmt: skip

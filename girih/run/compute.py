@@ -20,6 +20,7 @@ from girih.ops import descriptions_of
 from girih.ops.evaluate import resolve
 from girih.ops.numpy_kernels import WEAK, with_numpy
 from girih.ops.pieces import PieceCall, make_piece
+from girih.run.elsewhere import Streamed
 from girih.run.parts import Cuts, held_box, relative, shape_of
 
 Slots = list[Any]
@@ -81,6 +82,8 @@ class Compute:
             tensor = slots[slot] if type(slot) is int else slot
             for dimension, start, length in cuts:
                 tensor = tensor.narrow(dimension, start, length)
+            if tensor.__class__ is Streamed:
+                tensor = tensor.read()
             if pads is not None:
                 started = perf_counter()
                 tensor = pad(tensor, pads, value=self.padding)

@@ -57,7 +57,7 @@ class Service:
         "set_state", "step", "get_state", "save", "peak", "statistics", "timeline", "measure",
     )  # fmt: skip
     OF_TILES = (
-        "evaluate", "begin", "advance", "finish", "place", "fetch", "drop", "forget", "tiles",
+        "evaluate", "begin", "advance", "finish", "place", "spill", "fetch", "drop", "forget", "tiles",
         "check_place", "save_tiles", "load_tiles", "save_step", "load_step",
     )  # fmt: skip
 

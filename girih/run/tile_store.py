@@ -10,6 +10,7 @@ import torch
 from girih.capture.sources import Part
 from girih.lower import Program
 from girih.run import tile_checkpoint
+from girih.run.elsewhere import Streamed, in_memory, on_file
 from girih.run.parts import Tensor
 from girih.run.transport import Transport
 from girih.run.worker import Running, Times, Worker, settle
@@ -55,7 +56,13 @@ class TileStore:
             )
             self.workers[number].times = self.times
         worker = self.workers[number]
-        self.place(dict(placed.values()))
+        self.place(
+            {
+                key: Streamed(part) if name in worker.program.streamed and isinstance(part, Part) else part
+                for name, (key, part) in placed.items()
+            }
+        )
+        self.spill([key for name, (key, _) in placed.items() if name in worker.program.files])
         worker.state = {name: self.held[key] for name, key in held.items()}
         worker.state.update((name, self.held[key]) for name, (key, _) in placed.items())
         try:
@@ -81,6 +88,12 @@ class TileStore:
         for key, part in parts.items():
             self.held[key] = (torch.from_numpy(part.read()) if isinstance(part, Part) else part).to(self.device)
 
+    def spill(self, keys: Sequence[int]) -> None:
+        """Move tiles from memory to files."""
+        for key in keys:
+            if not isinstance(self.held[key], Streamed):
+                self.held[key] = on_file(self.held[key])
+
     def fetch(self, keys: Mapping[str, int]) -> dict[str, Tensor]:
         """Tiles by the given names."""
         return {name: self.held[key].cpu() for name, key in keys.items()}
@@ -99,7 +112,7 @@ class TileStore:
 
     def save_tiles(self, place: str, keys: Sequence[int]) -> None:
         """Write tiles to the checkpoint at `place` (`girih.run.tile_checkpoint`)."""
-        tile_checkpoint.save_tiles(place, self.rank, {key: self.held[key] for key in keys})
+        tile_checkpoint.save_tiles(place, self.rank, {key: in_memory(self.held[key]) for key in keys})
 
     def load_tiles(self, place: str, keys: Sequence[int]) -> None:
         for key, tensor in tile_checkpoint.load_tiles(place, self.rank, keys):

@@ -94,6 +94,10 @@ class TileRun:
         tile: Tensor = self.crew.command("fetch", fields)[rank][name]
         return tile
 
+    def spill(self, keys: Sequence[int]) -> None:
+        """Move kept arrays from the workers' memory to files."""
+        self.crew.command("spill", [{"keys": list(keys)} for _ in self.ranks])
+
     def forget(self, number: int) -> None:
         """The workers may forget a program."""
         if number in self._known:

@@ -26,6 +26,7 @@ from girih.lower import Message, Program, TransferStep
 from girih.lower.strides import contiguous_strides, is_contiguous
 from girih.ops.numpy_kernels import in_place
 from girih.run.compute import Slots
+from girih.run.elsewhere import in_memory
 from girih.run.parts import Cuts, Tensor, held_box, narrow, relative, shape_of
 from girih.run.transport import Messages, Transport
 
@@ -121,7 +122,7 @@ class Transfer:
         sends: list[tuple[int, Tensor]] = []
         packed: dict[Cuts, Tensor] = {}
         for peer, cuts in self.sends:
-            part = narrow(source, cuts)
+            part = in_memory(narrow(source, cuts))
             if packs and not part.is_contiguous():
                 if cuts not in packed:
                     packed[cuts] = part.contiguous()
@@ -141,14 +142,14 @@ class Transfer:
         if combine is None:
             for cuts, _, own in self.placed:
                 if own is not None:
-                    narrow(target, cuts).copy_(narrow(source, own))
+                    narrow(target, cuts).copy_(in_memory(narrow(source, own)))
         underway.wait()
         arriving = iter(underway.arriving)
         for cuts, first, own in self.placed:
             if own is None:
                 part = next(arriving)
             else:
-                part = None if combine is None else narrow(source, own)
+                part = None if combine is None else in_memory(narrow(source, own))
             if part is None:  # it is there already
                 continue
             if first or combine is None:
