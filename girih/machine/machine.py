@@ -36,7 +36,8 @@ class Level:
     bytes_per_second: what one device can receive over it; of a `shared` level what each of its parts (a host, a switch)
     can receive through its one port, which all devices inside the part share. latency_seconds: of a message.
     points: (bytes, seconds) of one message as measured, with all devices at it; () where there is only the line
-    latency + bytes / bandwidth.
+    latency + bytes / bandwidth. meeting_points: of a message whose receiver gets others at the same time, where that
+    differs: senders who know nothing of each other overrun the receiver's port, and send again what was dropped.
     """
 
     name: str
@@ -45,26 +46,30 @@ class Level:
     latency_seconds: float
     shared: bool = False
     points: tuple[tuple[int, float], ...] = ()
+    meeting_points: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         # Lists, as JSON gives them.
         object.__setattr__(self, "axes", tuple(self.axes))
-        object.__setattr__(self, "points", tuple((int(size), float(seconds)) for size, seconds in self.points))
+        for name in ("points", "meeting_points"):
+            found = tuple((int(size), float(seconds)) for size, seconds in getattr(self, name))
+            object.__setattr__(self, name, found)
 
     @property
     def parts(self) -> int:
         return prod(self.axes)
 
-    def message_seconds(self, size: float) -> float:
-        """Of one message of `size` bytes: by the measured points, else by latency and bandwidth."""
-        if self.points:
-            return SizeTable.of(self.points).seconds(size)
+    def message_seconds(self, size: float, meeting: bool = False) -> float:
+        """Of one message of `size` bytes: by the measured points, else by latency and bandwidth. meeting: its receiver
+        gets others at the same time."""
+        if points := (self.meeting_points if meeting else ()) or self.points:
+            return SizeTable.of(points).seconds(size)
         return self.latency_seconds + size / self.bytes_per_second
 
-    def occupied_seconds(self, size: float) -> float:
+    def occupied_seconds(self, size: float, meeting: bool = False) -> float:
         """For how long that message keeps its ports from others: without the latency, which many messages spend under
         way at the same time (Culler et al. 1993, LogP); all of it where only whole messages were measured."""
-        return self.message_seconds(size) if self.points else size / self.bytes_per_second
+        return self.message_seconds(size, meeting) if self.points else size / self.bytes_per_second
 
     @property
     def delay_seconds(self) -> float:

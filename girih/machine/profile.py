@@ -71,9 +71,12 @@ class Profile:
         levels = item.levels
         if table is not None:
             latency, rate = table.line()
-            levels = tuple(
-                replace(level, bytes_per_second=rate, latency_seconds=latency, points=table.points) for level in levels
-            )
+            meeting = self.link(ALL_TO_ALL)
+            found: dict[str, Any] = {
+                "points": table.points,
+                "meeting_points": () if meeting is None else meeting.points,
+            }
+            levels = tuple(replace(level, bytes_per_second=rate, latency_seconds=latency, **found) for level in levels)
         return replace(item, device=device, levels=levels, source=self.source)
 
     def simulated(self, item: Machine) -> Machine:
@@ -82,7 +85,8 @@ class Profile:
         if not self.carried:
             return made
         levels = tuple(
-            replace(level, bytes_per_second=NO_TIME, latency_seconds=1 / NO_TIME, points=()) for level in made.levels
+            replace(level, bytes_per_second=NO_TIME, latency_seconds=1 / NO_TIME, points=(), meeting_points=())
+            for level in made.levels
         )
         return replace(made, levels=levels)
 

@@ -97,7 +97,7 @@ def calibrate(
             meets = crew.carries and not crowded
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between=meets))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
-            handing = _handing(crew, largest_bytes)
+            handing = measured_handing(crew, largest_bytes)
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
@@ -242,8 +242,9 @@ def _copies(
     return tables[0], tables[1]
 
 
-def _handing(crew: Crew, largest: int) -> SizeTable:
-    """What the driver takes to hand each worker so many bytes and to have its answer."""
+def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
+    """What the driver takes to hand each worker so many bytes and to have its answer; where every rank is its own
+    driver, what the ranks take to have each other's answers."""
     import torch
 
     points = []

@@ -8,8 +8,8 @@ ready and queue at their ports. Two resolutions (`girih.simulate.tasks` says whe
   are served.
 - `volumes`: each device has one task for each mesh axis over which it receives, with the bytes of
   `girih.layout.level_volumes`; its gate is the group of devices that agree with it on all axes before and that hold or
-  get something, among which are those that it receives from. Senders' ports are not occupied. The number of tasks and gates is
-  O(devices · axes).
+  get something, among which are those that it receives from. Senders' ports are not occupied. The number of tasks and
+  gates is O(devices · axes).
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int,
     offsets, gates = exchange_kernels.links(sender, receiver, mesh.devices)
     amounts = elements * item_bytes
     count = len(sender)
+    ingress = ports.ingress[axis, receiver]
+    meets = np.bincount(ingress, minlength=ports.count)[ingress] > 1
     return Pattern(
         ports.egress[axis, sender],
-        ports.ingress[axis, receiver],
-        _durations(ports, axis, amounts),
+        ingress,
+        _durations(ports, axis, amounts, meets),
         ports.delay[axis],
         sender,
         receiver,
@@ -144,9 +146,14 @@ def _numbers(mesh: Mesh, axes: list[int]) -> NDArray[np.int64]:
     return number
 
 
-def _durations(ports: Ports, axis: NDArray[np.int8] | NDArray[np.int64], amounts: NDArray[np.int64]) -> Ticks:
+def _durations(
+    ports: Ports,
+    axis: NDArray[np.int8] | NDArray[np.int64],
+    amounts: NDArray[np.int64],
+    meets: NDArray[np.bool_] | None = None,
+) -> Ticks:
     duration = np.ones(len(amounts), np.int64)
     for number in np.unique(axis):
         mine = axis == number
-        duration[mine] = ports.duration(int(number), amounts[mine])
+        duration[mine] = ports.duration(int(number), amounts[mine], None if meets is None else meets[mine])
     return duration

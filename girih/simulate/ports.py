@@ -35,11 +35,19 @@ class Ports:
     def count(self) -> int:
         return len(self.names)
 
-    def duration(self, axis: int, amounts: NDArray[np.int64]) -> Ticks:
-        """Ticks for which messages of so many bytes occupy their ports; at least one, so that nothing arrives when it is
-        sent."""
+    def duration(self, axis: int, amounts: NDArray[np.int64], meets: NDArray[np.bool_] | None = None) -> Ticks:
+        """Ticks for which messages of so many bytes occupy their ports; at least one: nothing arrives when it is sent.
+
+        meets: of each message, does its receiver get others in the same exchange? Default: none does.
+        """
+        made = self._occupied(self.levels[axis], amounts, False)
+        if meets is not None and self.levels[axis].meeting_points and meets.any():
+            made[meets] = self._occupied(self.levels[axis], amounts[meets], True)
+        return made
+
+    def _occupied(self, level: Level, amounts: NDArray[np.int64], meeting: bool) -> Ticks:
         different, number = np.unique(amounts, return_inverse=True)
-        seconds = np.asarray([self.levels[axis].occupied_seconds(int(size)) for size in different], np.float64)
+        seconds = np.asarray([level.occupied_seconds(int(size), meeting) for size in different], np.float64)
         made: Ticks = np.maximum(ticks(seconds), 1)[number]
         return made
 

@@ -139,3 +139,18 @@ def test_ticks_are_exact_on_their_grid() -> None:
     assert (ticks(seconds) == np.asarray([0, 0.5, 3.25, 2.0**-40]) * 2**40).all()
     with pytest.raises(ValueError, match="expected seconds from 0"):
         ticks(np.asarray([np.inf]))
+
+
+def test_messages_that_meet_take_what_was_measured_of_them() -> None:
+    """Several that one device gets at once are in each other's way; one alone is not."""
+    level = Level("net", (4,), 1e6, 1e-3, points=((1, 1.0), (1000, 2.0)), meeting_points=((1, 3.0), (1000, 4.0)))
+    ports = ports_of(Machine("four", Device("cpu", 1e9, 1 << 30, 1e9, 1e-6), (level,)))
+    sizes = np.asarray([1000, 1000, 1000, 1])
+    meets = np.asarray([True, True, False, True])
+    assert ports.duration(0, sizes, meets).tolist() == ticks(np.asarray([4.0, 4.0, 2.0, 3.0])).tolist()
+    assert ports.duration(0, sizes).tolist() == ticks(np.asarray([2.0, 2.0, 2.0, 1.0])).tolist()
+    mesh = Mesh((4,))
+    for step, meeting in ((gather(mesh, "x"), True), (send(mesh, "x", {0: 1, 2: 3}), False)):
+        pattern = pattern_of(mesh, step.before, step.after, 4, ports, "messages")
+        seconds = [level.message_seconds(size, meeting) for size in pattern.bytes.tolist()]
+        assert pattern.duration.tolist() == ticks(np.asarray(seconds)).tolist()
