@@ -46,16 +46,23 @@ class EvaluationError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """Where an evaluated array is: its tiles in `cluster` under `key`, as `plan` has its value `name`.
+    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
+    value `name`.
 
     second: where it is in another layout, too.
     """
 
     cluster: Cluster
+    run: TileRun
     key: int
     plan: Plan
     name: str
     second: Kept | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Are the workers still there?"""
+        return self.cluster._run is self.run
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -142,9 +149,9 @@ class Cluster:
         kept: Kept | None = expression.kept
         if kept is None:
             return self.evaluate([expression])[0] if content is None else content.read_all()
-        if kept.cluster._run is None:
+        if not kept.alive:
             raise _lost(expression)
-        return _as_numpy(kept.cluster._run.fetch(kept.plan.program, kept.name, kept.key))
+        return _as_numpy(kept.run.fetch(kept.plan.program, kept.name, kept.key))
 
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
@@ -172,12 +179,12 @@ class Cluster:
         if kept is None:
             yield from _blocks(expression.content)
             return
-        if kept.cluster._run is None:
+        if not kept.alive:
             raise _lost(expression)
         program = kept.plan.program
         for rank in reporters(program, kept.name):
             box = box_of(program, kept.name, rank)
-            tile = kept.cluster._run.fetch_tile(kept.name, kept.key, rank)
+            tile = kept.run.fetch_tile(kept.name, kept.key, rank)
             yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
 
     def close(self) -> None:
@@ -218,7 +225,7 @@ class Cluster:
         """What other clusters hold becomes an array in memory."""
         for item in work.inputs:
             kept: Kept | None = item.kept
-            if kept is None or (kept.cluster is self and self._run is not None):
+            if kept is None or (kept.cluster is self and kept.alive):
                 continue
             if item.content is None:
                 item.content = kept.cluster.value(item)
@@ -282,7 +289,8 @@ class Cluster:
         for name in (*items, *planned.copies):
             if name not in held:
                 key = keep[name] if name in keep else placed[name][0]
-                self._keep(items[planned.copies.get(name, name)], Kept(self, key, planned.plan, name), name in items)
+                kept = Kept(self, self.run, key, planned.plan, name)
+                self._keep(items[planned.copies.get(name, name)], kept, name in items)
         return made
 
     def _keep(self, item: Expression, kept: Kept, first: bool) -> None:

@@ -132,13 +132,20 @@ def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) ->
     return (argument,) if isinstance(argument, bool) else argument
 
 
+def _live(key: Hashable) -> Expression | None:
+    """The expression with this key, unless its value was lost with the workers that held it."""
+    found = _known.get(key)
+    lost = found is not None and found.content is None and found.kept is not None and not found.kept.alive
+    return None if lost else found
+
+
 def call(
     operator: str, arguments: Mapping[str, Operand], shape: tuple[int, ...], dtype: str, source: str = ""
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
     given = tuple(arguments.items())
     key = (operator, tuple((name, _frozen(item)) for name, item in given), shape, dtype)
-    found = _known.get(key)
+    found = _live(key)
     if found is None:
         found = _known[key] = Expression(operator, given, shape, dtype, source)
     return found
@@ -159,7 +166,7 @@ def several(
     found = []
     for position, (shape, dtype) in enumerate(results):
         own = (RESULT, made.number, position)
-        item = _known.get(own)
+        item = _live(own)
         if item is None:
             of = (("of", made), ("position", position))
             item = _known[own] = Expression(RESULT, of, shape, dtype, source)

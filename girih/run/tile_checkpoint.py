@@ -12,6 +12,7 @@ Files are torch.save's: they keep strides, and which buffers share memory, so th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -180,9 +181,14 @@ def _write(place: str, name: str, write: Callable[[Any], object]) -> None:
     """A file that is there whole or not at all."""
     system, root = _system(place)
     unfinished = f"{root}/{name}.{uuid.uuid4().hex[:8]}.part"
-    with system.open(unfinished, "wb") as file:
-        write(file)
-    system.mv(unfinished, f"{root}/{name}")
+    try:
+        with system.open(unfinished, "wb") as file:
+            write(file)
+        system.mv(unfinished, f"{root}/{name}")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            system.rm_file(unfinished)
+        raise
 
 
 def _save(place: str, name: str, content: Any) -> None:
