@@ -10,6 +10,7 @@ same_training      losses and state of the workers beside one device's
 worker_memory      peak memory of each worker beside its fair share
 worker_overhead    what a worker takes for itself
 operator_coverage  operators that are described
+array_api          tests of the array API standard that girih.array passes
 
 `python -m benchmarks` runs all and prints their last lines. `--check`: exit code 1 where the floor is missed.
 """

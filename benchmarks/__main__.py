@@ -31,6 +31,7 @@ NAMES = (
     "tiling_random",
     "tiling_als",
     "paper_speedups",
+    "array_api",
 )
 
 

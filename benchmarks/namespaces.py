@@ -1,7 +1,7 @@
 """Hosts that are network namespaces of this machine, on a switch whose every port has a limited rate; workers in them.
 
     with network(4, 1e9) as hosts, Workers(hosts) as workers:
-        workers.call("benchmarks.slow_links:measured_links", seconds=10.0)
+        workers.call("benchmarks.namespaces:seconds_to_send", size=1 << 20)
 
 Each host is a namespace with one interface, a veth pair leads from it to a bridge in a namespace of its own. `tc … tbf`
 limits both ends of each pair, so that a host sends and receives at the rate and no faster. Nothing outside of the

@@ -2,14 +2,20 @@
 
 What: for FlexFlow's six models on its P100 cluster (16 devices) and its K80 cluster (64 devices), and for DLRM and
 Candle Uno on 96 V100 of Summit (64 examples for each device, 256 for AlexNet): the simulated step under girih's plan
-(`--objective time`), under data parallelism and under the expert's plan, all priced by the same simulator and the
-machine's data sheets.
+(`--objective time`), under two kinds of data parallelism and under the expert's plan, all priced by the same simulator
+and the machine's data sheets.
 Against: Jia 2020 (FlexFlow): 1.3 to 3.3 times over data parallelism and the experts for the six models, but ResNet-101
 as data parallelism (§3.7.2); up to 10 times for DLRM, up to 7.8 for Candle Uno (§3.7.3).
-The floor: at least `--floor` times the least speed-up that the paper states for the model. What bounds a plan that
-falls short stands beside it (its busiest device or port, and the gap to a bound on any plan), and under the table,
-read from its timeline: what its step consists of, the bytes that cross the outermost network into a host and how long
-they take, beside data parallelism's, and how many could cross in the time of the paper's speed-up.
+
+Which data parallelism: the paper measures that of its own runtime. Its task graph (§3.4.1) has transfers between two
+devices and no collectives; its published runtime gathers the gradients of a weight from all replicas on one device,
+which updates the weight and hands it out: a parameter server for each weight. That is the search `parameter-server`
+here ("the paper's data"), at its best: weights spread over all devices, exchanges overlapping with computation. The
+search `data` ("our data") reduces gradients by reduce-scatter and all-gather, as libraries have done since; a speed-up
+over it is smaller, and no plan's exceeds its step divided by the lower bound on any plan ("limit").
+The floor: at least `--floor` times the least speed-up that the paper states for the model, over the paper's data
+parallelism. Where the same is not reached over ours too, the notes say why, from the timelines: what share of the step
+the busiest device computes, how much of it is communication that nothing hides, and what no plan can be faster than.
 """
 
 from __future__ import annotations
@@ -48,20 +54,23 @@ def compared(graph: Any, machine: str, expert: str, seconds: float) -> Row:
     found = plan_graph(graph, machine=machine, objective="time", seconds=seconds)
     others = {
         name: plan_graph(graph, machine=machine, objective="time", search=name, seconds=seconds)
-        for name in ("data", expert)
+        for name in ("data", "parameter-server", expert)
     }
-    cost = found.certificate.cost
+    cost, bound = found.certificate.cost, found.certificate.bound
+    times = {name: other.certificate.cost / cost for name, other in others.items()}
     simulation = found.predict().simulation
-    busiest = simulation.busiest
     return {
         "devices": found.machine.devices,
         "step": cost,
         "gap": f"{found.certificate.gap:.1%}",
-        "over data": round(others["data"].certificate.cost / cost, 2),
-        "over expert": round(others[expert].certificate.cost / cost, 2),
+        "over paper": round(times["parameter-server"], 2),
+        "over data": round(times["data"], 2),
+        "limit": round(others["data"].certificate.cost / bound, 2),
+        "over expert": round(times[expert], 2),
         "bytes": round(float(others["data"].bytes_received.sum()) / max(float(found.bytes_received.sum()), 1.0), 2),
-        "bound by": f"{busiest.name}, {busiest.share:.0%}",
+        "bound by": f"{simulation.busiest.name}, {simulation.busiest.share:.0%}",
         "found by": found.certificate.statistics["found by"],
+        "bound": bound,
         "timeline": consists_of(found, simulation),
         "network": crossing(found),
         "data network": crossing(others["data"]),
@@ -70,13 +79,20 @@ def compared(graph: Any, machine: str, expert: str, seconds: float) -> Row:
 
 
 def consists_of(plan: Any, simulation: Any) -> str:
-    """The parts of the critical path of a step, and what its busiest device computes."""
+    """Of the busiest device its computing and what nothing hides, and the parts of the critical path of a step."""
     from girih.simulate.critical import OWN, PORT, TRANSFER
+    from girih.simulate.timeline import COMPUTE
 
-    path = simulation.critical
+    timeline, path = simulation.timeline, simulation.critical
+    mine = timeline.stream == COMPUTE
+    busy = np.bincount(timeline.device[mine], (timeline.end - timeline.begin)[mine], timeline.devices).max()
     parts = ((OWN, "own work of devices"), (TRANSFER, "messages under way"), (PORT, "waiting for ports"))
     shares = ", ".join(f"{path.share(kind):.0%} {words}" for kind, words in parts)
-    return f"{simulation.seconds * 1e3:.3g} ms a step: {shares}; busiest {simulation.busiest.name}"
+    return (
+        f"{simulation.seconds * 1e3:.3g} ms a step, of which the busiest device works {busy * 1e3:.3g} ms "
+        f"({busy / simulation.seconds:.0%}) and waits {(simulation.seconds - busy) * 1e3:.3g} ms for messages that "
+        f"nothing hides; critical path: {shares}; busiest {simulation.busiest.name}"
+    )
 
 
 def crossing(plan: Any) -> tuple[float, float]:
@@ -96,12 +112,13 @@ def explained(row: Row, least: float) -> str:
     """Why a plan is no faster, from its timeline."""
     ours, seconds = row["network"]
     theirs, longer = row["data network"]
-    goal = row["step"] * row["over data"] / least
+    able = "no plan can" if row["limit"] < least else "the bound, in which messages take no time, would allow"
     return (
-        f"{row['case']}: {row['timeline']}. Its outermost network brings {ours / 1e6:.3g} MB to a host, "
-        f"{seconds * 1e3:.3g} ms at its rate; under data parallelism ({row['data timeline']}) {theirs / 1e6:.3g} MB, "
-        f"{longer * 1e3:.3g} ms. {least:g} times data parallelism's speed is {goal * 1e3:.3g} ms a step, in which "
-        f"{goal / seconds * ours / 1e6 if seconds else 0:.3g} MB could cross"
+        f"{row['case']}, {row['over data']} times as fast as our data parallelism, {row['over paper']} times as the "
+        f"paper's ({row['paper']}): {row['timeline']}. Its outermost network brings {ours / 1e6:.3g} MB to a host, "
+        f"{seconds * 1e3:.3g} ms at its rate; under our data parallelism ({row['data timeline']}) {theirs / 1e6:.3g} "
+        f"MB, {longer * 1e3:.3g} ms. No plan takes less than {row['bound'] * 1e3:.3g} ms, {row['limit']} times as fast as our data "
+        f"parallelism: {able} {least:g} times"
     )
 
 
@@ -120,21 +137,24 @@ def measure(options: argparse.Namespace) -> Report:
             {"case": f"{name} on {machine}", **compared(graph, machine, expert, options.seconds), "paper": words}
         )
         note(rows[-1])
-        if rows[-1]["over data"] < least * options.floor:
+        if rows[-1]["over paper"] < least * options.floor:
             misses.append(
-                f"{rows[-1]['case']}: {rows[-1]['over data']} over data parallelism, the paper {words}; "
+                f"{rows[-1]['case']}: {rows[-1]['over paper']} over the paper's data parallelism, the paper {words}; "
                 f"bound by {rows[-1]['bound by']}, gap {rows[-1]['gap']}"
             )
+        if min(rows[-1]["over data"], rows[-1]["over paper"]) < least * options.floor:
             notes.append(explained(rows[-1], least * options.floor))
     columns = (
         ("case", "case"),
         ("devices", "devices"),
         ("step, simulated s", "step"),
         ("gap", "gap"),
-        ("over data", "over data"),
         ("paper", "paper"),
+        ("over the paper's data", "over paper"),
+        ("over our data", "over data"),
+        ("limit", "limit"),
         ("over expert", "over expert"),
-        ("data's bytes / ours", "bytes"),
+        ("our data's bytes / the plan's", "bytes"),
         ("busiest", "bound by"),
         ("found by", "found by"),
     )

@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note, training_step
+from benchmarks.host_work import CHECKED_STEPS, Step
 from benchmarks.namespaces import Workers, network, refusal
 
 HOSTS = 4
 PREDICTION = 0.2
 LOSSES = 1e-4
-CHECKED_STEPS = 3  # of which losses are compared; they warm up, too
 LARGEST_MESSAGE = 4 << 20
 
 
@@ -73,66 +73,6 @@ def rate_name(bits_per_second: float) -> str:
     return f"{bits_per_second / 1e9:g} Gbit/s"
 
 
-# ------------------------------------------------------------------------------------- in the hosts' workers
-
-
-def measured_links(rank: int, seconds: float, largest: int) -> Any:
-    """(pattern, seconds by size) between the hosts, as girih measures links."""
-    from girih.run.calibrate import idle_program
-    from girih.run.calibrate import measured_links as measure_links
-    from girih.run.ranks import RankCrew
-    from girih.run.service import Options
-
-    crew = RankCrew(idle_program(HOSTS), Options(timeout=600.0, threads=1))
-    return tuple(measure_links(crew, seconds, largest))
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of a plan on one worker. seconds: from the start of `step` to its end on this worker. own: of the worker's
-    instructions. kernels, transfers: of these."""
-
-    seconds: float
-    own: float
-    kernels: float
-    transfers: float
-
-
-def run_plans(
-    rank: int, paths: list[str], model: str, batch: int, options: dict[str, Any], rounds: int
-) -> list[tuple[list[float], list[Step]]]:
-    """Run saved plans by turns, a step each: (losses of the first steps, the timed steps) of each."""
-    from contextlib import ExitStack
-
-    import girih
-    from girih.models import random_batch
-
-    batches = [random_batch(model, batch=batch, seed=number, **options) for number in range(CHECKED_STEPS)]
-    made: list[tuple[list[float], list[Step]]] = [([], []) for _ in paths]
-    with ExitStack() as stack:
-        running = [stack.enter_context(girih.load(path).start(backend="torchrun", timeout=600.0)) for path in paths]
-        for number in range(CHECKED_STEPS + rounds):
-            for run, (losses, steps) in zip(running, made, strict=True):
-                loss, step = timed_step(run, batches[number % CHECKED_STEPS], rank)
-                if number < CHECKED_STEPS:
-                    losses.append(loss)
-                else:
-                    steps.append(step)
-    return made
-
-
-def timed_step(running: Any, batch: Any, rank: int) -> tuple[float, Step]:
-    import time
-
-    before = running.statistics()[rank].times  # of all workers: a common start
-    began = time.perf_counter()
-    loss = running.step(batch)
-    seconds = time.perf_counter() - began
-    after = running.statistics()[rank].times
-    own = (after.total - before.total, after.kernels - before.kernels, after.transfers - before.transfers)
-    return loss, Step(seconds, *own)
-
-
 # ------------------------------------------------------------------------------------- machine, plans, predictions
 
 
@@ -167,12 +107,12 @@ class Costs:
             largest_bytes=LARGEST_MESSAGE,
         )
 
-    def keep(self, profile: Any, where: Any, links: Any) -> Any:
-        """The machine by this profile of processes and these links, which are kept under its name."""
+    def keep(self, profile: Any, where: Any, links: Any, handing: Any) -> Any:
+        """The machine by this profile of processes, with what was measured between hosts; kept under its name."""
         from girih.machine.costs import Store
         from girih.machine.profile import save_profile
 
-        own = replace(profile, machine=where.name, links=links, carried=False)  # by gloo, over a network
+        own = replace(profile, machine=where.name, links=links, handing=handing, carried=False)  # gloo carries
         with Store(self.path) as store:
             save_profile(store, own)
         return own.applied(where)
@@ -223,7 +163,7 @@ def measured(
         paths.append(str(folder / f"{number}.json"))
         plan.save(paths[-1])
     replies = workers.call(
-        "benchmarks.slow_links:run_plans",
+        "benchmarks.host_work:run_plans",
         paths=paths,
         model=case.name,
         batch=case.batch,
@@ -367,21 +307,23 @@ def at_rate(
 ) -> list[Row]:
     """All models on links of one rate."""
     seconds = 2.0 if options.quick else options.calibrate
-    links = workers.call("benchmarks.slow_links:measured_links", seconds=seconds, largest=LARGEST_MESSAGE)[0]
+    found = workers.call("benchmarks.host_work:links", hosts=HOSTS, seconds=seconds, largest=LARGEST_MESSAGE)
+    links, handing = found[0]
     for pattern, table in links:
         latency, reached = table.line()
         notes.append(
             f"{rate_name(rate)}, {pattern}: {reached * 8 / 1e6:.0f} Mbit/s, {latency * 1e3:.2f} ms to begin a message"
         )
-    where = costs.keep(profile, machine_for(rate), links)
+    where = costs.keep(profile, machine_for(rate), links, handing)
     searches = {case.name: ("exact", "data", "sharded", case.expert) for case in cases}
     plans = {case.name: planned(case, where, searches[case.name], costs, options.seconds) for case in cases}
     profile = costs.calibrate([plan.program for some in plans.values() for plan in some.values()])
-    costs.keep(profile, machine_for(rate), links)
+    costs.keep(profile, machine_for(rate), links, handing)
     rows: list[Row] = []
     for case in cases:
         some = plans[case.name]
-        predicted = {name: plan.predict(store=costs.path).seconds for name, plan in some.items()}
+        told = {name: plan.predict(store=costs.path) for name, plan in some.items()}
+        predicted = {name: one.seconds + one.driver for name, one in told.items()}
         found = measured(case, some, workers, rounds, folder)
         rows += rows_of(case, rate, some, found, predicted, losses[case.name])
         for row in rows[-len(some) :]:
