@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.array.contents import placed_content, portions
+from girih.array.kept import EvaluationError as EvaluationError
+from girih.array.kept import Kept as Kept
+from girih.array.kept import as_numpy, lost, named
+from girih.array.limits import MemoryLimitError, Room, default_limit, fitted
 from girih.array.planning import machine_of, plan_arrays
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
-from girih.capture.sources import Source
-from girih.layout import Layout
 from girih.lower import Blocks
 from girih.machine.units import parse_bytes
 from girih.partition.remembered import Remembered
@@ -36,55 +39,18 @@ from girih.run.tiles import CREWS, Evaluation, TileRun
 MOST_PROGRAMS = 512
 SEARCHES = ("exact", "spartan")
 SEARCH_SECONDS = 10.0
-READ_AT_ONCE = 1 << 26
-"""Bytes of a source that the driver copies elsewhere in one go."""
-
-
-class EvaluationError(RuntimeError):
-    """A worker failed while it computed an array; the message names the line of the program that made the array."""
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
-    value `name`.
-
-    second: where it is in another layout, too.
-    """
-
-    cluster: Cluster
-    run: TileRun
-    key: int
-    plan: Plan
-    name: str
-    second: Kept | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Are the workers still there?"""
-        return self.cluster._run is self.run
-
-    @property
-    def layouts(self) -> tuple[Layout, ...]:
-        """One or two."""
-        return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
-
-    @property
-    def bytes(self) -> int:
-        """On all workers together, the second layout apart."""
-        program = self.plan.program
-        regions = program.layout_regions(self.name)
-        elements = (regions[..., 1] - regions[..., 0]).prod(axis=-1).sum()
-        return int(elements) * program.graph.values[self.name].item_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """copies: second copies that come from the workers or stay with them, by name, with what they are copies of."""
+    """copies: second copies that come from the workers or stay with them, by name, with what they are copies of. peak:
+    the most bytes on a worker. refused: why it is more than there may be, or ""."""
 
     number: int
     plan: Plan
     copies: dict[str, str]
+    peak: int
+    refused: str
 
 
 class Cluster:
@@ -95,7 +61,8 @@ class Cluster:
     URL that all workers reach; what is lost with a worker is loaded from there or made again, and the evaluation goes
     on. every: seconds from one checkpoint to the next. address: of Ray's cluster; cpus: of each of its
     actors. search: `exact`, or `spartan` for its greedy tiling. copies: bytes that second copies of arrays, in another
-    layout, may take on all workers together.
+    layout, may take on all workers together. memory: bytes (or "2 GB") that each worker may use; by default four fifths
+    of this host's memory, divided among the workers.
     """
 
     def __init__(
@@ -110,6 +77,7 @@ class Cluster:
         cpus: float = 1.0,
         search: str = "exact",
         copies: int | str = 0,
+        memory: int | str | None = None,
     ) -> None:
         if (workers is not None and workers < 1) or backend not in CREWS:
             raise ValueError(
@@ -130,6 +98,7 @@ class Cluster:
         self._ray: RayConnection | None = connect(address) if backend == "ray" else None
         processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
         self.workers = workers if workers is not None else max(1, int(processors))
+        self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
         self.blocks = Blocks()
         self.evaluations = 0
         self.planned = 0
@@ -150,8 +119,8 @@ class Cluster:
         if kept is None:
             return self.evaluate([expression])[0] if content is None else content.read_all()
         if not kept.alive:
-            raise _lost(expression)
-        return _as_numpy(kept.run.fetch(kept.plan.program, kept.name, kept.key))
+            raise lost(expression)
+        return as_numpy(kept.run.fetch(kept.plan.program, kept.name, kept.key))
 
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
@@ -160,16 +129,18 @@ class Cluster:
 
         Raises:
             EvaluationError: a worker failed. All tiles are gone then.
+            MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
         work = needed(wanted)
         made: dict[str, Any] = {}
         computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
         if work.nodes:
             self._come_over(work)
-            made = self._command(work, self._plan(work), {work.names[item] for item in computed} if report else set())
+            work, planned = self._fitting(work, computed)
+            made = self._command(work, planned, {work.names[item] for item in computed} if report else set())
         if not report:
             return []
-        return [_as_numpy(made[work.names[item]]) if item in computed else self.value(item) for item in wanted]
+        return [as_numpy(made[work.names[item]]) if item in computed else self.value(item) for item in wanted]
 
     def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
         """The value tile by tile, each with where it belongs; evaluated first, if need be."""
@@ -177,10 +148,10 @@ class Cluster:
             self.evaluate([expression], report=False)
         kept: Kept | None = expression.kept
         if kept is None:
-            yield from _blocks(expression.content)
+            yield from portions(expression.content)
             return
         if not kept.alive:
-            raise _lost(expression)
+            raise lost(expression)
         program = kept.plan.program
         for rank in reporters(program, kept.name):
             box = box_of(program, kept.name, rank)
@@ -193,6 +164,7 @@ class Cluster:
             self._run.close()
             self._run = None
         self._seconds.clear()
+        self.room = Room(self.room.limit)
         if self._ray is not None:
             self._ray.close()
             self._ray = None
@@ -234,19 +206,31 @@ class Cluster:
     def plan_of(self, work: Needed) -> Plan:
         """The plan for what is needed, found or made; live arrays stay where they lie."""
         self._come_over(work)
-        return self._plan(work).plan
+        return self._plan(work, True).plan
 
-    def _plan(self, work: Needed) -> _Planned:
+    def _fitting(self, work: Needed, asked: set[Expression]) -> tuple[Needed, _Planned]:
+        """What is asked for alone is kept, where all that live arrays show takes too much memory."""
+        planned = self._plan(work, False)
+        if planned.refused:
+            work = replace(work, results=tuple(item for item in work.results if item in asked))
+            planned = self._plan(work, True)
+        if planned.refused:
+            raise MemoryLimitError(planned.refused)
+        return work, planned
+
+    def _plan(self, work: Needed, files: bool) -> _Planned:
+        """files: whether results may go to files."""
         lying = tuple(() if item.kept is None else item.kept.layouts for item in work.inputs)
         budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
-        key = (work.structure, lying, budget)
+        streamed, on_files = self._elsewhere(work)
+        key = (work.structure, lying, budget, streamed, on_files, files)
         found = self._plans.get(key)
         if found is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
-            found = self._plans[key] = _Planned(
-                self.planned, *plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
-            )
+            plan, copies = plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
+            fits = fitted(plan, self.room.limit, streamed, on_files, files)
+            found = self._plans[key] = _Planned(self.planned, fits.plan, copies, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]
@@ -255,6 +239,21 @@ class Cluster:
         else:
             self._plans.move_to_end(key)
         return found
+
+    def _elsewhere(self, work: Needed) -> tuple[frozenset[str], frozenset[str]]:
+        """The inputs that are read where they are, and those whose tiles lie in files."""
+        streamed, files = set(), set()
+        for item in work.inputs:
+            key = item.kept.key if item.kept is not None else None
+            if key in self.room.files:
+                files.add(work.names[item])
+            elif key in self.room.streamed or (key is None and self._streams(item.content)):
+                streamed.add(work.names[item])
+        return frozenset(streamed), frozenset(files)
+
+    def _streams(self, content: Any) -> bool:
+        """With checkpoints, tiles are saved: then a source is held, too."""
+        return self.checkpoint is None and self.room.streams(content, self.workers)
 
     def _command(self, work: Needed, planned: _Planned, report: set[str]) -> dict[str, Any]:
         names = work.names
@@ -268,9 +267,14 @@ class Cluster:
             if name not in entering:
                 keep[name] = next(self._keys)
             elif item.kept is None:
-                placed[name] = (next(self._keys), _placed(item.content))
+                placed[name] = (next(self._keys), placed_content(item.content))
             else:
                 held[name] = (item.kept.second if name in planned.copies else item.kept).key
+        free = self._free()
+        self.room.free(free)
+        self.room.use(held.values())
+        moved = [held[name] for name in planned.plan.program.files if name in held]
+        spilled = self.room.to_files(planned.peak, set(held.values()), moved)
         what = Evaluation(
             planned.number,
             held,
@@ -278,13 +282,15 @@ class Cluster:
             placed,
             keep,
             tuple(report),
-            self._free(),
+            free,
         )
         try:
+            if spilled:
+                self.run.spill(spilled)
             made = self.run.evaluate(planned.plan.program, what)
         except WorkerError as error:
             self._after(error)
-            raise _named(error, work) from error
+            raise named(error, work) from error
         self.evaluations += 1
         for name in (*items, *planned.copies):
             if name not in held:
@@ -295,6 +301,9 @@ class Cluster:
 
     def _keep(self, item: Expression, kept: Kept, first: bool) -> None:
         """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
+        program = kept.plan.program
+        file, streamed = kept.name in program.files, kept.name in program.streamed
+        self.room.keep(kept.key, 0 if streamed else kept.tile_bytes, file=file, streamed=streamed)
         weakref.finalize(item, self._dropped.append, kept.key).atexit = False
         if first:
             item.keep(kept)
@@ -311,44 +320,6 @@ class Cluster:
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
         return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
-
-
-def _placed(content: np.ndarray | Source) -> Any:
-    """What the workers are sent of an array that they do not have yet."""
-    if isinstance(content, Source):
-        content.check()
-        return content
-    return torch.from_numpy(content)
-
-
-def _blocks(content: np.ndarray | Source) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
-    """An array that the workers do not have, some rows at a time where it is a source."""
-    if isinstance(content, np.ndarray):
-        yield (...,), content  # type: ignore[misc]
-        return
-    rows = max(1, READ_AT_ONCE * content.shape[0] // max(content.nbytes, 1))
-    for start in range(0, content.shape[0], rows):
-        stop = min(start + rows, content.shape[0])
-        rest = content.shape[1:]
-        yield (slice(start, stop),), content.read((start, *(0 for _ in rest)), (stop, *rest))
-
-
-def _as_numpy(tensor: Any) -> np.ndarray:
-    value: np.ndarray = tensor.numpy()
-    return np.array(value)
-
-
-def _named(error: WorkerError, work: Needed) -> Exception:
-    """The error with the line that made the array; NumPy's class where NumPy has one."""
-    lines = {work.names[item]: item for item in work.nodes}
-    failed = lines.get(error.place.node)
-    where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
-    text = f"{where} {error.reason}"
-    return np.linalg.LinAlgError(text) if "LinAlgError" in error.reason else EvaluationError(text)
-
-
-def _lost(expression: Expression) -> EvaluationError:
-    return EvaluationError(f"{expression.source}: the array made there was lost with the workers that held it")
 
 
 _chosen: list[Cluster] = []
@@ -372,6 +343,7 @@ def cluster(
     every: float = 30.0,
     search: str = "exact",
     copies: int | str = 0,
+    memory: int | str | None = None,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
@@ -380,7 +352,9 @@ def cluster(
     else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an evaluation may
     take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every: seconds from one
     checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
-    second copies of arrays, in another layout, may take on all workers together.
+    second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
+    worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
+    directory of temporary files, and what cannot be computed so is refused before it starts.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address.
@@ -388,7 +362,7 @@ def cluster(
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
-    tiling = {"search": search, "copies": copies}
+    tiling = {"search": search, "copies": copies, "memory": memory}
     return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **tiling)
 
 
