@@ -98,7 +98,7 @@ lcm = mapped(np.lcm, "aten.lcm")
 
 
 def clip(
-    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **options: Any
+    a: Any, min: Any = None, max: Any = None, out: Any = None, *, a_min: Any = None, a_max: Any = None, **options: Any
 ) -> Any:
     low, high = a_min if min is None else min, a_max if max is None else max
     made = as_array(a) if low is None else maximum(a, low, **options)

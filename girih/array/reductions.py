@@ -154,9 +154,20 @@ def var(
 _mean = mean
 
 
-def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False,
-        **options: Any) -> Any:  # fmt: skip
-    return written(e.sqrt(var(a, axis, dtype, ddof=ddof, keepdims=keepdims, **options)), out)
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: Any = None,
+    mean: Any = None,
+    where: Any = True,
+) -> Any:
+    made = var(a, axis, dtype, None, ddof, keepdims, correction=correction, mean=mean, where=where)
+    return written(e.sqrt(made), out)
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:

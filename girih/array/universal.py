@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,11 @@ class UniversalFunction:
         self.__module__ = "girih.array"
         self.__doc__ = function.__doc__ or f"As numpy.{ufunc.__name__}."
         self.nin, self.nout, self.identity = ufunc.nin, ufunc.nout, ufunc.identity
+        kinds = inspect.Parameter
+        names = ["x"] if self.nin == 1 else [f"x{number + 1}" for number in range(self.nin)]
+        first = [kinds(name, kinds.POSITIONAL_ONLY) for name in names]
+        more = list(inspect.signature(type(self).__call__).parameters.values())[2:]
+        self.__signature__ = inspect.Signature([*first, *more])
 
     def __repr__(self) -> str:
         return f"<girih ufunc '{self.__name__}'>"
@@ -39,6 +45,8 @@ class UniversalFunction:
         subok: bool = True,
     ) -> Any:
         """out: an array of ours that becomes the result. where: elements elsewhere are those of `out`, or 0."""
+        if len(items) > self.nin and out is None:  # as NumPy's, which takes them by position too
+            items, out = items[: self.nin], items[self.nin :]
         if out is None and where is True and dtype is None:
             return self.function(*items)
         made = self.function(*(items if dtype is None else self._in(dtype, casting, items)))

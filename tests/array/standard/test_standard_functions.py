@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -102,6 +103,28 @@ def test_inspection() -> None:
         second.dtypes(kind="text")
     with pytest.raises(ValueError, match="girih arrays have device 'cpu'"):
         gnp.zeros(3, device="cuda")
+
+
+@pytest.mark.parametrize("name", sorted(CASES) + [f"{space}.{name}" for space in ("linalg", "fft")
+                                                  for name in getattr(strict, space).__all__])  # fmt: skip
+def test_signatures(name: str) -> None:
+    """Arguments have the standard's places and names; more are allowed."""
+    if name in ("linalg.eig", "linalg.eigvals"):  # of the version after
+        return
+    space, _, function = name.rpartition(".")
+    first, second = (getattr(getattr(here, space) if space else here, function) for here in (strict, gnp))
+    expected, got = (list(inspect.signature(item).parameters.values()) for item in (first, second))
+    by_name = {parameter.name: parameter for parameter in got}
+    kinds = inspect.Parameter
+    for position, parameter in enumerate(expected):
+        if parameter.kind is kinds.VAR_POSITIONAL:
+            assert any(item.kind is kinds.VAR_POSITIONAL for item in got)
+        elif parameter.kind is kinds.KEYWORD_ONLY:
+            assert by_name[parameter.name].kind in (kinds.KEYWORD_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        else:
+            assert got[position].kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+            if parameter.kind is kinds.POSITIONAL_OR_KEYWORD:
+                assert parameter.name in by_name
 
 
 ERRORS = {
