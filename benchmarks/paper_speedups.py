@@ -117,8 +117,8 @@ def explained(row: Row, least: float) -> str:
         f"{row['case']}, {row['over data']} times as fast as our data parallelism, {row['over paper']} times as the "
         f"paper's ({row['paper']}): {row['timeline']}. Its outermost network brings {ours / 1e6:.3g} MB to a host, "
         f"{seconds * 1e3:.3g} ms at its rate; under our data parallelism ({row['data timeline']}) {theirs / 1e6:.3g} "
-        f"MB, {longer * 1e3:.3g} ms. No plan takes less than {row['bound'] * 1e3:.3g} ms, {row['limit']} times as fast as our data "
-        f"parallelism: {able} {least:g} times"
+        f"MB, {longer * 1e3:.3g} ms. No plan takes less than {row['bound'] * 1e3:.3g} ms, {row['limit']} times as "
+        f"fast as our data parallelism: {able} {least:g} times"
     )
 
 

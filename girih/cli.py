@@ -15,7 +15,7 @@ from girih.spelling import did_you_mean
 
 SEARCH_NAMES = (
     "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
-    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "single",
+    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
 )  # fmt: skip
 
 

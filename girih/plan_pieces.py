@@ -257,8 +257,8 @@ class Pieces:
             task_from.append(len(sender))
         found: dict[str, Any] = {
             "hop_from": hop_from, "before": before, "after": after, "task_from": task_from, "sender": sender,
-            "receiver": receiver, "duration": duration, "delay": delay, "bundle_from": bundle_from, "bundle_device": bundle_device,
-            "bundle_at": bundle_at, "bundle_task": bundle_task,
+            "receiver": receiver, "duration": duration, "delay": delay, "bundle_from": bundle_from,
+            "bundle_device": bundle_device, "bundle_at": bundle_at, "bundle_task": bundle_task,
         }  # fmt: skip
         return {name: np.ascontiguousarray(np.asarray(column, np.int64)) for name, column in found.items()}
 

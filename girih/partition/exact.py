@@ -43,13 +43,14 @@ def exact(
     """The cheapest strategy and its certificate.
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
-    seconds: the time after which the best strategy so far is returned with its gap.
+    seconds: the time after which the best strategy so far is returned with its gap; pricing, which has to be done,
+    counts.
     """
     started = time.perf_counter()
     chosen = rules if rules is not None else (SECONDS if objective.name == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
     built = time.perf_counter()
-    solution = solve(problem.problem, objective, seconds)
+    solution = solve(problem.problem, objective, max(seconds - (built - started), 0.0))
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(built - started, 3),
         "seconds to search": round(time.perf_counter() - built, 3),

@@ -78,6 +78,42 @@ def hybrid(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Sear
     return _placed(graph, objective, homes, seconds, "tables on devices, the rest data parallel", others=True)
 
 
+def parameter_server(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+    """Data parallelism without collectives (Li et al. 2014), as FlexFlow's runtime and task graph (§3.4.1) have it.
+
+    Each weight and its state lie on one device, which gathers the gradients of all replicas, updates, and hands out the
+    new weight. The largest weights first on the emptiest device; the rest is searched, as for `data`.
+    """
+    mesh = objective.machine.mesh
+    places, held = _places(mesh), [0] * mesh.devices
+    homes: dict[str, Place] = {}
+    owned = [item for item in graph.inputs if item.role == "parameter"]
+    for item in sorted(owned, key=lambda weight: -graph.values[weight.name].bytes):
+        device = held.index(min(held))
+        held[device] += graph.values[item.name].bytes
+        homes[item.path] = places[device]
+    everywhere = (REPLICATE,) * mesh.axes
+    layouts: dict[str, tuple[Layout, ...]] = {
+        item.name: (_at(homes[path]) if (path := item.path.partition("/")[0]) in homes else everywhere,)
+        for item in graph.state_inputs
+    }
+    divisions = along_the_batch(graph, mesh)
+    lies = {name: layouts[old][0] for old, new in graph.updates.items() for name in (old, new)}
+    for number, node in enumerate(graph.nodes):
+        home = next((lies[name] for name in (*node.outputs, *node.inputs) if name in lies), everywhere)
+        if node.phase == "update" and home != everywhere:
+            divisions[number] = np.asarray([home], np.int64)
+            lies |= dict.fromkeys(node.outputs, home)
+    return exact(
+        graph,
+        objective,
+        rules=SOAP,
+        candidates=Candidates(layouts, divisions),
+        seconds=seconds,
+        space="data parallel, each weight updated on one device; other layouts searched",
+    )
+
+
 def _placed(
     graph: Graph,
     objective: Objective,

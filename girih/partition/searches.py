@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from girih.partition.baselines import data, equal, greedy, megatron, no_reduction, row, single
 from girih.partition.exact import exact
-from girih.partition.experts import hybrid, one_weird_trick, rnn_expert
+from girih.partition.experts import hybrid, one_weird_trick, parameter_server, rnn_expert
 from girih.partition.pipeline import model_parallel, pipeline
 from girih.partition.recursive import recursive
 from girih.partition.spartan import spartan
@@ -34,5 +34,6 @@ SEARCHES: dict[str, Callable[..., SearchResult]] = {
     "pipeline": pipeline,
     "rnn-expert": rnn_expert,
     "hybrid": hybrid,
+    "parameter-server": parameter_server,
     "single": single,
 }

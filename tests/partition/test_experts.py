@@ -38,6 +38,7 @@ def homes(plan: Plan, path: str) -> set[int]:
     [
         ("alexnet-tiny", "one-weird-trick"),
         ("alexnet-tiny", "model"),
+        ("alexnet-tiny", "parameter-server"),
         ("rnnlm-tiny", "rnn-expert"),
         ("dlrm-criteo-tiny", "hybrid"),
         ("gpt-tiny", "model"),
@@ -56,6 +57,16 @@ def test_training_is_one_devices(name: str, search: str) -> None:
         optimizer.step()
         expected.append(loss.item())
     assert got == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_parameter_server_updates_each_weight_on_one_device() -> None:
+    plan = planned("alexnet-tiny", "parameter-server")
+    owners = [homes(plan, item.path) for item in plan.graph.inputs if item.role == "parameter"]
+    assert {len(owner) for owner in owners} == {1}
+    assert len(set.union(*owners)) == 4
+    for item in plan.graph.state_inputs:
+        if item.role == "state":
+            assert homes(plan, item.path) == homes(plan, item.path.partition("/")[0])
 
 
 def test_one_weird_trick_divides_matrices_and_copies_filters() -> None:
