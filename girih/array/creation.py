@@ -251,7 +251,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     if not (start and stop):
         raise ValueError("Geometric sequence cannot include zero")
     sign = -1.0 if start < 0 and stop < 0 else 1.0
-    made = e.exp(linspace(math.log(sign * start), math.log(sign * stop), num, endpoint)) * sign
+    made = e.power(10.0, linspace(math.log10(sign * start), math.log10(sign * stop), num, endpoint)) * sign
     if endpoint and num > 1:
         made = e.where(_count(num) == num - 1, float(stop), made)
     made = e.where(_count(num) == 0, float(start), made)

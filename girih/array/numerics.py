@@ -115,12 +115,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     x, y = as_array(a), as_array(v)
-    if mode == "same" and y.size % 2 == 0 and y.size <= x.size:  # NumPy's centre lies on the other side then
-        full = convolve(x, e.conjugate(y)[::-1], "full")
-        return full[y.size // 2 : y.size // 2 + x.size]
-    if mode == "same" and y.size > x.size and x.size % 2 == 0:
-        full = convolve(x, e.conjugate(y)[::-1], "full")
-        return full[(x.size - 1) // 2 : (x.size - 1) // 2 + y.size]
+    if mode == "same" and y.size > x.size:  # NumPy turns both round, and the centre with them
+        return convolve(x, e.conjugate(y)[::-1], "full")[x.size // 2 : x.size // 2 + y.size]
     return convolve(x, e.conjugate(y)[::-1], mode)
 
 

@@ -138,13 +138,13 @@ class UniversalFunction:
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         """The reductions of the first element, the first two, … along an axis: in log₂ steps where ATen has no scan."""
-        from girih.array import manipulation, reductions
+        from girih.array import manipulation, scans
 
         self._binary("accumulate")
         x = as_array(array)
         dim = axis_of(axis, x.ndim)
         if self.__name__ in SCANS and x.dtype.kind != "b":
-            return written(getattr(reductions, SCANS[self.__name__])(x, dim, dtype), out)
+            return written(getattr(scans, SCANS[self.__name__])(x, dim, dtype), out)
         if self.__name__ not in ASSOCIATIVE and self.__name__ not in REDUCTIONS:
             raise TypeError(f"girih.array.{self.__name__} has no accumulate: the function is not associative")
         made = self.function(x, x)  # in the dtype of its results
