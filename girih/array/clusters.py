@@ -247,7 +247,7 @@ class Cluster:
             key = item.kept.key if item.kept is not None else None
             if key in self.room.files:
                 files.add(work.names[item])
-            elif key in self.room.streamed or (key is None and self._streams(item.content)):
+            elif item.kept is None and self._streams(item.content):
                 streamed.add(work.names[item])
         return frozenset(streamed), frozenset(files)
 
@@ -293,7 +293,9 @@ class Cluster:
             raise named(error, work) from error
         self.evaluations += 1
         for name in (*items, *planned.copies):
-            if name not in held:
+            if name in planned.plan.program.streamed:
+                self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
+            elif name not in held:
                 key = keep[name] if name in keep else placed[name][0]
                 kept = Kept(self, self.run, key, planned.plan, name)
                 self._keep(items[planned.copies.get(name, name)], kept, name in items)
@@ -301,9 +303,7 @@ class Cluster:
 
     def _keep(self, item: Expression, kept: Kept, first: bool) -> None:
         """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
-        program = kept.plan.program
-        file, streamed = kept.name in program.files, kept.name in program.streamed
-        self.room.keep(kept.key, 0 if streamed else kept.tile_bytes, file=file, streamed=streamed)
+        self.room.keep(kept.key, kept.tile_bytes, kept.name in kept.plan.program.files)
         weakref.finalize(item, self._dropped.append, kept.key).atexit = False
         if first:
             item.keep(kept)

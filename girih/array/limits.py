@@ -59,7 +59,7 @@ def fitted(plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[st
     if bound <= limit // STREAMED_SHARE:  # as of nearly all programs: their memory need not be known exactly
         return Fitted(replace(plan, blocks=replace(plan.blocks, streamed=streamed, files=files)), bound)
     while True:
-        plan = replace(plan, blocks=replace(plan.blocks, streamed=streamed, files=files))
+        plan = replace(plan, blocks=replace(plan.blocks, streamed=streamed, files=files, always=more))
         use = max(plan.memory_by_device, key=lambda item: item.peak)
         if use.peak <= limit:
             return Fitted(plan, use.peak)
@@ -111,18 +111,15 @@ class Room:
         self.limit = limit
         self.tiles: OrderedDict[int, int] = OrderedDict()  # of each key the largest tile's bytes, the latest used last
         self.files: set[int] = set()
-        self.streamed: set[int] = set()
 
     def streams(self, content: object, workers: int) -> bool:
         """Is this source too large to be held?"""
         return isinstance(content, Source) and content.nbytes // workers > self.limit // STREAMED_SHARE
 
-    def keep(self, key: int, size: int, *, file: bool = False, streamed: bool = False) -> None:
+    def keep(self, key: int, size: int, file: bool) -> None:
         self.tiles[key] = size
         if file:
             self.files.add(key)
-        if streamed:
-            self.streamed.add(key)
 
     def use(self, keys: Iterable[int]) -> None:
         for key in keys:
@@ -133,14 +130,12 @@ class Room:
         for key in keys:
             self.tiles.pop(key, None)
             self.files.discard(key)
-            self.streamed.discard(key)
 
     def to_files(self, peak: int, used: set[int], moved: Iterable[int]) -> list[int]:
         """The keys that must go to files before a program starts: `moved`, which it says itself, and tiles that it does
         not use, the longest unused first, until there is room for its peak."""
-        elsewhere = self.files | self.streamed
-        result = [key for key in moved if key not in elsewhere]
-        idle = [key for key in self.tiles if key not in used and key not in elsewhere]
+        result = [key for key in moved if key not in self.files]
+        idle = [key for key in self.tiles if key not in used and key not in self.files]
         excess = peak + sum(self.tiles[key] for key in idle) - self.limit
         for key in idle:
             if excess <= 0:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field, replace
+from math import prod
 
-import numpy as np
-
+from girih.lower.along import FREE
 from girih.lower.liveness import free_early, lasting, reads_of, writes_of
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
 from girih.lower.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
@@ -33,6 +33,7 @@ CALL_SECONDS = 2e-6
 TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
 MOST_TRIED = 8
+NEARLY_ALL = 0.9
 SMALL_BYTES = 1 << 16
 """A sixteenth of the cache of a block."""
 MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
@@ -45,7 +46,8 @@ class Blocks:
 
     cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
     read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
-    block. files: inputs, and results of groups, that lie in files.
+    block. files: inputs, and results of groups, that lie in files. always: groups of one node too, which can then write
+    to files.
     """
 
     cache: int = CACHE_BYTES
@@ -53,6 +55,7 @@ class Blocks:
     streamed: frozenset[str] = frozenset()
     small: int = SMALL_BYTES
     files: frozenset[str] = frozenset()
+    always: bool = False
 
 
 @dataclass(eq=False)
@@ -196,15 +199,17 @@ class _Gathering:
         return found
 
     def preferred(self, able: dict[int, Member]) -> Member:
-        """Along the outermost dimension of the largest tensor: its blocks lie in one run."""
+        """Along a variable that cuts nearly all that is read and made; of these, the outermost dimension of the largest
+        tensor: its blocks lie in one run."""
 
-        def place(member: Member) -> tuple[int, int]:
-            tensors = [(value.shape, at) for value, at in zip(member.description.inputs, member.way.read, strict=True)]
-            if member.way.made is not None:
-                tensors.append((member.description.output.shape, member.way.made))
-            return max((int(np.prod(shape)), -at) for shape, at in tensors if at >= 0 or len(tensors) == 1)
+        def cut(member: Member) -> list[tuple[int, int]]:
+            tensors = [*zip(member.description.inputs, member.way.read, strict=True)]
+            tensors += [] if member.way.made is None else [(member.description.output, member.way.made)]
+            return [(prod(value.shape), -at) for value, at in tensors if at != FREE]
 
-        return max(able.values(), key=place)
+        most = max(sum(size for size, _ in cut(member)) for member in able.values())
+        enough = [member for member in able.values() if sum(size for size, _ in cut(member)) >= NEARLY_ALL * most]
+        return max(enough, key=lambda member: max(cut(member)))
 
     def tried(self, roots: set[str]) -> list[_Unit]:
         """Groups that make something of these, then others, the latest first."""
@@ -325,8 +330,8 @@ class _Gathering:
         members = [members_of(self.program, step, device) for device in range(self.program.mesh.devices)]
         width = max(row_bytes(one, writes) for one in members)
         blocks = -(-unit.length * width // self.options.cache)
-        streams = not self.options.streamed.isdisjoint(reads)
-        if (blocks < 2 or self.simple(members[0])) and not streams:
+        needed = self.options.always or not self.options.streamed.isdisjoint(reads)
+        if (blocks < 2 or self.simple(members[0])) and not needed:
             return list(steps)
         return [replace(step, rows=-(-unit.length // min(blocks, unit.length)))]
 

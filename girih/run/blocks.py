@@ -213,10 +213,10 @@ class _Text:
         return self.slices[text]
 
     def streamed(self, text: str, number: int) -> str:
-        """The block of a source: read by its slice, or when it has been cut; once for all blocks where it is fixed."""
+        """The block of a source, read when it has been cut; once for all blocks where it is fixed."""
         if text == f"x{number}":
             self.fixed.add(number)
-        return text if "[" in text or number in self.fixed else f"{text}.read()"
+        return f"{self.constant(in_memory, 'read')}({text})"
 
     def call(self, function: Any, arguments: list[Any], options: dict[str, Any], operands: list[str],
              out: str | None = None) -> str:  # fmt: skip
