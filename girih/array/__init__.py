@@ -89,6 +89,7 @@ from girih.array.special import (
 from girih.array.statistics import (
     corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, percentile, quantile,
 )
+from girih.array.tile_functions import filter, fold, join_update, map, newarray, scan, slice, swapaxis
 from girih.array.without_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile, nanprod,
     nanquantile, nanstd, nansum, nanvar,

@@ -17,6 +17,7 @@ import torch
 
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
 from girih.ops.temporaries import kept_and_reduced, slices, summed_item_bytes
+from girih.ops.tile_kernels import TILE_KERNELS
 from girih.ops.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 
 Tensor = Any  # torch is untyped for the type checker
@@ -338,4 +339,4 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         max_pool_gradient,
         constant,
     )
-}
+} | TILE_KERNELS

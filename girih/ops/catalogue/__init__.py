@@ -21,6 +21,7 @@ from girih.ops.catalogue import (
     reshape,
     shape,
     sorting,
+    tile_functions,
     transcendental,
 )
 from girih.ops.operator import Operator
@@ -42,6 +43,7 @@ PAGES: tuple[ModuleType, ...] = (
     creation,
     random,
     sorting,
+    tile_functions,
 )
 
 
