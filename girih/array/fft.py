@@ -200,3 +200,9 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
 def _shifted(x: Array, axes: Any, by: Any) -> Array:
     dims = axes_of(axes, x.ndim)
     return roll(x, tuple(by(x.shape[dim]) for dim in dims), dims) if dims and x.size else x
+
+
+def __getattr__(name: str) -> Any:
+    from girih.array.unsupported import missing
+
+    raise missing(__name__, name, globals())
