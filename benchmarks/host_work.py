@@ -15,7 +15,7 @@ def links(rank: int, hosts: int, seconds: float, largest: int) -> tuple[Any, Any
     from girih.run.service import Options
 
     crew = RankCrew(idle_program(hosts), Options(timeout=600.0, threads=1))
-    return tuple(measured_links(crew, seconds, largest)), measured_handing(crew, largest)
+    return tuple(measured_links(crew, seconds, largest, between="own clocks")), measured_handing(crew, largest)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ parallelism, replicated and with sharded state; and the family's expert (tables 
 trick).
 How: hosts are network namespaces of this machine; `tc` limits both directions of every host's link. Once, operators are
 measured by four workers at once (`girih.run.calibrate`), first common ones, then those of the plans; for each rate the
-links are measured inside the namespaces by the same routine. Plans are made for that machine and predicted by
-`Plan.predict` before they run. All plans of a model and a rate run in the same workers, by turns, a step each; a step
+links are measured inside the namespaces, from computing (`girih.run.measure_links`), and what a step takes besides its
+program, to have the other hosts' answers. Plans are made for that machine and predicted by `Plan.predict` before they
+run, that part included. All plans of a model and a rate run in the same workers, by turns, a step each; a step
 is timed from a common start to the end of the slowest worker, the loss on every rank included; the figure is the
 median. "of it computing" is the busiest worker's share outside transfers.
 Against: data parallelism. Floors: 1.5 times as fast in the geometric mean (`--floor`), no classic plan faster than

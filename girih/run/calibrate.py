@@ -32,7 +32,7 @@ from girih.partition.strategy import REPEAT, Strategy
 from girih.run.common_calls import common_calls
 from girih.run.crew import Crew
 from girih.run.local_calls import local_calls
-from girih.run.measure_links import SIZES, CopyTask, HandTask, LinkTask, meetings, patterns, sizes_of
+from girih.run.measure_links import SIZES, Between, CopyTask, HandTask, LinkTask, meetings, patterns, sizes_of
 from girih.run.measure_operators import OperatorTask, Sample, Task
 from girih.run.processes import ProcessCrew
 from girih.run.service import Options
@@ -94,8 +94,8 @@ def calibrate(
         try:
             crowded = threads * workers > (os.cpu_count() or 1)
             _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
-            meets = crew.carries and not crowded
-            links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between=meets))
+            between: Between = "one clock" if crew.carries and not crowded else "nothing"
+            links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
             handing = measured_handing(crew, largest_bytes)
         finally:
@@ -207,22 +207,26 @@ def _measurement(samples: list[Sample]) -> Measurement:
 
 
 def measured_links(
-    crew: Crew, budget_seconds: float, largest: int = SIZES[-1], note: Observe | None = None, between: bool = False
+    crew: Crew,
+    budget_seconds: float,
+    largest: int = SIZES[-1],
+    note: Observe | None = None,
+    between: Between = "nothing",
 ) -> Iterator[tuple[str, SizeTable]]:
     """(pattern, seconds by size) between the workers of any crew, whatever lies between them.
 
-    largest: bytes of a message. A message takes at least a dozen turns, however long they are. between: workers, all of
-    this host and each with cores of its own, compute between exchanges.
+    largest: bytes of a message. A message takes at least a dozen turns, however long they are. between: what workers do
+    between exchanges; with one clock for all, each must have cores of its own.
     """
     workers, tell = crew.size, note or _silent
     points = [(pattern, size) for pattern in patterns(workers) for size in sizes_of(pattern, workers, largest)]
     made: dict[str, list[tuple[int, Measurement]]] = {}
     for number, (pattern, size) in enumerate(points):
         tell(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
-        task = LinkTask(pattern, size, budget_seconds / len(points), between and pattern != SEND)
+        task = LinkTask(pattern, size, budget_seconds / len(points), "nothing" if pattern == SEND else between)
         replies = _ask(crew, task)
         samples = [reply for reply in replies if reply is not None]
-        if task.between:
+        if task.between == "one clock":
             samples = [meetings(samples, task.messages(workers))]
         made.setdefault(pattern, []).append((size, _measurement(samples)))
     for pattern, found in made.items():

@@ -6,7 +6,9 @@ others under way, so that what processes share (cores that copy, the loopback) i
 
 In a run workers come to an exchange from computing: what the exchange needs, code and data, has left the near caches by
 then, and one comes later than the other. Where all clocks are one (workers of one host), a turn of the latter two
-patterns is therefore computing and then an exchange, whose seconds count from when the last worker has come.
+patterns is therefore computing and then an exchange, whose seconds count from when the last worker has come. Between
+hosts each has a clock of its own: there an exchange takes what turns of computing and exchanging take longer than turns
+of computing alone. That has in it, too, what waiting for a core takes where workers share cores.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,9 +37,10 @@ SPREAD_BYTES = 16 << 20
 LEAST_TURNS = 3
 LEAST_MEETINGS = 15
 LEAST_BATCHES = 3
+LEAST_SECONDS = 1e-6  # that an exchange adds to computing, whatever two clock readings say
 BETWEEN_SECONDS = 5e-4
 """About how long workers compute between two exchanges: in the programs that we looked at it is 0.3 to 2 ms."""
-WIDTH = 512  # of the matrix that they multiply
+WIDTH, ROWS = 512, 64  # of the matrix that they multiply, and of that by which: a fraction of the time
 BATCHES = 8  # that the time is divided into
 ROW = 64
 """Elements in a run of what is packed: the rows of a tensor that is cut along its last dimension."""
@@ -53,17 +56,22 @@ def sizes_of(pattern: str, workers: int, largest: int = SIZES[-1]) -> tuple[int,
     return tuple(size for size in SIZES if size <= largest and size * messages <= MOST_AT_ONCE) or SIZES[:1]
 
 
+Between = Literal["nothing", "one clock", "own clocks"]
+"""What workers do between exchanges: nothing, or compute, with one clock for all or each with its own."""
+
+
 @dataclass(frozen=True)
 class LinkTask:
     """Exchange messages of one size in a pattern, for about `seconds`. Replies with a Sample, or None where idle.
 
-    between: compute between exchanges; replies with when each began and ended (perf_counter), for `meetings`.
+    between: compute between exchanges, and reply with when each began and ended (perf_counter), for `meetings`, where
+    workers have one clock, or with what exchanges add to computing.
     """
 
     pattern: str
     size: int
     seconds: float
-    between: bool = False
+    between: Between = "nothing"
 
     def __call__(self, transport: Transport, rank: int, device: Any) -> Sample | list[tuple[float, float]] | None:
         workers = len(transport.sent)
@@ -90,20 +98,32 @@ class LinkTask:
             turn()
             wait_for(device)
             once.append(perf_counter() - began)
-        if self.between:
+        if self.between == "one clock":
             each = BETWEEN_SECONDS + float(np.median(once))
             turns = _agreed(transport, rank, device, max(LEAST_MEETINGS, int(self.seconds / each)))
             return [_meeting(compute, turn) for compute in [_computing()] for _ in range(turns)]
-        turns = _agreed(transport, rank, device, max(LEAST_TURNS, int(self.seconds / BATCHES / float(np.median(once)))))
-        took: list[float] = []
-        deadline = perf_counter() + self.seconds
-        while len(took) < LEAST_BATCHES or _agreed(transport, rank, device, int(perf_counter() < deadline)):
+        compute, each = None, float(np.median(once))
+        if self.between == "own clocks":
+            compute, each = (
+                _computing(lambda count: _agreed(transport, rank, device, count)),
+                each + 3 * BETWEEN_SECONDS,
+            )
+        turns = _agreed(transport, rank, device, max(LEAST_TURNS, int(self.seconds / BATCHES / each)))
+
+        def batch(*actions: Callable[[], None]) -> float:
             barrier(transport, rank, device)
             began = perf_counter()
             for _ in range(turns):
-                turn()
+                for action in actions:
+                    action()
             wait_for(device)
-            took.append((perf_counter() - began) / turns / self.messages(workers))
+            return (perf_counter() - began) / turns
+
+        took: list[float] = []
+        deadline = perf_counter() + self.seconds
+        while len(took) < LEAST_BATCHES or _agreed(transport, rank, device, int(perf_counter() < deadline)):
+            seconds = batch(turn) if compute is None else max(batch(compute, turn) - batch(compute), LEAST_SECONDS)
+            took.append(seconds / self.messages(workers))
         if not peers:
             return None
         low, middle, high = np.quantile(took, [0.25, 0.5, 0.75]).tolist()
@@ -129,18 +149,19 @@ def _meeting(compute: Callable[[], None], turn: Callable[[], None]) -> tuple[flo
     return began, perf_counter()
 
 
-def _computing() -> Callable[[], None]:
-    """What a worker computes between two exchanges."""
-    matrix, into = torch.ones(WIDTH, WIDTH), torch.empty(WIDTH, WIDTH)
-    multiply = partial(torch.mm, matrix, matrix, out=into)
+def _computing(agreed: Callable[[int], int] = int) -> Callable[[], None]:
+    """What a worker computes between two exchanges. agreed: how often, where all are to do equally much."""
+    matrix, rows, into = torch.ones(WIDTH, WIDTH), torch.ones(ROWS, WIDTH), torch.empty(ROWS, WIDTH)
+    multiply = partial(torch.mm, rows, matrix, out=into)
     took = []
     for _ in range(5):
         began = perf_counter()
         multiply()
         took.append(perf_counter() - began)
+    count = agreed(max(1, round(BETWEEN_SECONDS / min(took))))
 
     def compute() -> None:
-        for _ in range(max(1, round(BETWEEN_SECONDS / min(took)))):
+        for _ in range(count):
             multiply()
 
     return compute
@@ -190,12 +211,13 @@ def _agreed(transport: Transport, rank: int, device: Any, count: int) -> int:
 
 @dataclass(frozen=True)
 class HandTask:
-    """Take a part of a batch from the driver, and do nothing with it."""
+    """Take a part of a batch from the driver, and answer with one number, as a step does with its loss."""
 
     part: Tensor
 
-    def __call__(self, transport: Transport, rank: int, device: Any) -> None:
+    def __call__(self, transport: Transport, rank: int, device: Any) -> dict[str, Tensor]:
         self.part.to(device)
+        return {"loss": torch.zeros(())}
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,13 @@ from girih.machine.calls import Call, Operand
 from girih.machine.costs import Store
 from girih.machine.profile import ALL_TO_ALL, RING, SEND, load_profile, parse_profile
 from girih.machine.work import KINDS, Work
-from girih.run.calibrate import calibrate, setting_of, threads_of
+from girih.run.calibrate import calibrate, idle_program, measured_handing, measured_links, setting_of, threads_of
 from girih.run.common_calls import common_calls
 from girih.run.local_calls import local_calls
 from girih.run.measure_links import patterns, sizes_of
 from girih.run.measure_operators import _samples, measure, tensor_of
+from girih.run.service import Options
+from girih.run.threads import ThreadCrew
 
 LARGEST = 1 << 18
 
@@ -210,3 +212,18 @@ def test_patterns_and_sizes() -> None:
     assert sizes_of(RING, 4)[-1] == 64 << 20
     assert sizes_of(ALL_TO_ALL, 64)[-1] * 63 <= 128 << 20
     assert sizes_of(RING, 4, 1) == (4096,)
+
+
+@pytest.mark.parametrize("between", ["nothing", "own clocks"])
+def test_links_of_any_crew(between: str) -> None:
+    """As between hosts, where nothing but the crew itself is known."""
+    crew = ThreadCrew(idle_program(3), Options())
+    try:
+        found = dict(measured_links(crew, 0.05, 1 << 14, between=between))
+        handing = measured_handing(crew, 1 << 10)
+    finally:
+        crew.close()
+    assert tuple(found) == (SEND, RING, ALL_TO_ALL)
+    for table in (*found.values(), handing):
+        assert min(table.all_seconds) > 0
+        assert all(first <= second for first, second in pairwise(table.all_seconds))
