@@ -4,9 +4,9 @@ What: for FlexFlow's six models on 4 to 64 P100 (4 to a node, 100 Gbit/s between
 device, 256 for AlexNet): the wall seconds of `girih.plan(…, objective="time")` after capture, the simulated seconds
 of a step under that plan, under data parallelism and under the expert's plan (one weird trick for convolutional
 networks; replicas on nodes and layers on devices for recurrent ones), and the gap to a lower bound on any plan.
-How: each search is told to take `--floor` of the paper's seconds, at least half a second and at most `--seconds`: `exact` over the
-tables, then as far as the time allows data parallelism, the experts, and chains from these, judged by the simulator of
-the lowered program. All three plans are priced by that simulator, by the data sheets of the machine. The clock is on
+How: each search is told to take `--floor` of the paper's seconds, at least half a second and at most `--seconds`:
+`exact` over the tables, then as far as the time allows data parallelism, the experts, layers exchanged between these,
+and chains from them, judged by the simulator. All three plans are priced by that simulator, by the data sheets of the machine. The clock is on
 the wall, as the paper's; it does not count importing, compiling the loops (once on each machine) and loading them, and
 capture, after which the graph has the backward pass and the update, operator by operator, where FlexFlow's has layers.
 Against: Table 3.4 of Jia 2020 (FlexFlow), seconds of the end-to-end search with full and delta simulation, and what

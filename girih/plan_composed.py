@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import Transfers
+from girih.layout import Placements, Transfers
 from girih.lower import ComputeStep, Overlap, Program, TransferStep
 from girih.lower.exchange import is_local
 from girih.lower.lower import Lowering
@@ -48,11 +48,13 @@ Orders = tuple[Strides | bool | None, ...]
 class _Piece:
     """The steps of one node under its division and the layouts around it, in the order of lowering.
 
-    program: of these steps alone. direct: of each input, is it read where its value lies? stored: of each output, is it
-    brought to where its value lies? known: variants by the strides of the values that are read directly (None: in one
-    run of memory), and by whether those that are fetched lie in one run (None) or not (True).
+    possible: is there such a program? program: of these steps alone. direct: of each input, is it read where its value
+    lies? stored: of each output, is it brought to where its value lies? known: variants by the strides of the values
+    that are read directly (None: in one run of memory), and by whether those that are fetched lie in one run (None) or
+    not (True).
     """
 
+    possible: bool
     program: Program
     compute: ComputeStep
     direct: tuple[bool, ...]
@@ -129,12 +131,16 @@ class Composer:
         return Nodes(read_from, reads, write_from, writes, entering, len(numbers))
 
     def seconds(self, strategy: Strategy) -> float:
-        """Of the step under a strategy: the makespan, an estimate."""
+        """Of the step under a strategy: the makespan, an estimate. Infinite for one that no program does, because
+        partial sums are wanted of what is whole, or of what is not a sum."""
         from girih.simulate import composed as loops
 
         if not self.graph.nodes:
             return 0.0
-        variants = np.asarray(self.variants(strategy), np.int64)
+        found = self.variants(strategy)
+        if found is None:
+            return float("inf")
+        variants = np.asarray(found, np.int64)
         table = self._table()
         outline, pattern, before, after = loops.outlined(self.nodes, table, variants)
         work = self.work.array[: self.work.size]
@@ -150,8 +156,8 @@ class Composer:
 
         return Variants(**{name: column.array[: column.size] for name, column in self.columns.items()})
 
-    def variants(self, strategy: Strategy) -> list[int]:
-        """The number of each node's variant."""
+    def variants(self, strategy: Strategy) -> list[int] | None:
+        """The number of each node's variant; None if a node's steps are impossible."""
         strides: dict[str, Strides] = {}  # of values; without those that lie in one run
         layouts, divisions = strategy.layouts, strategy.divisions
         found = []
@@ -165,6 +171,8 @@ class Composer:
             piece = self.pieces.get(key)
             if piece is None:
                 piece = self.pieces[key] = self.new_piece(number, strategy)
+            if not piece.possible:
+                return None
             orders: Orders = ()
             if strides and not strides.keys().isdisjoint(node.inputs):
                 known = [strides.get(name) for name in node.inputs]
@@ -187,11 +195,20 @@ class Composer:
         (compute,) = (step for step in program.steps if isinstance(step, ComputeStep))
         node = self.graph.nodes[number]
         return _Piece(
+            all(self.possible(step) for step in program.transfers),
             program,
             compute,
             tuple(part.buffer == name for part, name in zip(compute.reads, node.inputs, strict=True)),
             tuple(buffer != name for buffer, name in zip(compute.writes, node.outputs, strict=True)),
         )
+
+    def possible(self, step: TransferStep) -> bool:
+        """Are no partial sums wanted that the source has not, nor of what is not summed?"""
+        if not any(step.after.partial):
+            return True
+        ends = Placements.single(step.before), Placements.single(step.after)
+        item = self.graph.values[step.value].item_bytes
+        return step.reducer == "sum" and bool(np.isfinite(self.lowering.transfers.direct(*ends, item)[0, 0]))
 
     def new_variant(self, piece: _Piece, orders: Orders) -> int:
         """Price a piece whose inputs lie in memory in these orders; the number under which the columns have it."""

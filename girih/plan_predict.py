@@ -21,6 +21,7 @@ from girih.machine import machine as machine_by_name
 from girih.machine.costs import Store
 from girih.machine.profile import Profile, load_profile
 from girih.partition import Certificate, Strategy
+from girih.partition.crossed import crossed
 from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.sampled import sampled
 from girih.partition.searches import SEARCHES
@@ -33,6 +34,10 @@ from girih.simulate.timeline import Timeline
 if TYPE_CHECKING:
     from girih.plans import Plan
 
+CROSSING = 0.3
+"""Of the time that is left, for exchanging layers between the first candidates."""
+LEAST = 0.2
+"""Seconds that a search over tables is given, however few are left."""
 EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2), beside data parallelism."""
 
@@ -169,11 +174,12 @@ class _Judge:
         return self.known[id(strategy)][1]
 
     def simulated(self, strategy: Strategy) -> float:
-        if self.made.memory is not None:
+        seconds = self.composer.seconds(strategy)
+        if self.made.memory is not None and seconds < float("inf"):
             tried = self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
             if tried.peak > self.made.memory:
                 return float("inf")
-        return self.composer.seconds(strategy)
+        return seconds
 
 
 def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Observe) -> Plan:
@@ -208,6 +214,11 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
         note("search experts", 0.0)
         needed = () if told.stopped == "optimal" else ("data",)
         candidates |= _experts(made, judge, pricing + searching, deadline, at_least=needed)
+        note("cross", 0.0)
+        until = time.perf_counter() + CROSSING * (deadline - time.perf_counter())
+        found = crossed(made.graph, list(candidates.values()), judge, until)
+        if found.seconds < min(map(judge, candidates.values())):
+            candidates["crossed"] = found.strategy
     left = deadline - time.perf_counter()
     rules = _affordable(made.machine, pricing, left - 2 * judge.seconds)
     if rules is None:
@@ -259,7 +270,8 @@ def _experts(
         left = deadline - started - judge.seconds
         if left < longest and name not in at_least:
             break
-        strategy = SEARCHES[name](made.graph, goal, seconds=max(left / 4, 1.0)).strategy
+        share = 2 if name in at_least else 4
+        strategy = SEARCHES[name](made.graph, goal, seconds=max(left / share, LEAST)).strategy
         longest = max(longest, time.perf_counter() - started)
         found["data parallel" if name == "data" else name] = strategy
         judge(strategy)

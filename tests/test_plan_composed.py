@@ -1,0 +1,53 @@
+"""Steps composed of pieces take what a simulation of the program takes, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from graphs import perceptron
+
+from girih.capture import capture
+from girih.graph import Graph
+from girih.layout import PARTIAL
+from girih.lower import Overlap
+from girih.machine import machine
+from girih.models import example
+from girih.partition.searches import SEARCHES
+from girih.plan_composed import Composer
+from girih.plans import Plan, goal_of, plan_graph
+
+WHERE = machine("p100-cluster:1")
+GOAL = goal_of("time", WHERE)
+
+
+@pytest.fixture(scope="module", params=["alexnet-tiny", "rnnlm-tiny", "gpt-tiny"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    import torch
+
+    import girih
+
+    made = example(request.param)
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.1, momentum=0.9)
+    return capture(girih.TrainingStep(made.module, step=made.step, optimizer=optimizer), made.inputs).graph
+
+
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(1, 1), Overlap(4, 16)], ids=str)
+def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
+    composer = Composer(graph, WHERE, GOAL.transfers, overlap)
+    for name in ("exact", "data", "model", "sharded"):
+        found = SEARCHES[name](graph, GOAL, seconds=5.0)
+        plan = Plan(graph, WHERE, found.strategy, found.certificate, name, "time", None, {}, overlap=overlap)
+        assert composer.seconds(found.strategy) == plan.predict().seconds
+        assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
+    assert len(composer.pieces) < 4 * len(graph.nodes)
+
+
+def test_partial_sums_of_what_is_whole_take_for_ever() -> None:
+    graph = perceptron(2)
+    plan = plan_graph(graph, machine=WHERE, objective="seconds", search="single")
+    composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
+    name = graph.nodes[0].outputs[0]
+    layouts = plan.strategy.layouts | {name: (PARTIAL,) * WHERE.mesh.axes}
+    assert composer.seconds(plan.strategy) < float("inf")
+    assert composer.seconds(replace(plan.strategy, layouts=layouts)) == float("inf")
