@@ -21,6 +21,7 @@ from girih.array.kept import EvaluationError as EvaluationError
 from girih.array.kept import Kept as Kept
 from girih.array.kept import as_numpy, lost, named
 from girih.array.limits import MemoryLimitError, Room, default_limit, fitted
+from girih.array.live import LiveArray, LiveView, live_arrays
 from girih.array.planning import machine_of, plan_arrays
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import Blocks
@@ -28,6 +29,7 @@ from girih.machine.units import parse_bytes
 from girih.partition.remembered import Remembered
 from girih.partition.tiled import Wanted
 from girih.plans import Plan
+from girih.report.units import format_bytes
 from girih.run.errors import WorkerError
 from girih.run.parts import box_of, reporters
 from girih.run.ray_connect import RayConnection, connect
@@ -78,6 +80,7 @@ class Cluster:
         search: str = "exact",
         copies: int | str = 0,
         memory: int | str | None = None,
+        progress: bool | None = None,
     ) -> None:
         if (workers is not None and workers < 1) or backend not in CREWS:
             raise ValueError(
@@ -100,6 +103,7 @@ class Cluster:
         self.workers = workers if workers is not None else max(1, int(processors))
         self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
         self.blocks = Blocks()
+        self.view = LiveView(progress)
         self.evaluations = 0
         self.planned = 0
         self._run: TileRun | None = None
@@ -158,8 +162,18 @@ class Cluster:
             tile = kept.run.fetch_tile(kept.name, kept.key, rank)
             yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
 
+    def arrays(self) -> list[LiveArray]:
+        """The arrays that the workers hold, with the bytes of each worker's tile."""
+        return live_arrays(self._run)
+
+    def __repr__(self) -> str:
+        held = self.arrays()
+        size = format_bytes(sum(item.bytes for item in held))
+        return f"<girih cluster: {self.workers} workers ({self.backend}), {len(held)} arrays in tiles of {size}>"
+
     def close(self) -> None:
         """End the workers; arrays that were evaluated here are lost."""
+        self.view.close()
         if self._run is not None:
             self._run.close()
             self._run = None
@@ -287,7 +301,8 @@ class Cluster:
         try:
             if spilled:
                 self.run.spill(spilled)
-            made = self.run.evaluate(planned.plan.program, what)
+            with self.view(self.run, planned.plan.program):
+                made = self.run.evaluate(planned.plan.program, what)
         except WorkerError as error:
             self._after(error)
             raise named(error, work) from error
@@ -344,6 +359,7 @@ def cluster(
     search: str = "exact",
     copies: int | str = 0,
     memory: int | str | None = None,
+    progress: bool | None = None,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
@@ -354,7 +370,8 @@ def cluster(
     checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
     second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
     worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
-    directory of temporary files, and what cannot be computed so is refused before it starts.
+    directory of temporary files, and what cannot be computed so is refused before it starts. progress: show the workers
+    during evaluations that last over a second; by default on terminals only.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address.
@@ -362,8 +379,8 @@ def cluster(
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
-    tiling = {"search": search, "copies": copies, "memory": memory}
-    return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **tiling)
+    more = {"search": search, "copies": copies, "memory": memory, "progress": progress}
+    return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **more)
 
 
 class _Chosen(Cluster):

@@ -39,7 +39,8 @@ Result = TypeVar("Result")
 class Tile:
     """An array with the workers. Either the driver gave it (`given`), or `maker` made it, or a checkpoint has it.
 
-    name: the value of `program` whose layout it has. away: the workers that do not hold their part.
+    name: the value of `program` whose layout it has. on_file: it was moved out of memory. away: the workers that do
+    not hold their part.
     """
 
     key: int
@@ -47,6 +48,7 @@ class Tile:
     name: str
     given: Any = None
     maker: Recipe | None = None
+    on_file: bool = False
     away: frozenset[int] = frozenset()
 
 
@@ -74,7 +76,7 @@ class RecoveringRun(TileRun):
     """A TileRun that goes on after the loss of workers.
 
     place: directory or fsspec URL for checkpoints. every: seconds from one to the next. losses: what was recovered
-    from. checkpoints: how many were written. done: instructions of the program that is under way, and all of them.
+    from. checkpoints: how many were written.
 
     Raises:
         CheckpointPlaceError: the driver or a worker cannot reach `place`.
@@ -88,7 +90,6 @@ class RecoveringRun(TileRun):
         self.manifest = Manifest(mesh.devices)
         self.losses: list[Loss] = []
         self.checkpoints = 0
-        self.done = (0, 0)
         self._tiles: dict[int, Tile] = {}
         self._guests: set[Tile] = set()
         self._left: tuple[int, ...] = ()
@@ -132,10 +133,17 @@ class RecoveringRun(TileRun):
         made = self._recovering(lambda: self._evaluate(program, what))
         self._left = ()
         kept = [Tile(key, program, name, maker=recipe) for name, key in what.keep.items()]
-        self._tiles.update((tile.key, tile) for tile in (*placed, *kept))
+        for tile in (*placed, *kept):
+            tile.on_file = tile.name in program.files
+            self._tiles[tile.key] = tile
         if self._due():
             self._recovering(lambda: self._checkpoint(None))
         return made
+
+    def spill(self, keys: Sequence[int]) -> None:
+        for key in keys:
+            self._tiles[key].on_file = True
+        self._recovering(lambda: super(RecoveringRun, self).spill(keys))
 
     def fetch(self, program: Program, name: str, key: int) -> Tensor:
         return self._recovering(lambda: super(RecoveringRun, self).fetch(program, name, key))
@@ -157,6 +165,9 @@ class RecoveringRun(TileRun):
         """Write one now, whatever the interval."""
         self._recovering(lambda: self._checkpoint(None))
 
+    def held(self) -> dict[int, tuple[Program, str]]:
+        return {key: (tile.program, tile.name) for key, tile in tuple(self._tiles.items())}
+
     def close(self) -> None:
         super().close()
         with contextlib.suppress(OSError):  # the run is over; what cannot be removed now stays
@@ -175,9 +186,8 @@ class RecoveringRun(TileRun):
         """In one command where it is short, else in slices between which checkpoints may be written."""
         began = time.monotonic()
         short = self._seconds.get(what.number, SLICE_SECONDS) < SLICE_SECONDS and not self.manifest.step
-        self.done = (0, len(program.steps))
         if short or len(program.steps) <= FIRST_SLICE:
-            made = super().evaluate(program, what)
+            made = self._once(program, what)
         else:
             made = self._evaluate_in_slices(program, what)
         self._seconds[what.number] = time.monotonic() - began
@@ -198,7 +208,6 @@ class RecoveringRun(TileRun):
             self._all("advance", stop=at)
             took = time.monotonic() - began
             amount = amount * 2 if took < SLICE_SECONDS / 2 else max(1, amount // 2) if took > SLICE_SECONDS else amount
-            self.done = (at, end)
             if at > self._furthest:
                 self._furthest, self._attempts = at, 0
             if at < end and self._due():
@@ -309,12 +318,14 @@ class RecoveringRun(TileRun):
         what, keys = recipe.what, {tile.key for tile in tiles}
         held = {**what.held, **{name: key for name, (key, _) in what.placed.items()}}
         keep = {name: key for name, key in what.keep.items() if key in keys}
-        super().evaluate(recipe.program, changed(what, held=held, placed={}, keep=keep, report=(), free=()))
+        self._once(recipe.program, changed(what, held=held, placed={}, keep=keep, report=(), free=()))
         for tile in tiles:
             self._is_back(tile)
 
     def _is_back(self, tile: Tile) -> None:
         tile.away = frozenset()
+        if tile.on_file:
+            super().spill([tile.key])
         if self._tiles.get(tile.key) is not tile:
             self._guests.add(tile)
 

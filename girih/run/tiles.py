@@ -63,6 +63,7 @@ class TileRun:
         self.options = options
         self.crew = self._new_crew()
         self._known: set[int] = set()
+        self._held: dict[int, tuple[Program, str]] = {}
 
     @property
     def ranks(self) -> range:
@@ -77,6 +78,14 @@ class TileRun:
         Raises:
             WorkerError: a worker failed, died or hung; the crew is gone, and all tiles with it.
         """
+        made = self._once(program, what)
+        for key in what.free:
+            self._held.pop(key, None)
+        self._held.update((key, (program, name)) for name, (key, _) in what.placed.items())
+        self._held.update((key, (program, name)) for name, key in what.keep.items())
+        return made
+
+    def _once(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         replies = self._start("evaluate", program, what, [self._ending(program, what, rank) for rank in self.ranks])
         return {name: whole(program, name, replies) for name in what.report}
 
@@ -111,6 +120,10 @@ class TileRun:
     def tiles(self) -> list[dict[int, int]]:
         """Of each worker, the bytes of its tile of every kept array, by key."""
         return list(self.crew.command("tiles", [{} for _ in self.ranks]))
+
+    def held(self) -> dict[int, tuple[Program, str]]:
+        """The driver's account of the kept arrays: by key, a program, and its value whose layout the array has."""
+        return dict(self._held)
 
     def close(self) -> None:
         self.crew.close()
