@@ -64,13 +64,14 @@ from girih.array.logic import (
 from girih.array.manipulation import (
     append, array_split, astype, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, column_stack,
     concat, concatenate, diag, diagonal, dstack, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose,
-    moveaxis, pad, permute_dims, ravel, repeat, reshape, roll, rollaxis, rot90, split, squeeze, stack, swapaxes,
+    moveaxis, permute_dims, ravel, repeat, reshape, roll, rollaxis, rot90, split, squeeze, stack, swapaxes,
     tile, trace, transpose, tril, triu, unstack, vstack,
 )
 from girih.array.numerics import (
     apply_along_axis, apply_over_axes, bartlett, blackman, choose, convolve, correlate, cross, hamming, hanning, i0,
     interp, kaiser, piecewise, polyval, select, sinc, trapezoid, unwrap,
 )
+from girih.array.padding import pad
 from girih.array.reductions import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
     min, prod, ptp, std, sum, var,

@@ -102,6 +102,13 @@ CASES = [
     "np.triu_indices_from(a)", "np.diag_indices(3)", "a[np.ix_([0, 2], [1, 3])]", "np.unravel_index(u, (3, 2))",
     "np.ravel_multi_index(([0, 2], [1, 3]), (7, 5))", "np.ravel_multi_index(([0, 9], [1, 7]), (7, 5), mode='wrap')",
     "np.size(a, 1)", "np.ndim(a)", "np.shape(a)", "np.broadcast_shapes((3, 1), (1, 4))", "np.copy(a)",
+    # borders
+    "np.pad(a, 2)", "np.pad(a, ((1, 2), (0, 3)), constant_values=7)", "np.pad(a, 1, constant_values=((1, 2), (3, 4)))",
+    "np.pad(a, {0: (1, 2)})", "np.pad(a, 3, 'edge')", "np.pad(a, (2, 4), 'reflect')", "np.pad(a, 9, 'symmetric')",
+    "np.pad(a, (8, 1), 'wrap')", "np.pad(v, (2, 3), 'reflect', reflect_type='odd')", "np.pad(a, 2, 'maximum')",
+    "np.pad(v, 2, 'symmetric', reflect_type='odd')", "np.pad(a, 2, 'mean', stat_length=2)", "np.pad(i, 1, 'mean')",
+    "np.pad(i, 2, 'median')", "np.pad(a, ((0, 0), (1, 1)), 'minimum', stat_length=((1, 2),))",
+    "np.pad(a, (3, 2), 'linear_ramp', end_values=(-1, 4))", "np.pad(i, 3, 'linear_ramp')", "np.pad(t, 1)",
     # creation
     "np.linspace([0.0, 1.0], [1.0, 3.0], 4)", "np.linspace(0, 1, 4, axis=0, retstep=True)", "np.linspace(v, 1, 3, axis=1)",
     "np.logspace(0, 3, 4, base=2)", "np.geomspace(-1, -8, 4)", "np.geomspace(1, 1000, 4, dtype=int)", "np.arange(0, 5, 0.5, dtype=int)",
