@@ -52,6 +52,23 @@ def expected(protocols: object) -> float:
     return float(protocols.score(y, protocols.Ridge().fit(scaled, y).predict(scaled)))  # type: ignore[attr-defined]
 
 
+def test_scikit_learn_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import scikit_learn
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import Ridge
+
+    x, y = scikit_learn.data(400)
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        r2, accuracy = scikit_learn.main(["--rows", "400"])
+    assert "Ridge predicts a Array" in shown.getvalue()
+    scaled = (x - x.mean(0)) / x.std(0)
+    assert r2 == pytest.approx(Ridge(solver="svd").fit(scaled, y).score(scaled, y))
+    assert accuracy == pytest.approx(LinearDiscriminantAnalysis().fit(x, y > 0).score(x, y > 0))
+    del sys.modules["scikit_learn"]
+
+
 def test_functions_and_methods_of_numpy() -> None:
     """Dispatch of functions, of functions in submodules, and of universal functions' methods."""
     x = np.arange(12.0).reshape(3, 4)
