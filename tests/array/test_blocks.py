@@ -15,12 +15,12 @@ from girih.array.clusters import current
 from girih.capture.expressions import needed
 from girih.lower import Blocks, BlockStep, Program, check
 
-TINY = Blocks(cache=64, call=0.0, small=0)
+TINY = Blocks(cache=256, call=0.0, small=0)
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda workers: f"workers{workers}")
 def tiny(request: pytest.FixtureRequest) -> Iterator[gnp.Cluster]:
-    """Workers whose caches hold eight numbers."""
+    """Workers whose caches hold 32 numbers."""
     with gnp.cluster(workers=request.param, backend="threads", timeout=60.0) as made:
         made.blocks = TINY
         yield made
