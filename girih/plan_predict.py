@@ -8,7 +8,7 @@ sampled search, and lets the simulator judge what they find.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,7 +195,7 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
         PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
     from girih.plan_optimum import proved
-    from girih.simulate.bounds import bound_of
+    from girih.simulate.bounds import WORK, bound_of
 
     told = made.certificate
     pricing, searching = (float(told.statistics.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
@@ -213,7 +213,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     if made.machine.devices > 1:
         note("search experts", 0.0)
         needed = () if told.stopped == "optimal" else ("data",)
-        candidates |= _experts(made, judge, pricing + searching, deadline, at_least=needed)
+        alone = dict(best.parts)[WORK] * made.machine.devices < first  # less than sending takes: a small model
+        names = ("data", *(("single",) if alone else ()), *EXPERTS)
+        candidates |= _experts(names, made, judge, pricing + searching, deadline, at_least=needed)
         note("cross", 0.0)
         until = time.perf_counter() + CROSSING * (deadline - time.perf_counter())
         found = crossed(made.graph, list(candidates.values()), judge, until)
@@ -257,15 +259,15 @@ def _by_data_sheet(made: Plan, store: str | Path | None) -> None:
 
 
 def _experts(
-    made: Plan, judge: _Judge, longest: float, deadline: float, at_least: tuple[str, ...]
+    names: Sequence[str], made: Plan, judge: _Judge, longest: float, deadline: float, at_least: tuple[str, ...]
 ) -> dict[str, Strategy]:
-    """Data parallelism and the experts' strategies, judged; those for which there is time, and those of at_least.
+    """The strategies of these searches, judged; those for which there is time, and those of at_least.
 
     longest: seconds that one search over tables takes, by those before it.
     """
     found: dict[str, Strategy] = {}
     goal = goal_of(made.objective, made.machine)
-    for name in ("data", *EXPERTS):
+    for name in names:
         started = time.perf_counter()
         left = deadline - started - judge.seconds
         if left < longest and name not in at_least:

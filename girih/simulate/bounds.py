@@ -43,6 +43,7 @@ from girih.simulate.tasks import POSTS, WAITS
 from girih.simulate.ticks import TICKS_PER_SECOND
 
 Floats = NDArray[np.float64]
+WORK = "work of all nodes over all devices"
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -
         work += least.together
     return Bound.largest(
         ("critical path of the smallest pieces", longest),
-        ("work of all nodes over all devices", work / machine.devices),
+        (WORK, work / machine.devices),
     )
 
 
