@@ -230,7 +230,8 @@ def simulate(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    from girih.predicting import measured_steps, predicted
+    from girih.plan_compare import simulated_alternatives
+    from girih.predicting import measured_steps, predicted, store_path
     from girih.report.page import MissingLibraryError, write_page
 
     check_output(options.output)
@@ -238,10 +239,12 @@ def report(options: argparse.Namespace) -> int:
         item = load(options.plan)
         progress("simulate", 0.0)
         made = predicted(item, options)
+        progress("simulate the alternatives", 0.3)
+        others = simulated_alternatives(item, machine=options.machine, store=store_path(options.store))
         measured = measured_steps(item, progress) if options.measure else None
-        progress("page", 0.0)
+        progress("page", 0.9)
         try:
-            path = write_page(options.output, item, made.timeline, measured=measured)
+            path = write_page(options.output, item, made.timeline, measured=measured, others=others)
         except MissingLibraryError as error:
             raise BadInputError(str(error)) from error
     _written(options, path)

@@ -134,9 +134,10 @@ class Plan:
 
     def report(self, path: str | Path, *, store: str | Path | None = None) -> None:
         """Write the plan as one page (HTML) to look at, with its predicted timeline; see `predict`."""
+        from girih.plan_compare import simulated_alternatives
         from girih.report.page import write_page
 
-        write_page(path, self, self.predict(store=store).timeline)
+        write_page(path, self, self.predict(store=store).timeline, others=simulated_alternatives(self, store=store))
 
     def _repr_html_(self) -> str:
         from girih.report.notebook import notebook_html

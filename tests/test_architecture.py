@@ -22,6 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plans",
             "plan_file",
             "plan_run",
+            "plan_compare",
             "plan_composed",
             "plan_costs",
             "plan_memory",

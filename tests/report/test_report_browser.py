@@ -60,7 +60,7 @@ def opened(browser: Any) -> Iterator[Open]:
 @pytest.fixture(scope="module")
 def gpt_page(gpt: Plan, pages: Path) -> Path:
     timeline = timeline_of(gpt)
-    return write_page(pages / "gpt.html", gpt, timeline, measured=as_if_measured(timeline))
+    return write_page(pages / "gpt.html", gpt, timeline, measured=as_if_measured(timeline), others=gpt.baselines)
 
 
 def visible_colours(page: Any, selector: str) -> set[str]:

@@ -13,11 +13,12 @@ import pytest
 from stand_in import HOSTILE, as_if_measured, timeline_of
 
 from girih.partition import Certificate
-from girih.plans import Costs, Plan
+from girih.plan_compare import simulated_alternatives
+from girih.plans import Costs, Plan, plan_graph
 from girih.report.page import MissingLibraryError, page, write_page
 from girih.report.page.data import page_data
 from girih.report.page.spans import MOST_POINTS, timeline_data
-from girih.report.page.verdict import bound_sentence, gap_sentence, headline
+from girih.report.page.verdict import bound_sentence, comparisons, gap_sentence, headline
 from girih.report.timelines import chosen_devices
 from girih.simulate.timeline import Memory, Timeline
 
@@ -151,24 +152,36 @@ def test_measured_beside_predicted(gpt: Plan) -> None:
 # ------------------------------------------------------------------------------------------- the verdict
 
 
-def test_the_headline_compares_with_the_baselines(small: Plan) -> None:
-    own = Costs("exact", 1.0, 0, 10**6)
-    fast = replace(
-        small, baselines=(Costs("single", 3.5, 0, 4 * 10**6), Costs("data", 1.5, 0, 2 * 10**6)), memory=10**9
-    )
-    object.__setattr__(fast, "costs", own)
-    object.__setattr__(fast, "peak", own.peak)
-    text = headline(fast, timeline_of(small))
+def test_the_headline_compares_simulated_seconds(small: Plan) -> None:
+    """Whatever seconds the plan itself has: of another objective than time they know no overlap."""
+    timeline = timeline_of(small)
+    second = timeline.seconds
+    plan = replace(small, memory=10**9)
+    object.__setattr__(plan, "costs", Costs("exact", 100 * second, 0, 10**6))
+    object.__setattr__(plan, "peak", 10**6)
+    others = (Costs("single", 3.5 * second, 0, 4 * 10**6), Costs("data", 1.5 * second, 0, 2 * 10**6))
+    text = headline(plan, timeline, others)
     assert "1.50× faster than data parallelism, 3.5× faster than one device" in text
     assert text.endswith("; each device needs 1.00 MB, 4.0× less than alone.")
-    slow = replace(fast, baselines=(Costs("data", 0.05, 0, 10**6), Costs("single", 2.0, 0, 10**10)))
-    object.__setattr__(slow, "costs", own)
-    object.__setattr__(slow, "peak", own.peak)
-    text = headline(slow, timeline_of(small))
+    own, data, single = comparisons(plan, timeline, others)[0]["rows"]
+    assert [item[1] for item in (own, data, single)] == [second, 1.5 * second, 3.5 * second]
+    others = (Costs("data", 0.05 * second, 0, 10**6), Costs("single", 2.0 * second, 0, 10**10))
+    text = headline(plan, timeline, others)
     assert "20× slower than data parallelism" in text
     assert text.endswith(
         "; each device needs 1.00 MB, where it would need 10.00 GB alone: more than the 1.00 GB that it has."
     )
+
+
+def test_alternatives_are_simulated_as_the_plan_is(small: Plan) -> None:
+    others = simulated_alternatives(small)
+    assert [item.name for item in others] == ["single", "data"]
+    for item, known in zip(others, small.baselines, strict=True):
+        again = plan_graph(small.graph, machine=small.machine, search=item.name, compare=())
+        assert item.seconds == replace(again, overlap=small.overlap).predict().seconds
+        assert (item.bytes, item.peak) == (known.bytes, known.peak)
+    timed = replace(small, objective="time")
+    assert simulated_alternatives(timed) is timed.baselines
 
 
 def test_the_bound_is_the_busiest_resource(small: Plan) -> None:

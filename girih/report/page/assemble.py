@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -15,7 +16,7 @@ from girih.report.page.verdict import comparisons, figures, sentences
 from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans import Costs, Plan
 
 OWN_SCRIPTS = (
     "data.js", "words.js", "tiles.js", "details.js", "charts.js", "lanes.js", "timeline.js", "moving.js", "pointing.js",
@@ -23,8 +24,10 @@ OWN_SCRIPTS = (
 )  # fmt: skip
 
 
-def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None) -> str:
+def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None, others: Sequence[Costs] = ()) -> str:
     """The HTML of a plan and its timeline; with the timeline of a run, both beside each other.
+
+    others: what else one could do, in seconds simulated as those of the timeline.
 
     Raises:
         MissingLibraryError: if bokeh is not installed.
@@ -36,9 +39,9 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None) ->
         {
             "title": escape(title),
             "style": _static("page.css"),
-            "verdict": _verdict(sentences(plan, timeline)),
+            "verdict": _verdict(sentences(plan, timeline, others)),
             "figures": "".join(map(_figure, figures(plan, timeline, measured))),
-            "comparisons": "".join(map(_comparison, comparisons(plan))) if plan.baselines else "",
+            "comparisons": "".join(map(_comparison, comparisons(plan, timeline, others))) if others else "",
             "data": to_script(page_data(plan, timeline, measured)),
             "library": "".join(f"<script>{_closed(text)}</script>\n" for text in library),
             "scripts": "".join(f"<script>\n{_static(name)}</script>\n" for name in OWN_SCRIPTS),
@@ -46,14 +49,21 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None) ->
     )
 
 
-def write_page(path: str | Path, plan: Plan, timeline: Timeline, *, measured: Timeline | None = None) -> Path:
-    """Write the page to a file, which a browser opens without a server.
+def write_page(
+    path: str | Path,
+    plan: Plan,
+    timeline: Timeline,
+    *,
+    measured: Timeline | None = None,
+    others: Sequence[Costs] = (),
+) -> Path:
+    """Write the page to a file, which a browser opens without a server; see `page`.
 
     Raises:
         MissingLibraryError: if bokeh is not installed.
     """
     where = Path(path)
-    text = page(plan, timeline, measured=measured)
+    text = page(plan, timeline, measured=measured, others=others)
     where.parent.mkdir(parents=True, exist_ok=True)
     where.write_text(text, encoding="utf-8")
     return where

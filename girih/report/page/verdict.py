@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,25 +24,26 @@ def name_of(search: str) -> str:
     return NAMES.get(search, search)
 
 
-def sentences(plan: Plan, timeline: Timeline) -> list[str]:
-    """The first is the verdict, the others its reasons."""
-    return [headline(plan, timeline), bound_sentence(plan, timeline), gap_sentence(plan)]
+def sentences(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[str]:
+    """The first is the verdict, the others its reasons. others: what else one could do, in simulated seconds."""
+    return [headline(plan, timeline, others), bound_sentence(plan, timeline), gap_sentence(plan)]
 
 
-def headline(plan: Plan, timeline: Timeline) -> str:
-    """What the plan buys against its baselines."""
+def headline(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> str:
+    """What the plan buys against the others."""
     devices, limit = plan.machine.devices, _limit(plan)
-    fitting = [item for item in _baselines(plan) if item.peak <= limit]
+    ordered = _ordered(others)
+    fitting = [item for item in ordered if item.peak <= limit]
     text = f"A step takes {format_seconds(timeline.seconds)} on {f'{devices} devices' if devices > 1 else 'one device'}"
     if fitting:
-        text += ": " + ", ".join(_speed(plan.costs, item) for item in fitting)
+        text += ": " + ", ".join(_speed(timeline.seconds, item) for item in fitting)
     text += f"; each device needs {format_bytes(plan.peak)}"
     largest = max(fitting, key=lambda item: item.peak, default=None)
     if largest is not None and largest.peak > 1.05 * plan.peak:
         text += f", {_times(largest.peak / plan.peak)} less than {_with(largest)}"
-    if len(fitting) < len(plan.baselines):
-        others = [item for item in _baselines(plan) if item.peak > limit]
-        needs = " and ".join(f"{format_bytes(item.peak)} {_with(item)}" for item in others)
+    if len(fitting) < len(ordered):
+        large = [item for item in ordered if item.peak > limit]
+        needs = " and ".join(f"{format_bytes(item.peak)} {_with(item)}" for item in large)
         text += f", where it would need {needs}: more than the {format_bytes(limit)} that it has"
     return text + "."
 
@@ -55,18 +58,18 @@ def _limit(plan: Plan) -> int:
     return plan.memory if plan.memory is not None else plan.machine.device.memory_bytes
 
 
-def _baselines(plan: Plan) -> list[Costs]:
+def _ordered(others: Sequence[Costs]) -> list[Costs]:
     """Data parallelism first, one device last."""
-    return sorted(plan.baselines, key=lambda item: (item.name == "single", item.name != "data"))
+    return sorted(others, key=lambda item: (item.name == "single", item.name != "data"))
 
 
-def _speed(own: Costs, other: Costs) -> str:
+def _speed(own: float, other: Costs) -> str:
     name = name_of(other.name)
-    if own.seconds <= 0 or other.seconds <= 0 or 0.98 < other.seconds / own.seconds < 1.02:
+    if own <= 0 or other.seconds <= 0 or 0.98 < other.seconds / own < 1.02:
         return f"as fast as {name}"
-    if other.seconds > own.seconds:
-        return f"{_times(other.seconds / own.seconds)} faster than {name}"
-    return f"{_times(own.seconds / other.seconds)} slower than {name}"
+    if other.seconds > own:
+        return f"{_times(other.seconds / own)} faster than {name}"
+    return f"{_times(own / other.seconds)} slower than {name}"
 
 
 def _times(ratio: float) -> str:
@@ -151,14 +154,15 @@ def _percent(share: float) -> str:
     return "less than 0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %" if share < 0.1 else f"{share * 100:.0f} %"
 
 
-def comparisons(plan: Plan) -> list[dict[str, object]]:
-    """For each measure the plan and its baselines: rows of (name, amount, its text, whether it fits)."""
+def comparisons(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[dict[str, object]]:
+    """For each measure the plan and the others: rows of (name, amount, its text, whether it fits)."""
     limit = _limit(plan)
-    rows = [("this plan", plan.costs), *((name_of(item.name), item) for item in _baselines(plan))]
+    own = replace(plan.costs, seconds=timeline.seconds)
+    rows = [("this plan", own), *((name_of(item.name), item) for item in _ordered(others))]
     return [
         {
             "title": "Time of a step",
-            "note": "simulated" if plan.objective == "time" else "not simulated, nothing overlapped",
+            "note": "simulated",
             "rows": [(name, item.seconds, format_seconds(item.seconds), True) for name, item in rows],
         },
         {
