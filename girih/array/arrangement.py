@@ -94,7 +94,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     dim = axis_of(axis, x.ndim)
     kept = np.ones(x.shape[dim], bool)
-    kept[obj if isinstance(obj, slice) else np.asarray(obj)] = False
+    picks = obj if isinstance(obj, slice) else np.asarray(obj)
+    kept[picks if isinstance(picks, slice) or picks.size else slice(0, 0)] = False
     return take(x, np.flatnonzero(kept), dim)
 
 

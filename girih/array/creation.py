@@ -132,11 +132,11 @@ def full(
     check_device(device)
     size = _shape(shape)
     if isinstance(fill_value, Array) or np.ndim(fill_value):
-        return broadcast_to(as_array(fill_value, dtype), size)
+        return broadcast_to(as_array(fill_value, dtype), size).copy()
     kind = np.asarray(fill_value).dtype if dtype is None else np.dtype(dtype)
     value = kind.type(fill_value).item()
     if kind.kind == "c" or (kind.kind == "u" and value >= 2**63):
-        return broadcast_to(as_array(kind.type(fill_value)), size)
+        return broadcast_to(as_array(kind.type(fill_value)), size).copy()
     return apply("aten.full", size, kind, size=size, fill_value=value, dtype=name_of(kind))
 
 
@@ -316,7 +316,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     for number, x in enumerate(given):
         dim = order.index(number)
         one = reshape(x, (1,) * dim + (-1,) + (1,) * (len(given) - 1 - dim))
-        made.append(one if sparse else broadcast_to(one, shape))
+        one = one if sparse else broadcast_to(one, shape)
+        made.append(one.copy() if copy else one)
     return tuple(made)
 
 

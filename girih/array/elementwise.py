@@ -51,7 +51,7 @@ def power(x1: Any, x2: Any, /) -> Array:
     if type(x2) is int and isinstance(x1, Array) and x2 in (1, 2, 3):
         dtype = loop_dtypes(np.power, (x1.dtype, int), 1)[-1]
         x = cast(x1, dtype)
-        return x if x2 == 1 else apply("aten.pow.Tensor_Scalar", x.shape, dtype, self=x, exponent=x2)
+        return x.copy() if x2 == 1 else apply("aten.pow.Tensor_Scalar", x.shape, dtype, self=x, exponent=x2)
     if type(x2) is int and x2 < 0 and isinstance(x1, Array) and x1.dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
     return elementwise(np.power, "aten.pow.Tensor_Tensor", x1, x2, names=("self", "exponent"))
@@ -101,7 +101,7 @@ def clip(
     a: Any, min: Any = None, max: Any = None, out: Any = None, *, a_min: Any = None, a_max: Any = None, **options: Any
 ) -> Any:
     low, high = a_min if min is None else min, a_max if max is None else max
-    made = as_array(a) if low is None else maximum(a, low, **options)
+    made = as_array(a).copy() if low is None else maximum(a, low, **options)
     return written(made if high is None else minimum(made, high, **options), out)
 
 
@@ -113,7 +113,7 @@ def _rounded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
 
     def rounded(x: Any, /) -> Array:
         x = as_array(x)
-        return x if x.dtype.kind in "iub" else elementwise(ufunc, operator, x)
+        return x.copy() if x.dtype.kind in "iub" else elementwise(ufunc, operator, x)
 
     return UniversalFunction(ufunc, rounded)
 
@@ -137,7 +137,7 @@ def _parts(function: Any, x: Array) -> Array:
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     a = as_array(a)
     if a.dtype.kind in "iub" and decimals >= 0:
-        return written(a, out)
+        return written(a.copy(), out)
     if decimals == 0:
         return rint(a, out=out)
     scale = 10.0 ** (decimals if decimals > 0 else -decimals)
@@ -241,7 +241,7 @@ def result_type(*items: Any) -> np.dtype:
 def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     x = as_array(x)
     if x.dtype.kind != "f":
-        return x
+        return x.copy() if copy else x
     limits = np.finfo(x.dtype)
     high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
     finite = where(equal(x, np.inf), high, where(equal(x, -np.inf), low, x))
@@ -249,21 +249,17 @@ def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, 
 
 
 def real(x: Any, /) -> Array:
-    x = as_array(x)
-    return cast(x, np.zeros(0, x.dtype).real.dtype) if x.dtype.kind == "c" else x
+    return as_array(x).real
 
 
 def imag(x: Any, /) -> Array:
-    x = as_array(x)
-    if x.dtype.kind != "c":
-        return multiply(x, 0).astype(x.dtype)
-    return apply("aten.imag", x.shape, np.zeros(0, x.dtype).imag.dtype, self=x)
+    return as_array(x).imag
 
 
 @universal(np.conjugate)
 def conjugate(x: Any, /) -> Array:
     x = as_array(x)
-    return apply("aten.conj_physical", x.shape, name_of(x.dtype), self=x) if x.dtype.kind == "c" else x
+    return apply("aten.conj_physical", x.shape, name_of(x.dtype), self=x) if x.dtype.kind == "c" else x.copy()
 
 
 conj = conjugate

@@ -57,7 +57,7 @@ def _whole(a: Any, sizes: Sequence[int | None], dims: Sequence[int], norm: str |
     for size, dim in zip(sizes, dims, strict=True):
         x = _sized(x, size, dim)
     if not dims:
-        return x
+        return x.copy()
     given = {"dim": tuple(dims), "normalization": _norm(norm, inverse), "forward": not inverse}
     return apply("aten._fft_c2c", x.shape, x.dtype, self=x, **given)
 

@@ -164,7 +164,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
         picks = e.clip(picks, 0, count - 1)
     elif bool(logic.logical_or(picks < 0, picks >= count).any()):
         raise ValueError("invalid entry in choice array")
-    made: Any = given[-1]
+    made: Any = given[-1].copy()
     for number in range(count - 2, -1, -1):
         made = e.where(picks == number, given[number], made)
     return written(manipulation.broadcast_arrays(made, picks)[0], out)

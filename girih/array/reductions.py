@@ -59,6 +59,8 @@ def sum(
     if axes:
         shape = _reduced(x, axes, keepdims)
         x = apply("aten.sum.dim_IntList", shape, x.dtype, self=x, dim=axes, keepdim=keepdims)
+    else:
+        x = x.copy()
     return written(cast(x if initial is None else e.add(x, initial), kind), out)
 
 
@@ -73,7 +75,7 @@ def prod(
 ) -> Any:  # fmt: skip
     x = as_array(a)
     kind, axes = accumulator(x, dtype), axes_of(axis, x.ndim)
-    x = _shown(cast(x, wide(kind)), where, 1)
+    x = _shown(cast(x, wide(kind)), where, 1).copy()
     for dim in reversed(axes):
         shape = _reduced(x, (dim,), keepdims)
         x = apply("aten.prod.dim_int", shape, x.dtype, self=x, dim=dim, keepdim=keepdims)
@@ -105,7 +107,7 @@ def mean(
         return written(cast(sum(x, axes, keepdims=keepdims, where=where) / _shown_count(x, axes, keepdims, where),
                             x.dtype), out)  # fmt: skip
     if not axes:
-        return written(x, out)
+        return written(x.copy(), out)
     count = _count(x, axes)
     if count == 0:
         return written(sum(x, axes, keepdims=keepdims) / x.dtype.type(0), out)
@@ -219,6 +221,8 @@ def _extreme(operator: str, name: str, a: Any, axis: Any, out: Any, keepdims: bo
         return written(full(_reduced(x, axes, keepdims), initial, x.dtype), out)
     if axes:
         x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
+    else:
+        x = x.copy()
     return written(x if initial is None else joined(x, initial), out)
 
 
@@ -275,6 +279,8 @@ def _truth(operator: str, a: Any, axis: Any, out: Any, keepdims: bool, where: An
     axes, x = axes_of(axis, x.ndim), _shown(cast(x, np.bool_), where, operator == "aten.all.dims")
     if axes:
         x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
+    else:
+        x = x.copy()
     return written(x, out)
 
 

@@ -26,7 +26,7 @@ def sort(
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     dim = axis_of(axis, x.ndim)
     if x.shape[dim] < 2:
-        return x
+        return x.copy()
     made = apply("aten.sort.stable", x.shape, x.dtype, self=x, stable=True, dim=dim, descending=False)
     return flip(made, dim) if descending else made
 

@@ -48,7 +48,8 @@ class UniversalFunction:
         if len(items) > self.nin and out is None:  # as NumPy's, which takes them by position too
             items, out = items[: self.nin], items[self.nin :]
         if out is None and where is True and dtype is None:
-            return self.function(*items)
+            made = self.function(*items)
+            return made.copy() if any(made is item for item in items) else made  # floor of whole numbers
         made = self.function(*(items if dtype is None else self._in(dtype, casting, items)))
         if self.nout > 1:
             if where is not True:
@@ -107,6 +108,7 @@ class UniversalFunction:
                 )
             x = _where(where, x, x.dtype.type(self.identity))
         axes = axes_of(axis, x.ndim)
+        x = x if axes else x.copy()
         for dim in axes:
             x = self._folded(x, dim)
         if initial is not None:
@@ -148,7 +150,7 @@ class UniversalFunction:
         if self.__name__ not in ASSOCIATIVE and self.__name__ not in REDUCTIONS:
             raise TypeError(f"girih.array.{self.__name__} has no accumulate: the function is not associative")
         made = self.function(x, x)  # in the dtype of its results
-        x, before, step = cast(x, dtype if dtype is not None else made.dtype), (slice(None),) * dim, 1
+        x, before, step = cast(x, dtype if dtype is not None else made.dtype).copy(), (slice(None),) * dim, 1
         while step < x.shape[dim]:
             head = x[(*before, slice(0, step))]
             x = manipulation.concatenate(
