@@ -36,6 +36,8 @@ MOST_TRIED = 8
 NEARLY_ALL = 0.9
 SMALL_BYTES = 1 << 16
 """A sixteenth of the cache of a block."""
+SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product"})
+"""Operators that look through their indices, the second operand, for whatever part of the result."""
 MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
 """Operators that make their result from the index, in less time than it takes to write it to memory."""
 
@@ -171,18 +173,22 @@ class _Gathering:
         if not able:
             return False
         roots = {self.root(part.buffer) for part in step.reads}
+        best = self.preferred(able)
         for unit in self.tried(roots):
-            own = any(name in unit.dims for name in roots)
-            for member in able.values() if own else [self.preferred(able)]:
+            for member in able.values() if any(name in unit.dims for name in roots) else [best]:
                 pulled: _Pulled = {}
+                if member is not best and not self.follows(unit, member):
+                    continue
                 if self.joins(unit, member, pulled) and self.pays(unit, member):
                     self.put(unit, member, pulled, position)
                     return True
-        member = self.preferred(able)
-        unit = _Unit(0, position, None, self.cut(member), self.length(member))
+        unit = _Unit(0, position, None, self.cut(best), self.length(best))
+        streams = any(self.root(part.buffer) in self.options.streamed for part in step.reads)
+        if not streams and not self.options.always and unit.blocks(self.width(best), self.options.cache) < 2:
+            return False
         pulled = {}
-        self.joins(unit, member, pulled)
-        self.put(unit, member, pulled, position)
+        self.joins(unit, best, pulled)
+        self.put(unit, best, pulled, position)
         self.units.append(unit)
         self.groups.append(unit)
         return True
@@ -194,9 +200,21 @@ class _Gathering:
         found = {}
         for variable in range(description.rank):
             devices = [member_of(self.program, step, variable, d) for d in range(self.program.mesh.devices)]
-            if devices[0] is not None and None not in devices:
+            if devices[0] is not None and None not in devices and self.sensible(devices[0]):
                 found[variable] = devices[0]
         return found
+
+    def sensible(self, member: Member) -> bool:
+        """Is the work of all blocks that of the whole? Each block of a sum adds to all of the result, which must stay
+        in the cache beside it, and looks through all indices that are not cut with it."""
+        way, reads = member.way, member.step.reads
+        if any(self.root(part.buffer) in self.options.streamed for part in reads):
+            return True
+        name = self.program.value_of[member.step.writes[0]]
+        large = 4 * self.program.graph.values[name].bytes > self.options.cache and not self.small(name)
+        if way.made is None and large:
+            return False
+        return member.description.operator.name not in SCANS or way.read[1] >= 0
 
     def preferred(self, able: dict[int, Member]) -> Member:
         """Along a variable that cuts nearly all that is read and made; of these, the outermost dimension of the largest
@@ -210,6 +228,16 @@ class _Gathering:
         most = max(sum(size for size, _ in cut(member)) for member in able.values())
         enough = [member for member in able.values() if sum(size for size, _ in cut(member)) >= NEARLY_ALL * most]
         return max(enough, key=lambda member: max(cut(member)))
+
+    def follows(self, unit: _Unit, member: Member) -> bool:
+        """Is so much of what the node reads made in the group that it is cut as the group is, and not as it would be?"""
+        inside = [
+            prod(kind.shape)
+            for kind, part in zip(member.description.inputs, member.step.reads, strict=True)
+            if self.root(part.buffer) in unit.dims
+        ]
+        largest = max(prod(kind.shape) for kind in (*member.description.inputs, member.description.output))
+        return 4 * max(inside, default=0) >= largest
 
     def tried(self, roots: set[str]) -> list[_Unit]:
         """Groups that make something of these, then others, the latest first."""
