@@ -220,7 +220,8 @@ class Cluster:
     def plan_of(self, work: Needed) -> Plan:
         """The plan for what is needed, found or made; live arrays stay where they lie."""
         self._come_over(work)
-        return self._plan(work, True).plan
+        planned = self._plan(work, False)
+        return (self._plan(work, True) if planned.refused else planned).plan
 
     def _fitting(self, work: Needed, asked: set[Expression]) -> tuple[Needed, _Planned]:
         """What is asked for alone is kept, where all that live arrays show takes too much memory."""

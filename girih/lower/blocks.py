@@ -230,7 +230,7 @@ class _Gathering:
         return max(enough, key=lambda member: max(cut(member)))
 
     def follows(self, unit: _Unit, member: Member) -> bool:
-        """Is so much of what the node reads made in the group that it is cut as the group is, and not as it would be?"""
+        """Is so much of what the node reads made in the group that it is cut as the group is?"""
         inside = [
             prod(kind.shape)
             for kind, part in zip(member.description.inputs, member.step.reads, strict=True)

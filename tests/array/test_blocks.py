@@ -57,7 +57,7 @@ FUSED = [
 
 @pytest.mark.parametrize("number", range(len(FUSED)))
 def test_small_programs(tiny, number):
-    x = np.random.default_rng(number).normal(size=(23, 5))
+    x = np.random.default_rng(number).normal(size=(71, 5))
     made = FUSED[number](gnp, gnp.array(x))
     assert groups(program_of(made))
     np.testing.assert_allclose(made.compute(), FUSED[number](np, x), rtol=1e-6, atol=1e-9)
