@@ -26,7 +26,7 @@ from numpy import (
 from girih.array import fft, linalg, random
 from girih.array.arrangement import (
     block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert, ix_,
-    place, put, put_along_axis, putmask, ravel_multi_index, resize, tril_indices, tril_indices_from, trim_zeros,
+    mask_indices, place, put, put_along_axis, putmask, ravel_multi_index, resize, tril_indices, tril_indices_from, trim_zeros,
     triu_indices, triu_indices_from, unravel_index, vsplit,
 )
 from girih.array.array import Array
@@ -69,9 +69,10 @@ from girih.array.manipulation import (
 )
 from girih.array.numerics import (
     apply_along_axis, apply_over_axes, bartlett, blackman, choose, convolve, correlate, cross, hamming, hanning, i0,
-    interp, kaiser, piecewise, polyval, select, sinc, trapezoid, unwrap,
+    interp, kaiser, matvec, piecewise, select, sinc, trapezoid, unwrap, vecmat,
 )
 from girih.array.padding import pad
+from girih.array.polynomials import poly, polyadd, polyder, polyfit, polyint, polymul, polysub, polyval, roots
 from girih.array.reductions import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
     min, prod, ptp, std, sum, var,
@@ -87,6 +88,7 @@ from girih.array.sorting import (
 from girih.array.special import (
     angle, bitwise_count, copy, frexp, iscomplex, isneginf, isposinf, isreal, ldexp, modf, real_if_close, spacing,
 )
+from girih.array.sparse import SparseArray, from_scipy
 from girih.array.statistics import (
     corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, percentile, quantile,
 )

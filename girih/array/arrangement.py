@@ -153,6 +153,10 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     return diag_indices(x.shape[0], x.ndim)
 
 
+def mask_indices(n: int, mask_func: Any, k: int = 0) -> tuple[Array, ...]:
+    return nonzero(mask_func(creation.ones((n, n), int), k) != 0)
+
+
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Sequences as index arrays that broadcast to all their combinations."""
     made = []

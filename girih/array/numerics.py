@@ -1,4 +1,4 @@
-"""What is made of several functions: interpolation, integrals, convolutions, polynomials, windows, choices."""
+"""What is made of several functions: interpolation, integrals, convolutions, windows, choices."""
 
 from __future__ import annotations
 
@@ -210,16 +210,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     return x
 
 
-# ------------------------------------------------------------------------------------------- polynomials, windows
-
-
-def polyval(p: Any, x: Any) -> Array:
-    """The highest power first."""
-    p, x = as_array(p), as_array(x)
-    made: Any = creation.zeros_like(x)
-    for number in range(p.shape[0]):
-        made = made * x + p[number]
-    return as_array(made)
+# ------------------------------------------------------------------------------------------- windows
 
 
 def sinc(x: Any, /) -> Array:
@@ -262,3 +253,18 @@ def kaiser(M: int, beta: float) -> Array:
     half = (M - 1) / 2.0
     place = (cast(creation.arange(M), np.float64) - half) / half
     return i0(beta * e.sqrt(e.maximum(1 - place**2, 0.0))) / i0(float(beta))
+
+
+# ------------------------------------------------------------------------------------------- matrices and vectors
+
+
+def matvec(x1: Any, x2: Any, /) -> Array:
+    from girih.array.linear_algebra import matmul
+
+    return matmul(x1, as_array(x2)[..., None])[..., 0]
+
+
+def vecmat(x1: Any, x2: Any, /) -> Array:
+    from girih.array.linear_algebra import matmul
+
+    return matmul(e.conjugate(x1)[..., None, :], x2)[..., 0, :]

@@ -14,6 +14,13 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+from numpy.random import MT19937 as MT19937
+from numpy.random import PCG64 as PCG64
+from numpy.random import PCG64DXSM as PCG64DXSM
+from numpy.random import SFC64 as SFC64
+from numpy.random import BitGenerator as BitGenerator
+from numpy.random import Philox as Philox
+from numpy.random import SeedSequence as SeedSequence
 
 from girih.array import elementwise as e
 from girih.array.array import Array
@@ -30,6 +37,8 @@ class Generator:
     """NumPy's Generator; each call draws from a seed of its own."""
 
     def __init__(self, seed: Any = None) -> None:
+        if isinstance(seed, np.random.BitGenerator):
+            seed = seed.seed_seq
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         self.seed_sequence = sequence
         self.state = int(sequence.generate_state(1, np.uint64)[0])

@@ -1,0 +1,103 @@
+"""Polynomials by their coefficients, the highest power first, as NumPy's older functions have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from girih.array import creation, manipulation
+from girih.array import elementwise as e
+from girih.array.array import Array
+from girih.array.make import as_array, cast
+from girih.array.numerics import convolve
+
+
+def polyval(p: Any, x: Any) -> Array:
+    p, x = as_array(p), as_array(x)
+    made: Any = creation.zeros_like(x)
+    for number in range(p.shape[0]):
+        made = made * x + p[number]
+    return as_array(made)
+
+
+def _aligned(a1: Any, a2: Any) -> tuple[Array, Array]:
+    first, second = (manipulation.atleast_1d(as_array(item)) for item in (a1, a2))
+    size = max(first.shape[0], second.shape[0])
+    return tuple(manipulation.pad(item, (size - item.shape[0], 0)) for item in (first, second))  # type: ignore[return-value]
+
+
+def polyadd(a1: Any, a2: Any) -> Array:
+    first, second = _aligned(a1, a2)
+    return first + second
+
+
+def polysub(a1: Any, a2: Any) -> Array:
+    first, second = _aligned(a1, a2)
+    return first - second
+
+
+def polymul(a1: Any, a2: Any) -> Array:
+    return convolve(manipulation.atleast_1d(as_array(a1)), manipulation.atleast_1d(as_array(a2)))
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    if m < 0:
+        raise ValueError("Order of derivative must be positive (see polyint)")
+    x = as_array(p)
+    for _ in range(m):
+        x = x[:-1] * np.arange(x.shape[0] - 1, 0, -1)
+    return x
+
+
+def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+    if m < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
+    constants = np.zeros(m) if k is None else np.broadcast_to(np.asarray(k, float), (m,))
+    x = as_array(p)
+    for constant in constants.tolist():
+        x = manipulation.concatenate([x / np.arange(x.shape[0], 0, -1), as_array([constant])])
+    return x
+
+
+def poly(seq_of_zeros: Any) -> Array:
+    """The polynomial with these roots, whose highest coefficient is 1."""
+    roots_ = manipulation.atleast_1d(as_array(seq_of_zeros))
+    if roots_.ndim != 1:
+        raise ValueError("girih.array.poly takes roots, not a matrix: give it its eigenvalues")
+    made = creation.ones(1, np.result_type(roots_.dtype, np.float64))
+    for number in range(roots_.shape[0]):
+        made = convolve(made, manipulation.stack([as_array(made.dtype.type(1)), -cast(roots_[number], made.dtype)]))
+    return made
+
+
+def roots(p: Any) -> Array:
+    """Coefficients are few: the driver computes them, and the roots."""
+    return as_array(np.roots(as_array(p).compute()))
+
+
+def polyfit(
+    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
+) -> Any:
+    """The coefficients of least squares, by the scaled Vandermonde matrix.
+
+    Raises:
+        TypeError: full or cov is asked for, or shapes that do not fit.
+    """
+    from girih.array.linalg import lstsq
+    from girih.array.reductions import sum
+
+    if full or cov:
+        raise TypeError("girih.array.polyfit gives coefficients only: neither full=True nor cov=True")
+    x, y = cast(as_array(x), np.float64), as_array(y)
+    if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
+        raise TypeError(f"expected x and y to have same length, x as a vector; got shapes {x.shape} and {y.shape}")
+    powers = creation.vander(x, deg + 1)
+    values = cast(y, np.result_type(y.dtype, np.float64))
+    if w is not None:
+        weights = cast(as_array(w), np.float64)
+        powers = powers * weights[:, None]
+        values = values * (weights if values.ndim == 1 else weights[:, None])
+    scale = e.sqrt(sum(powers * powers, 0))
+    found = lstsq(powers / scale, values, rcond)[0]
+    return found / (scale if found.ndim == 1 else scale[:, None])
