@@ -30,6 +30,7 @@ NAMES = (
     "small_optimum",
     "tiling_random",
     "tiling_als",
+    "arrays_memory",
     "paper_speedups",
     "array_api",
 )
