@@ -12,6 +12,11 @@ from girih.array.dtypes import dtype_of
 from girih.capture.expressions import Expression
 
 
+def _leads(other: Any) -> bool:
+    """Does the other operand decide what an operator means, as sparse matrices do?"""
+    return getattr(other, "__array_ufunc__", other) is None
+
+
 class Array:
     """An array that is computed when its value is needed: by `compute()`, float(), bool(), printing, iteration.
 
@@ -222,7 +227,7 @@ class Array:
         return elementwise.subtract(other, self)
 
     def __mul__(self, other: Any) -> Array:
-        return elementwise.multiply(self, other)
+        return NotImplemented if _leads(other) else elementwise.multiply(self, other)
 
     def __rmul__(self, other: Any) -> Array:
         return elementwise.multiply(other, self)
@@ -258,7 +263,7 @@ class Array:
         return elementwise.power(other, self)
 
     def __matmul__(self, other: Any) -> Array:
-        return linear_algebra.matmul(self, other)
+        return NotImplemented if _leads(other) else linear_algebra.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Array:
         return linear_algebra.matmul(other, self)

@@ -49,6 +49,8 @@ def as_array(item: Any, dtype: Any = None) -> Array:
     """What is an array already, or NumPy's array of it."""
     if isinstance(item, Array):
         return item if dtype is None else cast(item, dtype)
+    if hasattr(item, "tocsr"):
+        raise TypeError(f"{type(item).__name__} is sparse: use girih.array.from_scipy, or its toarray()")
     content = np.asarray(item) if dtype is None else np.asarray(item, dtype)
     return from_memory(content, copy=isinstance(item, np.ndarray) or content.base is not None)
 

@@ -222,6 +222,20 @@ def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0,
     return out
 
 
+# Sparse matrices
+
+
+def sparse_product(
+    values: Tensor, rows: Tensor, columns: Tensor, x: Tensor, count: int, first: int = 0, start: int = 0
+) -> Tensor:
+    """Σ of values[p] · x[columns[p] - start] in row rows[p] - first, of `count` rows; others are left out."""
+    from girih.ops.sparse_kernels import accumulate  # Numba is slow to load
+
+    out = values.new_zeros((count, x.shape[1]))
+    accumulate(out.numpy(), *(item.numpy() for item in (values, rows, columns, x)), first, start)
+    return out
+
+
 # Regressions
 
 
@@ -322,6 +336,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         place,
         embedding,
         embedding_gradient,
+        sparse_product,
         ridge_rows,
         triangular_factor,
         reflection_signs,

@@ -42,6 +42,13 @@ def embedding_gradient(rng: Generator) -> Arguments:
     return {**given, **some(rng, {}, {"padding": 0}, {"first": 1})}
 
 
+@sample("girih.sparse_product")
+def sparse_product(rng: Generator) -> Arguments:
+    stored, count, size = integer(rng, 1, 6), integer(rng, 1, 4), integer(rng, 1, 4)
+    places = {"rows": whole(rng, (stored,), 0, count - 1), "columns": whole(rng, (stored,), 0, size - 1)}
+    return {"values": real(rng, (stored,)), **places, "x": real(rng, (size, integer(rng, 1, 3))), "count": count}
+
+
 @sample("aten.embedding_dense_backward")
 def embedding_dense_backward(rng: Generator) -> Arguments:
     rows, size = integer(rng, 1, 5), shape(rng, 1, 2)

@@ -21,6 +21,7 @@ from girih.ops.catalogue import (
     reshape,
     shape,
     sorting,
+    sparse,
     tile_functions,
     transcendental,
 )
@@ -43,6 +44,7 @@ PAGES: tuple[ModuleType, ...] = (
     creation,
     random,
     sorting,
+    sparse,
     tile_functions,
 )
 
