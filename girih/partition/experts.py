@@ -81,8 +81,9 @@ def hybrid(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Sear
 def parameter_server(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
     """Data parallelism without collectives (Li et al. 2014), as FlexFlow's runtime and task graph (§3.4.1) have it.
 
-    Each weight and its state lie on one device, which gathers the gradients of all replicas, updates, and hands out the
-    new weight. The largest weights first on the emptiest device; the rest is searched, as for `data`.
+    Every device has all weights. Each is updated by one of them, which has its optimizer state: it gathers the gradients
+    of all replicas and hands out the new weight, once in a step. The largest weights first to the device with least;
+    the rest is searched, as for `data`.
     """
     mesh = objective.machine.mesh
     places, held = _places(mesh), [0] * mesh.devices
@@ -93,17 +94,18 @@ def parameter_server(graph: Graph, objective: Objective, *, seconds: float = 60.
         held[device] += graph.values[item.name].bytes
         homes[item.path] = places[device]
     everywhere = (REPLICATE,) * mesh.axes
+    home = {item.name: _at(place) for item in graph.state_inputs if (place := homes.get(item.path.partition("/")[0]))}
     layouts: dict[str, tuple[Layout, ...]] = {
-        item.name: (_at(homes[path]) if (path := item.path.partition("/")[0]) in homes else everywhere,)
+        item.name: (home.get(item.name, everywhere) if item.role == "state" else everywhere,)
         for item in graph.state_inputs
     }
     divisions = along_the_batch(graph, mesh)
-    lies = {name: layouts[old][0] for old, new in graph.updates.items() for name in (old, new)}
+    home |= {new: home[old] for old, new in graph.updates.items() if old in home}
     for number, node in enumerate(graph.nodes):
-        home = next((lies[name] for name in (*node.outputs, *node.inputs) if name in lies), everywhere)
-        if node.phase == "update" and home != everywhere:
-            divisions[number] = np.asarray([home], np.int64)
-            lies |= dict.fromkeys(node.outputs, home)
+        here = next((home[name] for name in (*node.outputs, *node.inputs) if name in home), None)
+        if node.phase == "update" and here is not None:
+            divisions[number] = np.asarray([here], np.int64)
+            home |= dict.fromkeys(node.outputs, here)
     return exact(
         graph,
         objective,
