@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from girih.array.dtypes import dtype_of
+from girih.array.views import Family, Layout, Step
 from girih.capture.expressions import Expression
 
 
@@ -24,17 +25,33 @@ class Array:
     reference to it goes.
     """
 
-    __slots__ = ("__weakref__", "expression")
+    __slots__ = ("__weakref__", "expression", "family", "layout", "own", "path", "writeable")
     __array_priority__ = 1000.0
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         expression.holders += 1
+        self._alone()
+
+    def _alone(self) -> None:
+        """It shares elements with no other array (`girih.array.views`), and has memory of its own."""
+        self.family: Family | None = None
+        self.path: tuple[Step, ...] = ()
+        self.layout: Layout = None
+        self.own = self.writeable = True
+
+    def bind(self, expression: Expression) -> None:
+        """It was written to."""
+        expression.holders += 1
+        self.expression.holders -= 1
+        self.expression = expression
 
     def __del__(self) -> None:
         expression = getattr(self, "expression", None)  # none, where __init__ was interrupted
         if expression is not None:
             expression.holders -= 1
+            if self.family is not None:
+                self.family.leave(self)
 
     # ------------------------------------------------------------------------------------------- shape and dtype
 
@@ -76,11 +93,31 @@ class Array:
 
     @property
     def real(self) -> Array:
-        return elementwise.real(self)
+        return self._part("real") if self.dtype.kind == "c" else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
 
     @property
     def imag(self) -> Array:
-        return elementwise.imag(self)
+        if self.dtype.kind == "c":
+            return self._part("imag")
+        made = elementwise.multiply(self, 0).astype(self.dtype)
+        made.writeable = False
+        return made
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        self.imag[...] = value
+
+    def _part(self, name: str) -> Array:
+        from girih.array.views import ComplexPart, strides_of, view
+
+        strides = strides_of(self)
+        return view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
 
     @property
     def flat(self) -> Iterator[Any]:
@@ -206,9 +243,13 @@ class Array:
         return indexing.get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError(
-            "girih arrays do not change in place: make a new one, as by np.where(mask, value, x) or np.concatenate"
-        )
+        """x, and all views that share elements with it, are bound to a new expression (`girih.array.writing`).
+
+        Raises:
+            IndexError, ValueError, TypeError, OverflowError: NumPy's.
+            ValueError: whether NumPy shares memory with a reshaped array that is alive is not known.
+        """
+        writing.assign(self, key, value)
 
     # ------------------------------------------------------------------------------------------- operators
 
@@ -310,6 +351,45 @@ class Array:
     def __rrshift__(self, other: Any) -> Array:
         return logic.right_shift(other, self)
 
+    def __iadd__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.add, other)
+
+    def __isub__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.subtract, other)
+
+    def __imul__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.multiply, other)
+
+    def __itruediv__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.divide, other)
+
+    def __ifloordiv__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.floor_divide, other)
+
+    def __imod__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.remainder, other)
+
+    def __ipow__(self, other: Any) -> Array:
+        return writing.update(self, elementwise.power, other)
+
+    def __imatmul__(self, other: Any) -> Array:
+        return writing.update(self, linear_algebra.matmul, other)
+
+    def __iand__(self, other: Any) -> Array:
+        return writing.update(self, logic.bitwise_and, other)
+
+    def __ior__(self, other: Any) -> Array:
+        return writing.update(self, logic.bitwise_or, other)
+
+    def __ixor__(self, other: Any) -> Array:
+        return writing.update(self, logic.bitwise_xor, other)
+
+    def __ilshift__(self, other: Any) -> Array:
+        return writing.update(self, logic.left_shift, other)
+
+    def __irshift__(self, other: Any) -> Array:
+        return writing.update(self, logic.right_shift, other)
+
     def __lt__(self, other: Any) -> Array:
         return logic.less(self, other)
 
@@ -356,13 +436,19 @@ class Array:
         return manipulation.transpose(self, order)
 
     def flatten(self, order: str = "C") -> Array:
-        return manipulation.ravel(self, order)
+        return manipulation.ravel(self, order).copy()
 
     def ravel(self, order: str = "C") -> Array:
         return manipulation.ravel(self, order)
 
     def fill(self, value: Any) -> None:
         self[...] = value
+
+    def sort(self, axis: int = -1, kind: str | None = None) -> None:
+        """In place; `np.sort` makes another array."""
+        from girih.array.sorting import sort
+
+        self[...] = sort(self, axis)
 
 
 METHODS = frozenset(
@@ -388,7 +474,6 @@ METHODS = frozenset(
         "repeat",
         "round",
         "searchsorted",
-        "sort",
         "squeeze",
         "std",
         "sum",
@@ -399,4 +484,4 @@ METHODS = frozenset(
     ]
 )
 
-from girih.array import elementwise, indexing, linear_algebra, logic, manipulation, protocols  # noqa: E402 - they need Array
+from girih.array import elementwise, indexing, linear_algebra, logic, manipulation, protocols, writing  # noqa: E402 - they need Array

@@ -20,9 +20,12 @@ class Chosen(Array):
         self.base = base
         self.mask = mask
         self.made: Array | None = None
+        self._alone()
 
     def __del__(self) -> None:
         """`made` counts for itself."""
+        if getattr(self, "family", None) is not None:
+            self.family.leave(self)  # type: ignore[union-attr]
 
     @property
     def expression(self) -> Expression:  # type: ignore[override]
@@ -31,6 +34,9 @@ class Chosen(Array):
 
             self.made = indexing.chosen_now(self.base, self.mask)
         return self.made.expression
+
+    def bind(self, expression: Expression) -> None:
+        self.made = Array(expression)
 
     @property
     def dtype(self) -> np.dtype:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.array import views
 from girih.array.array import Array
 from girih.array.chosen import Chosen
 from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
@@ -17,14 +18,17 @@ from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
 def get(x: Array, key: Any) -> Array:
     """Raises IndexError, as NumPy."""
     items = list(key) if isinstance(key, tuple) else [key]
+    if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
+        whole = len(items) == x.ndim  # a number, which sees no writes
+        return _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
     items = [_plain(item) for item in items]
     for number, item in enumerate(items):
         if isinstance(item, Array) and item.dtype.kind == "b" and not item.ndim:  # a mask of a new dimension of one
             x = x.reshape((*x.shape[: (at := sum(map(_used, items[:number])))], 1, *x.shape[at:]))
             items[number] = item.reshape(1)
     if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].size:
-        _fits(x, items[0], 0)
-        return Chosen(x, items[0])
+        fits(x, items[0], 0)
+        return Chosen(x.copy(), items[0].copy())  # later writes to them are not seen
     items = _whole(x, items)
     if any(isinstance(item, Array) for item in items):
         return _advanced(x, items)
@@ -66,7 +70,21 @@ def _whole(x: Array, items: list[Any]) -> list[Any]:
     return [*items[:at], *[slice(None)] * (x.ndim - used), *items[at + len(ellipses) :]]
 
 
+def items_of(x: Array, key: Any) -> list[Any]:
+    """A key for writing, with one item for each dimension that is not new."""
+    items = [_plain(item) for item in (key if isinstance(key, tuple) else (key,))]
+    return _whole(x, items)
+
+
 def _basic(x: Array, items: list[Any]) -> Array:
+    for step in steps_of(x, items):
+        x = views.reshaped(x, step.shape) if isinstance(step, views.Reshape) else views.view(x, step, step.layout(x))
+    return x
+
+
+def steps_of(x: Array, items: list[Any]) -> list[Any]:
+    """What slices, integers and new axes do, one dimension after another; at last the shape."""
+    steps: list[Any] = []
     dim = 0
     shape: list[int] = []
     for item in items:
@@ -75,14 +93,23 @@ def _basic(x: Array, items: list[Any]) -> Array:
             continue
         size = x.shape[dim]
         if isinstance(item, int):
-            x = _slice(x, dim, _inside(item, size, dim), 1, 1)
+            steps += _slice(size, dim, _inside(item, size, dim), 1, 1)
         else:
             start, stop, step = item.indices(size)
             length = len(range(start, stop, step))
-            x = _slice(x, dim, start, length, step)
+            steps += _slice(size, dim, start, length, step)
             shape.append(length)
         dim += 1
-    return x.reshape(tuple(shape))
+    if any(item is None or isinstance(item, int) for item in items):
+        steps.append(views.Reshape(tuple(shape)))
+    return steps
+
+
+def _slice(size: int, dim: int, start: int, length: int, step: int) -> list[Any]:
+    """x[start : : step] with `length` elements; backwards it is a flip of what it passes."""
+    if step < 0 and length > 0:
+        return [*_slice(size, dim, start + (length - 1) * step, length, -step), views.Flip((dim,))]
+    return [] if length == size else [views.Slice(dim, start, length, max(step, 1))]
 
 
 def _inside(item: int, size: int, dim: int) -> int:
@@ -91,45 +118,49 @@ def _inside(item: int, size: int, dim: int) -> int:
     return item % size
 
 
-def _slice(x: Array, dim: int, start: int, length: int, step: int) -> Array:
-    """x[start : : step] with `length` elements; backwards it is a flip of what it passes."""
-    if step < 0 and length > 0:
-        first = start + (length - 1) * step
-        x = _slice(x, dim, first, length, -step)
-        return apply("aten.flip", x.shape, x.dtype, self=x, dims=(dim,))
-    if length == x.shape[dim]:
-        return x
-    shape = (*x.shape[:dim], length, *x.shape[dim + 1 :])
-    end = min(start + (length - 1) * step + 1, x.shape[dim]) if length else start
-    return apply("aten.slice.Tensor", shape, x.dtype, self=x, dim=dim, start=start, end=end, step=max(step, 1))
-
-
 def _advanced(x: Array, items: list[Any]) -> Array:
     """Slices and new axes first, as a view; then integers and arrays together."""
+    plain, picks = parted(x, items)
+    view = _basic(x.copy(), plain)
+    shape, chosen = meeting(view, picks)
+    dims = sorted(picks)
+    if len(dims) == 1 and picks[dims[0]].ndim == 1:
+        index = _wrapped(chosen[dims[0]], view.shape[dims[0]])
+        made = apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=index)
+    else:
+        indices = tuple(chosen.get(at) for at in range(dims[-1] + 1))
+        made = apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+    if made.ndim > 1 and dims != [0]:
+        made.layout = views.UNKNOWN
+    return made
+
+
+def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:
+    """The slices and new axes of a key; and the integers and arrays by dimension of the view that these make."""
     plain: list[Any] = []
-    picks: dict[int, Array] = {}  # by dimension of the view
+    picks: dict[int, Array] = {}
     dim = 0
-    for item in items:
-        if item is None:
-            plain.append(None)
-            dim += 1
-        elif isinstance(item, Array):
+    for number, item in enumerate(items):
+        before = sum(_used(other) for other in items[:number])
+        if isinstance(item, Array):
             arrays = nonzero(item) if item.dtype.kind == "b" else (item,)
             if item.dtype.kind == "b":
-                _fits(x, item, sum(_used(other) for other in items[: _position(items, item)]))
+                fits(x, item, before)
             for array in arrays:
                 picks[dim] = cast(array, np.int64)
                 plain.append(slice(None))
                 dim += 1
-        elif isinstance(item, int):
-            size = x.shape[sum(_used(other) for other in items[: _position(items, item)])]
-            picks[dim] = as_array(np.asarray([_inside(item, size, dim)])).reshape(())
-            plain.append(slice(None))
-            dim += 1
-        else:
-            plain.append(item)
-            dim += 1
-    view = _basic(x, plain)
+            continue
+        if isinstance(item, int):
+            picks[dim] = as_array(np.asarray([_inside(item, x.shape[before], dim)])).reshape(())
+            item = slice(None)
+        plain.append(item)
+        dim += 1
+    return plain, picks
+
+
+def meeting(view: Array, picks: dict[int, Array]) -> tuple[tuple[int, ...], dict[int, Array]]:
+    """The shape of what integers and arrays choose together of a view; and these, checked as far as they are known."""
     for at, array in picks.items():
         _check(array, view.shape[at], at)
     dims = sorted(picks)
@@ -137,12 +168,7 @@ def _advanced(x: Array, items: list[Any]) -> Array:
     together = dims == list(range(dims[0], dims[-1] + 1))
     rest = [size for at, size in enumerate(view.shape) if at not in picks]
     first = dims[0] if together else 0
-    shape = (*rest[:first], *inner, *rest[first:])
-    if len(dims) == 1 and len(inner) == 1:
-        chosen = _wrapped(picks[dims[0]], view.shape[dims[0]])
-        return apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=chosen)
-    indices = tuple(picks.get(at) for at in range(dims[-1] + 1))
-    return apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+    return (*rest[:first], *inner, *rest[first:]), picks
 
 
 def chosen_now(x: Array, mask: Array) -> Array:
@@ -150,7 +176,7 @@ def chosen_now(x: Array, mask: Array) -> Array:
     return _advanced(x, [mask, *[slice(None)] * (x.ndim - mask.ndim)])
 
 
-def _fits(x: Array, mask: Array, at: int) -> None:
+def fits(x: Array, mask: Array, at: int) -> None:
     if mask.ndim > x.ndim:
         raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {mask.ndim} were indexed")
     for dim, size in enumerate(mask.shape, at):
@@ -159,10 +185,6 @@ def _fits(x: Array, mask: Array, at: int) -> None:
                 f"boolean index did not match indexed array along axis {dim}; size of axis is {x.shape[dim]} but size "
                 f"of corresponding boolean axis is {size}"
             )
-
-
-def _position(items: list[Any], wanted: Any) -> int:
-    return next(number for number, item in enumerate(items) if item is wanted)
 
 
 def _check(index: Array, size: int, dim: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes, name_of
+from girih.array.views import UNKNOWN, in_order
 from girih.capture import expressions
 from girih.capture.source import find_source
 
@@ -25,7 +26,12 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
     if 0 in shape:
         operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
     given = {name: _operand(item) for name, item in arguments.items()}
-    return Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
+    made = Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
+    if arguments:
+        made.own = not any(isinstance(item, expressions.Expression) for item in given.values())
+        if not all(map(_in_order, arguments.values())):
+            made.layout = UNKNOWN
+    return made
 
 
 def apply_several(
@@ -35,6 +41,12 @@ def apply_several(
     given = {name: _operand(item) for name, item in arguments.items()}
     types = tuple((tuple(shape), dtype if isinstance(dtype, str) else name_of(dtype)) for shape, dtype in results)
     return tuple(map(Array, expressions.several(operator, given, types, find_source(sys._getframe(1)))))
+
+
+def _in_order(item: Any) -> bool:
+    if isinstance(item, Array):
+        return item.layout is None or in_order(item)
+    return not isinstance(item, tuple) or all(map(_in_order, item))
 
 
 def _operand(item: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.array import views
 from girih.array.array import Array
 from girih.array.information import check_device
 from girih.array.make import apply, as_array, axes_of, axis_of, broadcast_shapes, cast
@@ -16,7 +17,9 @@ from girih.array.make import apply, as_array, axes_of, axis_of, broadcast_shapes
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     check_device(device)
-    return cast(as_array(x), dtype)
+    x = as_array(x)
+    made = cast(x, dtype)
+    return made.copy() if copy and made is x else made
 
 
 # ------------------------------------------------------------------------------------------- shape
@@ -38,11 +41,16 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         raise ValueError(f"cannot reshape array of size {x.size} into shape {asked}")
     if tuple(sizes) == x.shape:
         return x
-    return apply("aten.reshape", sizes, x.dtype, self=x, shape=tuple(sizes))
+    return views.reshaped(x, sizes)
 
 
 def ravel(a: Any, order: str = "C") -> Array:
-    return reshape(a, (-1,), order)
+    """A view of what lies in C order without gaps, else a copy."""
+    x = as_array(a)
+    made = reshape(x, (-1,), order)
+    if x.layout is None or not isinstance(x.layout, tuple) or views.without_gaps(x):
+        return made
+    return made.copy()
 
 
 def squeeze(a: Any, axis: Any = None) -> Array:
@@ -92,7 +100,8 @@ def transpose(a: Any, axes: Any = None) -> Array:
             raise ValueError("axes don't match array")
     if order == tuple(range(x.ndim)):
         return x
-    return apply("aten.permute", [x.shape[dim] for dim in order], x.dtype, self=x, dims=order)
+    step = views.Permute(tuple(order))
+    return views.view(x, step, step.layout(x))
 
 
 permute_dims = transpose
@@ -134,7 +143,8 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 def flip(m: Any, axis: Any = None) -> Array:
     x = as_array(m)
     axes = axes_of(axis, x.ndim)
-    return apply("aten.flip", x.shape, x.dtype, self=x, dims=axes) if axes else x
+    step = views.Flip(axes)
+    return views.view(x, step, step.layout(x)) if axes else x
 
 
 def fliplr(m: Any) -> Array:
@@ -182,7 +192,12 @@ def broadcast_to(array: Any, shape: Any) -> Array:
         fits = False
     if not fits:
         raise ValueError(f"cannot broadcast an array of shape {x.shape} to shape {goal}")
-    return apply("aten.expand", goal, x.dtype, self=x, size=goal)
+    strides = views.strides_of(x)
+    layout: views.Layout = views.UNKNOWN
+    if strides is not None:
+        kept = (0 if size == 1 else stride for size, stride in zip(x.shape, strides, strict=True))
+        layout = (*(0,) * (len(goal) - x.ndim), *kept)
+    return views.view(x, views.ReadOnly("aten.expand", goal, (("size", goal),)), layout, writeable=False)
 
 
 def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
@@ -312,7 +327,13 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     first, second = axis_of(axis1, x.ndim), axis_of(axis2, x.ndim)
     length = max(0, min(x.shape[first] - max(-offset, 0), x.shape[second] - max(offset, 0)))
     shape = (*(size for dim, size in enumerate(x.shape) if dim not in (first, second)), length)
-    return apply("aten.diagonal", shape, x.dtype, self=x, offset=offset, dim1=first, dim2=second)
+    place = (("offset", offset), ("dim1", first), ("dim2", second))
+    strides = views.strides_of(x)
+    layout: views.Layout = views.UNKNOWN
+    if strides is not None:
+        rest = (stride for dim, stride in enumerate(strides) if dim not in (first, second))
+        layout = (*rest, strides[first] + strides[second])
+    return views.view(x, views.ReadOnly("aten.diagonal", shape, place), layout, writeable=False)
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:

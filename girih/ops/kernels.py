@@ -222,6 +222,14 @@ def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0,
     return out
 
 
+def assign(self: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
+    """A copy with values at places; of several for one place the last, as NumPy has it."""
+    out = self.clone(memory_format=torch.contiguous_format)
+    place = tuple(slice(None) if item is None else item.numpy() for item in indices)
+    out.numpy()[place] = values.resolve_conj().numpy()
+    return out
+
+
 # Sparse matrices
 
 
@@ -336,6 +344,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         place,
         embedding,
         embedding_gradient,
+        assign,
         sparse_product,
         ridge_rows,
         triangular_factor,

@@ -146,6 +146,11 @@ def index(rng: Generator) -> Arguments:
     return {"self": real(rng, size), "indices": tuple(indices)}
 
 
+@sample("girih.assign")
+def assign(rng: Generator) -> Arguments:
+    return {name: item for name, item in index_put(rng).items() if name != "accumulate"}
+
+
 @sample("aten.index_put")
 def index_put(rng: Generator) -> Arguments:
     size = tuple(integer(rng, 2, 4) for _ in range(integer(rng, 1, 3)))

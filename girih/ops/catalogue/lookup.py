@@ -232,7 +232,7 @@ def index(x, indices):
     return meaning
 
 
-@operator("aten.index_put")
+@operator("aten.index_put", "girih.assign")
 def index_put(x, indices, values, accumulate=False):
     look = Lookup(x, indices)
 

@@ -161,7 +161,18 @@ def select_scatter(x, src, dim, index):
     return lambda *i: Select(equal(i[dim], index % x.shape[dim]), src[without(i, dim)], x[i])
 
 
-@operator("aten.slice_scatter")
+def scattered(attributes: Attributes, piece: Piece) -> Attributes:
+    """Where the part of the source that a piece reads begins in the piece."""
+    dim = attributes["dim"] % len(piece.output)
+    size = piece.size(f"i{dim}")
+    first, last, step = slice(attributes["start"], attributes["end"], attributes["step"]).indices(size)
+    (low, high), (start, _) = piece.inputs[1][dim], piece.output[dim]
+    if step != 1 or high <= low:
+        return {**attributes, "start": first if step != 1 else 0, "end": last if step != 1 else 0}
+    return {**attributes, "start": first + low - start, "end": first + high - start}
+
+
+@operator("aten.slice_scatter", piece=scattered)
 def slice_scatter(x, src, dim=0, start=None, end=None, step=1):
     dim %= x.rank
     first, last, _ = slice(start, end, step).indices(x.shape[dim])
