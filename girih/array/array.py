@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 
 from girih.array.dtypes import dtype_of
+from girih.array.operators import Operators
 from girih.array.views import Family, Layout, Step
 from girih.capture.expressions import Expression
 
 
-def _leads(other: Any) -> bool:
-    """Does the other operand decide what an operator means, as sparse matrices do?"""
-    return getattr(other, "__array_ufunc__", other) is None
-
-
-class Array:
+class Array(Operators):
     """An array that is computed when its value is needed: by `compute()`, float(), bool(), printing, iteration.
 
     What it is made of is shared with other arrays; once evaluated, its tiles stay with the workers until the last
@@ -251,163 +247,6 @@ class Array:
         """
         writing.assign(self, key, value)
 
-    # ------------------------------------------------------------------------------------------- operators
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __add__(self, other: Any) -> Array:
-        return elementwise.add(self, other)
-
-    def __radd__(self, other: Any) -> Array:
-        return elementwise.add(other, self)
-
-    def __sub__(self, other: Any) -> Array:
-        return elementwise.subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Array:
-        return elementwise.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Array:
-        return NotImplemented if _leads(other) else elementwise.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Array:
-        return elementwise.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Array:
-        return elementwise.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Array:
-        return elementwise.divide(other, self)
-
-    def __floordiv__(self, other: Any) -> Array:
-        return elementwise.floor_divide(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Array:
-        return elementwise.floor_divide(other, self)
-
-    def __mod__(self, other: Any) -> Array:
-        return elementwise.remainder(self, other)
-
-    def __rmod__(self, other: Any) -> Array:
-        return elementwise.remainder(other, self)
-
-    def __divmod__(self, other: Any) -> tuple[Array, Array]:
-        return elementwise.divmod(self, other)
-
-    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
-        return elementwise.divmod(other, self)
-
-    def __pow__(self, other: Any) -> Array:
-        return elementwise.power(self, other)
-
-    def __rpow__(self, other: Any) -> Array:
-        return elementwise.power(other, self)
-
-    def __matmul__(self, other: Any) -> Array:
-        return NotImplemented if _leads(other) else linear_algebra.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Array:
-        return linear_algebra.matmul(other, self)
-
-    def __neg__(self) -> Array:
-        return elementwise.negative(self)
-
-    def __pos__(self) -> Array:
-        return elementwise.positive(self)
-
-    def __abs__(self) -> Array:
-        return elementwise.absolute(self)
-
-    def __invert__(self) -> Array:
-        return logic.invert(self)
-
-    def __and__(self, other: Any) -> Array:
-        return logic.bitwise_and(self, other)
-
-    def __rand__(self, other: Any) -> Array:
-        return logic.bitwise_and(other, self)
-
-    def __or__(self, other: Any) -> Array:
-        return logic.bitwise_or(self, other)
-
-    def __ror__(self, other: Any) -> Array:
-        return logic.bitwise_or(other, self)
-
-    def __xor__(self, other: Any) -> Array:
-        return logic.bitwise_xor(self, other)
-
-    def __rxor__(self, other: Any) -> Array:
-        return logic.bitwise_xor(other, self)
-
-    def __lshift__(self, other: Any) -> Array:
-        return logic.left_shift(self, other)
-
-    def __rlshift__(self, other: Any) -> Array:
-        return logic.left_shift(other, self)
-
-    def __rshift__(self, other: Any) -> Array:
-        return logic.right_shift(self, other)
-
-    def __rrshift__(self, other: Any) -> Array:
-        return logic.right_shift(other, self)
-
-    def __iadd__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.add, other)
-
-    def __isub__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.subtract, other)
-
-    def __imul__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.multiply, other)
-
-    def __itruediv__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.divide, other)
-
-    def __ifloordiv__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.floor_divide, other)
-
-    def __imod__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.remainder, other)
-
-    def __ipow__(self, other: Any) -> Array:
-        return writing.update(self, elementwise.power, other)
-
-    def __imatmul__(self, other: Any) -> Array:
-        return writing.update(self, linear_algebra.matmul, other)
-
-    def __iand__(self, other: Any) -> Array:
-        return writing.update(self, logic.bitwise_and, other)
-
-    def __ior__(self, other: Any) -> Array:
-        return writing.update(self, logic.bitwise_or, other)
-
-    def __ixor__(self, other: Any) -> Array:
-        return writing.update(self, logic.bitwise_xor, other)
-
-    def __ilshift__(self, other: Any) -> Array:
-        return writing.update(self, logic.left_shift, other)
-
-    def __irshift__(self, other: Any) -> Array:
-        return writing.update(self, logic.right_shift, other)
-
-    def __lt__(self, other: Any) -> Array:
-        return logic.less(self, other)
-
-    def __le__(self, other: Any) -> Array:
-        return logic.less_equal(self, other)
-
-    def __gt__(self, other: Any) -> Array:
-        return logic.greater(self, other)
-
-    def __ge__(self, other: Any) -> Array:
-        return logic.greater_equal(self, other)
-
-    def __eq__(self, other: Any) -> Array:  # type: ignore[override]
-        return logic.equal(self, other)
-
-    def __ne__(self, other: Any) -> Array:  # type: ignore[override]
-        return logic.not_equal(self, other)
-
     # ------------------------------------------------------------------------------------------- methods
 
     def __getattr__(self, name: str) -> Any:
@@ -484,4 +323,4 @@ METHODS = frozenset(
     ]
 )
 
-from girih.array import elementwise, indexing, linear_algebra, logic, manipulation, protocols, writing  # noqa: E402 - they need Array
+from girih.array import elementwise, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array
