@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from girih.ops.functions import FunctionError, pickled
+
 
 class SourceError(ValueError):
     """A source cannot be opened or read; the message names it, and says what to do."""
@@ -161,20 +163,9 @@ class FunctionOfIndex(Source):
 
 def _pickled(function: Callable[..., Any]) -> bytes:
     try:
-        import cloudpickle
-
-        return bytes(cloudpickle.dumps(function))
-    except ModuleNotFoundError:
-        try:
-            text = pickle.dumps(function)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise SourceError(f"{function} cannot be sent to another process: pip install 'girih[arrays]'") from error
-        if getattr(function, "__module__", "") == "__main__":
-            raise SourceError(
-                f"{function} is of the main program, which other processes do not load: move it to a module, or "
-                "pip install 'girih[arrays]'"
-            ) from None
-        return text
+        return pickled(function)
+    except FunctionError as error:
+        raise SourceError(str(error)) from error
 
 
 def _of_function(function: bytes, shape: tuple[int, ...], dtype: np.dtype) -> FunctionOfIndex:

@@ -33,12 +33,13 @@ def pickled(function: Callable[..., Any]) -> bytes:
                 "pip install 'girih[arrays]'"
             ) from None
         dumps: Callable[[Any], bytes] = pickle.dumps
+        advice = ": pip install 'girih[arrays]'"
     else:
-        dumps = cloudpickle.dumps
+        dumps, advice = cloudpickle.dumps, ""
     try:
         return bytes(dumps(function))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise FunctionError(f"{function} cannot be sent to another process: {error}") from error
+        raise FunctionError(f"{function} cannot be sent to another process ({error}){advice}") from error
 
 
 def text_of(function: Callable[..., Any]) -> str:
