@@ -102,8 +102,8 @@ def function_of_index(options: argparse.Namespace, size: int, limit: int) -> tup
 
     count = size // 8
     with cluster(options, limit) as made:
-        began, some = time.perf_counter(), min(count, 10**8)
-        total(some)
+        began, some = time.perf_counter(), min(count // 10, 10**8)
+        total(some)  # to say how long it will take
         rate = some * 8 / (time.perf_counter() - began)
         note({"what": f"{size / 1e9:.4g} GB at {rate / 1e9:.2f} GB/s: about {size / rate:.0f} s"})
         row, got = watched(made, "sum of a function of the index", size, limit, lambda: total(count))
@@ -166,8 +166,8 @@ def with_numpy(path: Path, iterations: int) -> numpy.ndarray:
 
 
 def measure(options: argparse.Namespace) -> Report:
-    limit = options.limit if options.limit else (200_000_000 if options.quick else 2_000_000_000)
-    size = options.size if options.size else (2_000_000_000 if options.quick else 1_000_000_000_000)
+    limit = options.limit or (96_000_000 if options.quick else 2_000_000_000)
+    size = options.size or (400_000_000 if options.quick else 1_000_000_000_000)
     rows, misses = [], []
     for row, wrong in (function_of_index(options, size, limit), kmeans(options, options.kmeans_limit or limit // 4)):
         rows.append(row)
@@ -182,8 +182,10 @@ def measure(options: argparse.Namespace) -> Report:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--limit", type=int, default=0, help="bytes for all workers (default 2 GB; --quick: 200 MB)")
-    parser.add_argument("--size", type=int, default=0, help="bytes of the index's array (default 1 TB; --quick: 2 GB)")
+    parser.add_argument("--limit", type=int, default=0, help="bytes for all workers (default 2 GB; --quick: 96 MB)")
+    parser.add_argument(
+        "--size", type=int, default=0, help="bytes of the index's array (default 1 TB; --quick: 400 MB)"
+    )
     parser.add_argument("--kmeans-limit", type=int, default=0, help="bytes for k-means (default a quarter of --limit)")
     parser.add_argument("--iterations", type=int, default=2, help="of k-means (default 2)")
 
