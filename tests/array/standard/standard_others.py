@@ -347,7 +347,7 @@ def reshape(draw: st.DrawFn) -> Arguments:
 @case("roll")
 def roll(draw: st.DrawFn) -> Arguments:
     x = draw(arrays())
-    axis = axes(draw, x.ndim)
+    axis = axes(draw, x.ndim) or None  # NumPy has no roll along no axes
     shift = draw(st.integers(-5, 5))
     return call(
         x, tuple(shift + number for number in range(len(axis))) if isinstance(axis, tuple) else shift, axis=axis
