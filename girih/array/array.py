@@ -289,6 +289,21 @@ class Array(Operators):
 
         self[...] = sort(self, axis)
 
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
+        """In place; `np.partition` makes another array."""
+        from girih.array.sorting import partition
+
+        self[...] = partition(self, kth, axis)
+
+    def compress(self, condition: Any, axis: int | None = None) -> Array:
+        return indexing.compress(condition, self, axis)
+
+    def tobytes(self, order: str = "C") -> bytes:
+        return self.compute().tobytes("F" if order == "F" else "C")
+
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
+        self.compute().tofile(fid, sep, format)
+
 
 METHODS = frozenset(
     [
@@ -296,7 +311,9 @@ METHODS = frozenset(
         "any",
         "argmax",
         "argmin",
+        "argpartition",
         "argsort",
+        "choose",
         "clip",
         "conj",
         "conjugate",
@@ -310,6 +327,7 @@ METHODS = frozenset(
         "nonzero",
         "prod",
         "ptp",
+        "put",
         "repeat",
         "round",
         "searchsorted",
