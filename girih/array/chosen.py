@@ -24,8 +24,9 @@ class Chosen(Array):
 
     def __del__(self) -> None:
         """`made` counts for itself."""
-        if getattr(self, "family", None) is not None:
-            self.family.leave(self)  # type: ignore[union-attr]
+        family = getattr(self, "family", None)  # none, where __init__ was interrupted
+        if family is not None:
+            family.leave(self)
 
     @property
     def expression(self) -> Expression:  # type: ignore[override]
