@@ -120,25 +120,26 @@ def kmeans(options: argparse.Namespace, limit: int) -> tuple[Row, list[str]]:
     size = 4 * limit
     with tempfile.TemporaryDirectory(prefix="girih-memory-") as folder:
         path = Path(folder) / "points.npy"
-        write_points(path, size // (8 * DIMENSIONS))
+        first = write_points(path, size // (8 * DIMENSIONS))
         with cluster(options, limit) as made:
 
             def run() -> numpy.ndarray:
                 x = np.from_npy(path)
-                centres = np.array(numpy.load(path, mmap_mode="r")[:GROUPS])
+                centres = np.array(first)
                 for _ in range(options.iterations):
                     nearest = ((x[:, None, :] - centres[None]) ** 2).sum(-1).argmin(1)
                     centres = np.stack([x[nearest == group].mean(0) for group in range(GROUPS)])
                 return centres.compute()
 
             row, got = watched(made, f"k-means, {options.iterations} iterations", size, limit, run)
-        expected = with_numpy(path, options.iterations)
+        expected = with_numpy(path, first, options.iterations)
     row["rate"] = f"{size * options.iterations / row['seconds'] / 1e9:.2f}"
     same = numpy.allclose(got, expected)
     return row, [] if same else ["the centres differ from NumPy's"]
 
 
-def write_points(path: Path, count: int) -> None:
+def write_points(path: Path, count: int) -> numpy.ndarray:
+    """Blobs of points into a file; centres to begin with, so that no group is ever empty."""
     random = numpy.random.default_rng(0)
     centres = random.uniform(-4, 4, size=(GROUPS, DIMENSIONS))
     points = numpy.lib.format.open_memmap(path, "w+", numpy.float64, (count, DIMENSIONS))
@@ -148,11 +149,11 @@ def write_points(path: Path, count: int) -> None:
             size=(rows, DIMENSIONS)
         )
     points.flush()
+    return centres * 0.9
 
 
-def with_numpy(path: Path, iterations: int) -> numpy.ndarray:
+def with_numpy(path: Path, centres: numpy.ndarray, iterations: int) -> numpy.ndarray:
     points = numpy.load(path, mmap_mode="r")
-    centres = numpy.array(points[:GROUPS])
     for _ in range(iterations):
         sums, counts = numpy.zeros_like(centres), numpy.zeros(GROUPS)
         for start in range(0, len(points), 20_000):
@@ -183,9 +184,7 @@ def measure(options: argparse.Namespace) -> Report:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--limit", type=int, default=0, help="bytes for all workers (default 2 GB; --quick: 96 MB)")
-    parser.add_argument(
-        "--size", type=int, default=0, help="bytes of the index's array (default 1 TB; --quick: 400 MB)"
-    )
+    parser.add_argument("--size", type=int, default=0, help="bytes of the array (default 1 TB; --quick: 400 MB)")
     parser.add_argument("--kmeans-limit", type=int, default=0, help="bytes for k-means (default a quarter of --limit)")
     parser.add_argument("--iterations", type=int, default=2, help="of k-means (default 2)")
 
