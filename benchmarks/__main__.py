@@ -31,6 +31,7 @@ NAMES = (
     "tiling_random",
     "tiling_als",
     "arrays_memory",
+    "arrays_faults",
     "paper_speedups",
     "array_api",
 )

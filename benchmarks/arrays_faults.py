@@ -6,6 +6,8 @@ The applications run on actors of Ray with checkpoints, again and again; a momen
 and the worker's process gets SIGKILL. Every result must be the same, to the last bit, as that of the same application
 on the same actors when nobody dies, and near NumPy's; and from the kill until the interrupted application goes on it
 must take less than the floor. A kill that came after the application's end is made again.
+
+`--quick` and `--backend processes`: the same on processes of this host, which start sooner than Ray.
 """
 
 from __future__ import annotations
@@ -104,9 +106,10 @@ def measure(options: argparse.Namespace) -> Report:
     kills = QUICK_KILLS if options.quick else options.kills
     chosen = APPLICATIONS[:kills] if options.quick else APPLICATIONS
     rows: list[Row] = []
+    backend = "processes" if options.quick else options.backend
     with (
         tempfile.TemporaryDirectory(prefix="girih-faults-") as place,
-        girih.cluster(workers=2, ray=True, checkpoint=place, every=options.every, timeout=120.0) as cluster,
+        girih.array.Cluster(2, backend, 120.0, checkpoint=place, every=options.every) as cluster,
     ):
         run: Any = cluster.run
         for number in range(kills):
@@ -118,7 +121,7 @@ def measure(options: argparse.Namespace) -> Report:
     misses += [f"{row['application']} went on after {row['going_on']:.1f} s" for row in slow]
     longest = max(row["going_on"] for row in rows)
     return Report(
-        f"{len(rows)} kills, {written} checkpoints (every {options.every:g} s), 2 actors of Ray",
+        f"{len(rows)} kills, {written} checkpoints (every {options.every:g} s), 2 workers ({backend})",
         (
             ("application", "application"),
             ("worker", "worker"),
@@ -136,11 +139,10 @@ def measure(options: argparse.Namespace) -> Report:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=KILLS, help=f"how many (default {KILLS}; --quick: {QUICK_KILLS})")
+    parser.add_argument("--backend", choices=("ray", "processes"), default="ray")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between checkpoints (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="of moments and workers")
-    parser.add_argument(
-        "--large", action="store_true", help="the data of the other benchmarks of arrays, not the small"
-    )
+    parser.add_argument("--small", action="store_true", help="all kills, but the data of --quick")
 
 
 BENCHMARK = Benchmark(
