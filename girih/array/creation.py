@@ -16,6 +16,7 @@ from girih.array.information import check_device
 from girih.array.logic import isfinite
 from girih.array.make import apply, as_array, cast, from_memory
 from girih.array.manipulation import broadcast_to, moveaxis, reshape
+from girih.array.views import copied
 
 
 def array(
@@ -34,7 +35,7 @@ def array(
     if copy is False and not (isinstance(object, Array) and dtype in (None, object.dtype)):
         raise ValueError("Unable to avoid copy while creating an array as requested.")
     x = as_array(_joined(object), dtype)
-    x = x.copy() if copy and x is object else x
+    x = copied(x) if copy and x is object else x
     return reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if x.ndim < ndmin else x
 
 

@@ -19,7 +19,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     check_device(device)
     x = as_array(x)
     made = cast(x, dtype)
-    return made.copy() if copy and made is x else made
+    return views.copied(x) if copy and made is x else made
 
 
 # ------------------------------------------------------------------------------------------- shape

@@ -12,6 +12,7 @@ from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes
 from girih.array.make import as_array, cast
 from girih.array.universal import universal, written
+from girih.array.views import copied
 
 
 @universal(np.modf)
@@ -105,4 +106,5 @@ def real_if_close(a: Any, tol: float = 100) -> Array:
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
-    return as_array(a).copy()
+    x = as_array(a)
+    return x.copy() if order == "C" else copied(x)

@@ -10,6 +10,7 @@ import numpy as np
 
 from girih.array.array import Array
 from girih.array.make import apply, as_array, axes_of, axis_of, cast, elementwise, kind_of, operands, typed
+from girih.array.views import copied
 
 
 class UniversalFunction:
@@ -49,7 +50,7 @@ class UniversalFunction:
             items, out = items[: self.nin], items[self.nin :]
         if out is None and where is True and dtype is None:
             made = self.function(*items)
-            return made.copy() if any(made is item for item in items) else made  # floor of whole numbers
+            return copied(made) if any(made is item for item in items) else made  # floor of whole numbers
         made = self.function(*(items if dtype is None else self._in(dtype, casting, items)))
         if self.nout > 1:
             if where is not True:

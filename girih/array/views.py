@@ -274,6 +274,13 @@ def in_order(x: Array) -> bool:
     return all(first >= second for first, second in pairwise(sizes))
 
 
+def copied(x: Array) -> Array:
+    """A copy in the order of x's elements in memory, as NumPy's `order="K"`; `x.copy()` is in C order."""
+    made = x.copy()
+    made.layout = None if in_order(x) else UNKNOWN
+    return made
+
+
 def without_gaps(x: Array) -> bool:
     """Is it known to lie in C order, one element after another?"""
     strides, size = strides_of(x), 1

@@ -105,7 +105,7 @@ def change(kind, arrays, first, second, key):
     elif kind == "mask":
         x[x > 5 * second] = first
     elif kind == "new":
-        arrays.append(x * 2 + 1)
+        arrays.append([x * 2 + 1, np.copy(x), x.astype(x.dtype), x.copy(), np.round(x)][second % 5])
     elif kind == "drop" and len(arrays) > 1:
         arrays.pop(first % len(arrays))
     elif kind in VIEWS:
