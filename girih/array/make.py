@@ -73,7 +73,10 @@ def from_memory(content: np.ndarray, copy: bool) -> Array:
     if content.ndim == 0:
         return number(content, content.dtype)
     held = np.array(content, order="C") if copy or not content.flags.writeable else np.ascontiguousarray(content)
-    return Array(expressions.data(held, name, find_source(sys._getframe(1))))
+    made = Array(expressions.data(held, name, find_source(sys._getframe(1))))
+    if not content.flags.c_contiguous:
+        made.layout = UNKNOWN  # NumPy keeps its order
+    return made
 
 
 def number(value: Any, dtype: np.dtype) -> Array:
