@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from stand_in import HOSTILE, as_if_measured, timeline_of
 
+from girih.lower import ComputeStep
 from girih.partition import Certificate
 from girih.plan_compare import simulated_alternatives
 from girih.plans import Costs, Plan, plan_graph
@@ -191,6 +192,9 @@ def test_the_bound_is_the_busiest_resource(small: Plan) -> None:
     timeline = timeline_of(small)
     slow = replace(timeline, end=timeline.end + 100.0 * (timeline.stream == 1))
     assert "Transfers over level 0 bound it: a device receives over it for" in bound_sentence(small, slow)
+    steps = np.asarray([not isinstance(small.program.steps[step], ComputeStep) for step in timeline.step])
+    packing = replace(timeline, stream=timeline.stream * 0, end=timeline.end + 100.0 * steps)
+    assert "Exchanges bound it: the busiest device works for" in bound_sentence(small, packing)
 
 
 @pytest.mark.parametrize(

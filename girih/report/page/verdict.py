@@ -16,6 +16,7 @@ from girih.simulate.timeline import COMPUTE, Timeline
 if TYPE_CHECKING:
     from girih.plans import Costs, Plan
 
+PACKING = "packing"  # the kind of a device's own work in transfers
 NAMES = {"single": "one device", "data": "data parallelism"}
 
 
@@ -86,6 +87,11 @@ def bound_sentence(plan: Plan, timeline: Timeline) -> str:
     links = max(range(len(shares)), key=lambda stream: shares[stream] if stream != COMPUTE else -1.0)
     if links == COMPUTE or computing >= shares[links]:
         kind, share = _heaviest_kind(plan, timeline)
+        if kind == PACKING:
+            return (
+                f"Exchanges bound it: the busiest device works for {_percent(computing)} of the step, "
+                f"{_percent(share)} of that on messages: it packs, copies and combines them."
+            )
         text = f"Computing bounds it: the busiest device computes for {_percent(computing)} of the step"
         return text + (f", {_percent(share)} of that in {_plural(kind)}." if kind else ".")
     return (
@@ -106,7 +112,7 @@ def _heaviest_kind(plan: Plan, timeline: Timeline) -> tuple[str, float]:
     steps = plan.program.steps
     for position, seconds in zip(timeline.step[mine], (timeline.end - timeline.begin)[mine], strict=True):
         step = steps[int(position)]
-        kind = kind_of(plan.graph, plan.graph.nodes[step.node]) if isinstance(step, ComputeStep) else "packing"
+        kind = kind_of(plan.graph, plan.graph.nodes[step.node]) if isinstance(step, ComputeStep) else PACKING
         total[kind] = total.get(kind, 0.0) + float(seconds)
     if not total or sum(total.values()) <= 0:
         return "", 0.0
@@ -134,7 +140,9 @@ def figures(plan: Plan, timeline: Timeline, measured: Timeline | None = None) ->
     parameters = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
     received = int(plan.bytes_received.sum())
     most = int(plan.bytes_received.max(initial=0))
-    gap, how = format_gap(plan.gap).removesuffix(" (proved)"), "proved" if plan.gap == 0 else plan.certificate.stopped
+    gap = format_gap(plan.gap).removesuffix(" (proved)")
+    ended = {"optimal": "at most; the search is complete", "time": "at most; the time was up"}
+    how = "proved" if plan.gap == 0 else ended.get(plan.certificate.stopped, plan.certificate.stopped)
     machine = plan.machine
     step = "measured" if timeline.measured else "predicted"
     if measured is not None:
