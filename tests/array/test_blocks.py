@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_random_expressions import BINARY, UNARY, build
@@ -13,7 +14,9 @@ from test_random_expressions import BINARY, UNARY, build
 import girih.array as gnp
 from girih.array.clusters import current
 from girih.capture.expressions import needed
-from girih.lower import Blocks, BlockStep, Program, check
+from girih.lower import Blocks, BlockStep, Program, check, memory_use
+from girih.run.measure import peak_bytes
+from girih.run.worker import Worker
 
 TINY = Blocks(cache=256, call=0.0, small=0)
 
@@ -102,3 +105,20 @@ def test_bytes_between_workers_do_not_change():
                 function(gnp, gnp.array(x)).compute()
             moved.append(sum(item.bytes_received for item in cluster.run.statistics()))
     assert moved[0] == moved[1] > 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 5])
+def test_memory_is_as_predicted(number):
+    with gnp.cluster(workers=1, backend="threads") as cluster:
+        cluster.blocks = Blocks(cache=1 << 14, call=0.0, small=0)
+        work = needed([FUSED[number](gnp, gnp.array(np.ones((2001, 5)))).expression])
+        program = cluster.plan_of(work).program
+    assert groups(program)
+    tensors = {work.names[item]: torch.from_numpy(item.content) for item in work.inputs}
+    state = {item.name for item in program.graph.state_inputs}
+    worker = Worker(program, 0)
+    worker.take_state({name: tensors[name] for name in state})
+    measured = peak_bytes(worker, {name: tensors[name] for name in tensors if name not in state})
+    predicted = memory_use(program, 0, 1).peak
+    assert abs(predicted - measured) <= 512  # what a block's sums take
+    assert measured < 8 * (2001 * 5 * 8)
