@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from graphs import perceptron
@@ -12,10 +13,14 @@ from girih.graph import Graph
 from girih.layout import PARTIAL
 from girih.lower import Overlap
 from girih.machine import machine
+from girih.machine.costs import Measurement, Store
 from girih.models import example
 from girih.partition.searches import SEARCHES
 from girih.plan_composed import Composer
+from girih.plan_prices import Pricing
 from girih.plans import Plan, goal_of, plan_graph
+from girih.run.calibrate import setting_of, threads_of
+from girih.run.local_calls import local_calls
 
 WHERE = machine("p100-cluster:1")
 GOAL = goal_of("time", WHERE)
@@ -41,6 +46,19 @@ def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
         assert composer.seconds(found.strategy) == plan.predict().seconds
         assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
     assert len(composer.pieces) < 4 * len(graph.nodes)
+
+
+def test_measured_costs_count_alike(tmp_path: Path) -> None:
+    plan = plan_graph(perceptron(2), machine="local:2", objective="seconds")
+    with Store(tmp_path / "costs.sqlite") as store:
+        calls = local_calls(plan.program).calls[::2]
+        took = [(call, Measurement(1e-3 * (1 + number), 0.0, 5, "now")) for number, call in enumerate(calls)]
+        store.put(setting_of(threads_of(2), 2), took)
+        pricing = Pricing(plan.machine, store=store)
+    transfers = goal_of("time", plan.machine).transfers
+    measured = Composer(plan.graph, plan.machine, transfers, plan.overlap, pricing).seconds(plan.strategy)
+    assert measured == plan.predict(store=tmp_path / "costs.sqlite").seconds
+    assert measured > 2 * Composer(plan.graph, plan.machine, transfers, plan.overlap).seconds(plan.strategy)
 
 
 def test_partial_sums_of_what_is_whole_take_for_ever() -> None:
