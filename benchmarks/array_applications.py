@@ -6,7 +6,7 @@ Each is a function of an array namespace and arrays, so that NumPy, girih and Da
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,9 +22,8 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "arrays"
 class Application:
     """A program of a module of examples/arrays.
 
-    data, run: the names of its functions. sizes, quick: arguments of `data`. options: of `run`. blocks: the arguments
-    that a careful Dask user cuts in both dimensions; others are cut by rows. elementwise: nothing but element-wise
-    functions, scans and sums: to be fused.
+    data, run: the names of its functions. sizes, quick: arguments of `data`. options: of `run`. elementwise: only
+    element-wise functions, scans and sums, to be fused.
     """
 
     name: str
@@ -88,6 +87,19 @@ APPLICATIONS = (
         elementwise=True,
     ),
 )
+
+
+def chosen(only: Sequence[str] | None, quick: Sequence[str] | None = None) -> list[Application]:
+    """Those that are asked for by name; without names all, or those of `quick`.
+
+    Raises:
+        ValueError: there is no application of a name.
+    """
+    names = [item.name for item in APPLICATIONS]
+    if unknown := sorted(set(only or ()) - set(names)):
+        raise ValueError(f"no application {', '.join(unknown)}: there are {', '.join(names)}")
+    wanted = only or quick or names
+    return [item for item in APPLICATIONS if item.name in wanted]
 
 
 @cache

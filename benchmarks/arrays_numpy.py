@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.array_applications import APPLICATIONS, Application, same
+from benchmarks.array_applications import Application, chosen, same
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option
 
 FUSED, KERNEL = 3.0, 1.3
+QUICK = ("k-means", "QR", "Black-Scholes")
 
 
 def one_thread(*_: Any) -> None:
@@ -148,8 +149,7 @@ def measure(options: argparse.Namespace) -> Report:
     repeats = 1 if options.quick else options.repeats
     rows: list[Row] = []
     misses: list[str] = []
-    chosen = [item for item in APPLICATIONS if not options.only or item.name in options.only]
-    for application in chosen:
+    for application in chosen(options.only, QUICK if options.quick else None):
         row, wrong = against_numpy(application, options.quick, repeats)
         misses += wrong
         if application.name == "Black-Scholes":
@@ -189,7 +189,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     repeats_option(parser)
-    parser.add_argument("--only", nargs="+", metavar="PROGRAM", help="these only")
+    parser.add_argument("--only", nargs="+", metavar="PROGRAM", help="these only (--quick: k-means, QR, Black-Scholes)")
 
 
 BENCHMARK = Benchmark(

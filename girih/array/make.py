@@ -10,17 +10,20 @@ import numpy as np
 
 from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes, name_of
+from girih.array.growth import Growth
 from girih.array.views import UNKNOWN, in_order
 from girih.capture import expressions
 from girih.capture.source import find_source
 
 Shape = tuple[int, ...]
+_growth = Growth()
 
 
 def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **arguments: Any) -> Array:
     """An ATen operator (or one of girih's own) on arrays and attributes by the names of its schema.
 
     shape, dtype: of the result, which the caller knows by NumPy's rules. What has no elements needs no computing.
+    It is evaluated where the graph that it needs has reached its limit.
     """
     name = dtype if isinstance(dtype, str) else name_of(dtype)
     if 0 in shape:
@@ -31,6 +34,8 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
         made.own = not any(isinstance(item, expressions.Expression) for item in given.values())
         if not all(map(_in_order, arguments.values())):
             made.layout = UNKNOWN
+    if _growth.reached(made.expression):
+        made.persist()
     return made
 
 

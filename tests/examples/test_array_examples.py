@@ -20,12 +20,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import girih.array
 
-MISSING = {
-    name
-    for name, function in (("pca", "eigh"), ("qr", "qr"), ("ssvd", "svd"))
-    if not hasattr(girih.array.linalg, function)
-}
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "arrays"
+ELSEWHERE = {"protocols", "scikit_learn", "unchanged"}
+"""In `test_array_protocols.py`."""
 SMALL = {
     "als": ("--users", "200", "--movies", "80", "--features", "4"),
     "black_scholes": ("--count", "2000"),
@@ -56,13 +53,11 @@ def ours(*arrays: np.ndarray) -> list[Any]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SMALL)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*SMALL, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "kmeans"])
 def test_the_program_of_a_numpy_user(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if name in MISSING:
-        pytest.skip("its factorisation is still missing")
     module = load(name)
     module.main(list(SMALL[name]))
     assert len(capsys.readouterr().out.splitlines()) >= 1
@@ -134,7 +129,6 @@ def test_als() -> None:
     np.testing.assert_allclose(found[1], of_movies, rtol=1e-8)
 
 
-@pytest.mark.skipif("pca" in MISSING, reason="its factorisation is still missing")
 def test_pca() -> None:
     x = datasets.load_digits().data
     known = PCA(5, svd_solver="full").fit(x)
@@ -144,7 +138,6 @@ def test_pca() -> None:
     np.testing.assert_allclose(abs(points.compute()), abs(known.transform(x)), atol=1e-7)
 
 
-@pytest.mark.skipif("ssvd" in MISSING, reason="its factorisation is still missing")
 def test_ssvd() -> None:
     module = load("ssvd")
     x = datasets.load_digits().data
@@ -156,7 +149,6 @@ def test_ssvd() -> None:
     assert np.linalg.norm(x - (u * s) @ vt) <= 1.001 * np.linalg.norm(x - best)
 
 
-@pytest.mark.skipif("qr" in MISSING, reason="its factorisation is still missing")
 def test_qr() -> None:
     module = load("qr")
     a, b = module.data(3000, 12)
