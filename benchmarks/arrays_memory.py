@@ -79,11 +79,12 @@ def cluster(options: argparse.Namespace, limit: int) -> Iterator[Any]:
 
 
 def watched(made: Any, what: str, size: int, limit: int, run: Callable[[], Any]) -> tuple[Row, Any]:
+    before = set(made._plans)
     with Watch([process.pid for process in made.run.crew.processes]) as watch:
         began = time.perf_counter()
         result = run()
         took = time.perf_counter() - began
-    predicted = max(planned.peak for planned in made._plans.values()) * made.workers
+    predicted = max(planned.peak for key, planned in made._plans.items() if key not in before) * made.workers
     row = {
         "what": what, "bytes": size, "limit_bytes": limit, "peak_bytes": watch.above, "seconds": took,
         "size": f"{size / 1e9:.4g} GB", "limit": f"{limit / 1e6:.4g} MB", "peak": f"{watch.above / 1e6:.3g} MB",
