@@ -267,7 +267,7 @@ def measure(options: argparse.Namespace) -> Report:
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="girih-slow-links-") as name:
         folder = Path(name)
-        costs = Costs(folder / "costs.sqlite", 4.0 if options.quick else options.calibrate)
+        costs = Costs(folder / "costs.sqlite", 1.0 if options.quick else options.calibrate)
         profile = costs.calibrate()
         losses = {case.name: undivided_losses(case) for case in cases}
         with network(HOSTS, rates[0]) as hosts, Workers(hosts) as workers:
@@ -307,7 +307,7 @@ def at_rate(
     notes: list[str],
 ) -> list[Row]:
     """All models on links of one rate."""
-    seconds = 2.0 if options.quick else options.calibrate
+    seconds, searching = (0.5, 2.0) if options.quick else (options.calibrate, options.seconds)
     found = workers.call("benchmarks.host_work:links", hosts=HOSTS, seconds=seconds, largest=LARGEST_MESSAGE)
     links, handing = found[0]
     for pattern, table in links:
@@ -317,7 +317,7 @@ def at_rate(
         )
     where = costs.keep(profile, machine_for(rate), links, handing)
     searches = {case.name: ("exact", "data", "sharded", case.expert) for case in cases}
-    plans = {case.name: planned(case, where, searches[case.name], costs, options.seconds) for case in cases}
+    plans = {case.name: planned(case, where, searches[case.name], costs, searching) for case in cases}
     profile = costs.calibrate([plan.program for some in plans.values() for plan in some.values()])
     costs.keep(profile, machine_for(rate), links, handing)
     rows: list[Row] = []
