@@ -224,6 +224,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Array:
 
         return take(x, positions, dim)
     one = expand_dims(x, dim + 1)
+    if repeats == 1:
+        return x.copy()
     wide = broadcast_to(one, (*one.shape[: dim + 1], int(repeats), *one.shape[dim + 2 :]))
     return reshape(wide, (*x.shape[:dim], x.shape[dim] * int(repeats), *x.shape[dim + 1 :]))
 
@@ -249,7 +251,7 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) 
     kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in given))
     given = [cast(x, kind) for x in given]
     if len(given) == 1:
-        return given[0]
+        return given[0].copy()
     size = sum(x.shape[dim] for x in given)
     shape = (*given[0].shape[:dim], size, *given[0].shape[dim + 1 :])
     return apply("aten.cat", shape, kind, tensors=tuple(given), dim=dim)

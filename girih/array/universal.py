@@ -177,14 +177,14 @@ class UniversalFunction:
         if self.nin == 1:
             array[indices] = self.function(array[indices])
             return
-        if self.__name__ not in ("add", "subtract"):
-            raise TypeError(f"girih.array has no {self.__name__}.at: expected add.at or subtract.at")
-        value = cast(as_array(b), array.dtype)
-        value = value if self.__name__ == "add" else -value
         picks = indices if isinstance(indices, tuple) else (indices,)
         if any(isinstance(item, slice) or item is None or item is Ellipsis for item in picks):
             array[indices] = self.function(array[indices], b)  # slices meet no element twice
             return
+        if self.__name__ not in ("add", "subtract"):
+            raise TypeError(f"girih.array has no {self.__name__}.at: expected add.at or subtract.at")
+        value = cast(as_array(b), array.dtype)
+        value = value if self.__name__ == "add" else -value
         places = tuple(_wrapped(as_array(item), size) for item, size in zip(picks, array.shape, strict=False))
         given = {"self": array, "indices": places, "values": value, "accumulate": True}
         array[...] = apply("aten.index_put", array.shape, array.dtype, **given)

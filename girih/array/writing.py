@@ -29,6 +29,11 @@ def assign(x: Array, key: Any, value: Any) -> None:
     if isinstance(mask, (bool, np.bool_)) or (isinstance(mask, Array) and mask.dtype.kind == "b" and not mask.ndim):
         from girih.array.elementwise import where
 
+        if (value.ndim if isinstance(value, Array) else np.ndim(value)) > x.ndim:  # one more dimension, of 1 or of 0
+            chosen = _fitted(value, x.dtype, (int(bool(mask)), *x.shape))
+            if chosen.shape[0]:
+                views.write(x, chosen[0])
+            return
         views.write(x, where(mask, _fitted(value, x.dtype, x.shape), x))  # all of it or nothing
         return
     items = indexing.items_of(x, key)

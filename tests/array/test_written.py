@@ -45,6 +45,8 @@ WRITES: dict[str, Callable[[Any, Any], Any]] = {
     "sort": lambda np, x: x.sort(0),
     "partition": lambda np, x: x.partition(0),
     "fill": lambda np, x: x.fill(4),
+    "a mask without dimensions": lambda np, x: x.__setitem__(np.asarray(True), [x[:, ::-1].copy()]),
+    "such a mask that does not hold": lambda np, x: x.__setitem__(False, np.zeros((0, 3, 4))),
     "a view": lambda np, x: np.add(x[::2], 1, out=x[::2]),
 }
 
