@@ -22,7 +22,7 @@ from girih.array.kept import Kept as Kept
 from girih.array.kept import as_numpy, lost, named
 from girih.array.limits import MemoryLimitError, Room, default_limit, fitted
 from girih.array.live import LiveArray, LiveView, live_arrays
-from girih.array.planning import machine_of, plan_arrays
+from girih.array.planning import Tiled, machine_of, plan_arrays
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import Blocks
 from girih.machine.units import parse_bytes
@@ -45,12 +45,12 @@ SEARCH_SECONDS = 10.0
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """copies: second copies that come from the workers or stay with them, by name, with what they are copies of. peak:
-    the most bytes on a worker. refused: why it is more than there may be, or ""."""
+    """tiled: how the plan came about. peak: the most bytes on a worker. refused: why it is more than there may be, or
+    ""."""
 
     number: int
     plan: Plan
-    copies: dict[str, str]
+    tiled: Tiled
     peak: int
     refused: str
 
@@ -223,6 +223,10 @@ class Cluster:
         planned = self._plan(work, False)
         return (self._plan(work, True) if planned.refused else planned).plan
 
+    def tiled_of(self, plan: Plan) -> Tiled | None:
+        """How one of the plans came about, as long as it is remembered."""
+        return next((item.tiled for item in self._plans.values() if item.plan is plan), None)
+
     def _fitting(self, work: Needed, asked: set[Expression]) -> tuple[Needed, _Planned]:
         """What is asked for alone is kept, where all that live arrays show takes too much memory."""
         planned = self._plan(work, False)
@@ -243,9 +247,9 @@ class Cluster:
         if found is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
-            plan, copies = plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
-            fits = fitted(plan, self.room.limit, streamed, on_files, files)
-            found = self._plans[key] = _Planned(self.planned, fits.plan, copies, fits.peak, fits.refused)
+            tiled = plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files)
+            found = self._plans[key] = _Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]
@@ -277,14 +281,14 @@ class Cluster:
         held: dict[str, int] = {}
         placed: dict[str, tuple[int, Any]] = {}
         keep: dict[str, int] = {}
-        for name in (*items, *planned.copies):  # a copy behind what it is a copy of
-            item = items[planned.copies.get(name, name)]
+        for name in (*items, *planned.tiled.staying):  # a copy behind what it is a copy of
+            item = items[planned.tiled.staying.get(name, name)]
             if name not in entering:
                 keep[name] = next(self._keys)
             elif item.kept is None:
                 placed[name] = (next(self._keys), placed_content(item.content))
             else:
-                held[name] = (item.kept.second if name in planned.copies else item.kept).key
+                held[name] = (item.kept.second if name in planned.tiled.staying else item.kept).key
         free = self._free()
         self.room.free(free)
         self.room.use(held.values())
@@ -308,13 +312,13 @@ class Cluster:
             self._after(error)
             raise named(error, work) from error
         self.evaluations += 1
-        for name in (*items, *planned.copies):
+        for name in (*items, *planned.tiled.staying):
             if name in planned.plan.program.streamed:
                 self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
             elif name not in held:
                 key = keep[name] if name in keep else placed[name][0]
                 kept = Kept(self, self.run, key, planned.plan, name)
-                self._keep(items[planned.copies.get(name, name)], kept, name in items)
+                self._keep(items[planned.tiled.staying.get(name, name)], kept, name in items)
         return made
 
     def _keep(self, item: Expression, kept: Kept, first: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,20 +12,23 @@ from rich.text import Text
 from girih.array.array import Array
 from girih.array.clusters import Kept, current
 from girih.array.make import as_array
-from girih.array.planning import RULES
+from girih.array.planning import RULES, Tiled
 from girih.capture.expressions import needed
 from girih.graph import Graph
 from girih.machine.machine import two_axes
 from girih.partition.baselines import along
+from girih.partition.copies import Held
 from girih.partition.exact import exact
 from girih.partition.problem import Candidates
+from girih.partition.tiled import Wanted
+from girih.partition.tiled import tiled as tiled_by
 from girih.plans import Costs, Plan, goal_of
-from girih.report.tables import alternatives_table, operators_table, render, summary, tensors_table
+from girih.report.tables import operators_table, render, summary, tensors_table
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A plan of an array program with the costs of tilings by rows, columns and blocks beside it."""
+    """A plan of an array program with the costs of other tilings beside it."""
 
     plan: Plan
 
@@ -46,8 +50,20 @@ class Explanation:
         """Bytes that other tilings move, by name."""
         return {item.name: item.bytes for item in self.plan.baselines}
 
-    def _table(self) -> Any:
-        return alternatives_table(self.plan)
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as one page (HTML) to look at, with its simulated time and what the other tilings take.
+
+        Raises:
+            MissingLibraryError: bokeh is not installed (extra `report`).
+        """
+        from girih.plan_predict import predict
+        from girih.report.page import write_page
+
+        plain = replace(self.plan, blocks=None)  # operator by operator: the page shows no blocks
+        write_page(os.fspath(path), plain, predict(plain).timeline, others=self.plan.baselines)
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
 
 
 def explain(x: Any) -> Explanation:
@@ -59,27 +75,44 @@ def explain(x: Any) -> Explanation:
     expression = as_array(x).expression
     kept: Kept | None = expression.kept
     if kept is not None and expression.content is None:
-        return Explanation(with_others(kept.plan))
+        return Explanation(with_others(kept.plan, kept.cluster.tiled_of(kept.plan)))
     if expression.is_leaf:
-        raise ValueError("explain: this array is in memory; nothing is computed for it")
-    return Explanation(with_others(current().plan_of(needed([expression]))))
+        raise ValueError("explain: this array is in memory or in a file; nothing is computed for it")
+    cluster = current()
+    plan = cluster.plan_of(needed([expression]))
+    return Explanation(with_others(plan, cluster.tiled_of(plan)))
 
 
-def with_others(made: Plan) -> Plan:
-    """The plan beside tilings of every array by rows, by columns and by blocks."""
-    others = [_tiled(made, name, dimension) for name, dimension in (("rows", 0), ("columns", -1))]
+def with_others(made: Plan, tiled: Tiled | None = None) -> Plan:
+    """The plan beside the other search's, and beside tilings of every array by rows, by columns and by blocks.
+
+    What lies with the workers already lies so for all of them. tiled: how the plan came about; without it inputs are
+    taken to be loaded.
+    """
+    held = {name: (lies[0],) for name, lies in ((tiled.wanted.held or {}) if tiled is not None else {}).items()}
+    plain = replace(made, graph=tiled.graph) if tiled is not None else made
+    others = [_searched(plain, "spartan" if made.search == "exact" else "exact", held)]
+    if tiled is not None and tiled.copies:
+        others.insert(0, replace(_searched(plain, made.search, held), name=f"{made.search}, no second copies"))
+    others += [_tiled(plain, name, dimension, held) for name, dimension in (("rows", 0), ("columns", -1))]
     if len(two_axes(made.machine.devices)) == 2:
-        others.append(_blocks(made))
+        others.append(_blocks(plain))
     return replace(made, baselines=tuple(others))
 
 
-def _tiled(made: Plan, name: str, dimension: int) -> Costs:
+def _searched(made: Plan, search: str, held: Held) -> Costs:
+    tiling, certificate = tiled_by(made.graph, goal_of("bytes", made.machine), Wanted(search, 0, held, 10.0, RULES))
+    other = Plan(tiling.graph, made.machine, tiling.strategy, certificate, search, "bytes", None, {})
+    return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
+
+
+def _tiled(made: Plan, name: str, dimension: int, held: Held) -> Costs:
     mesh = made.machine.mesh
     graph = made.graph
     layouts = {}
     for key, value in graph.values.items():
         at = dimension % len(value.shape) if value.shape else None
-        layouts[key] = (along(value, at, mesh),)
+        layouts[key] = held.get(key) or (along(value, at, mesh),)
     return _costs(made, graph, name, layouts)
 
 

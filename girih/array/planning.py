@@ -7,12 +7,14 @@ held in a second layout under a budget (`girih.partition.tiled`); copies of arra
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 
 from girih.graph import Graph, Output
 from girih.lower import Blocks
 from girih.machine import Machine, machine
+from girih.partition.choice import without_copies
 from girih.partition.options import Rules
 from girih.partition.remembered import Remembered
 from girih.partition.tiled import Wanted
@@ -31,10 +33,27 @@ def machine_of(workers: int) -> Machine:
     return replace(found, levels=tuple(replace(level, axes=axes) for level in found.levels))
 
 
-def plan_arrays(
-    graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None
-) -> tuple[Plan, dict[str, str]]:
-    """The plan that moves least, in blocks; and the second copies that stay with the workers, with what they are of.
+@dataclass(frozen=True, eq=False)
+class Tiled:
+    """A plan, and how it came about.
+
+    wanted: what was searched for. copies: all second copies, each with what it is a copy of. staying: those that stay
+    with the workers.
+    """
+
+    plan: Plan
+    wanted: Wanted
+    copies: Mapping[str, str]
+    staying: Mapping[str, str]
+
+    @property
+    def graph(self) -> Graph:
+        """Without copies."""
+        return without_copies(self.plan.graph, self.copies)
+
+
+def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
+    """The plan that moves least, in blocks.
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
@@ -50,4 +69,4 @@ def plan_arrays(
     made = tuple(Output(copy, "result") for copy in copies if copy not in entering)
     tiled = replace(tiled, outputs=(*tiled.outputs, *made))
     plan = Plan(tiled, where, tiling.strategy, certificate, wanted.search, "bytes", None, {}, blocks=blocks or Blocks())
-    return plan, copies
+    return Tiled(plan, wanted, tiling.copies, copies)

@@ -9,7 +9,7 @@ workers) need not know of copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -145,6 +145,23 @@ def applied(graph: Graph, choice: Choice) -> Tiling:
     whole = Graph(values, tuple(nodes), tuple(inputs), graph.outputs)
     copies = {copy: name for name, copy in copy_of.items()}
     return Tiling(whole, Strategy(choice.mesh, tuple(divisions), layouts), copies)
+
+
+def without_copies(graph: Graph, copies: Mapping[str, str]) -> Graph:
+    """The graph that was tiled, from the one with second copies in it: the inverse of `applied`."""
+    kept = {name: value for name, value in graph.values.items() if name not in copies}
+    nodes = tuple(
+        replace(
+            node,
+            arguments=tuple(
+                (key, _renamed(argument, lambda name: copies.get(name, name))) for key, argument in node.arguments
+            ),
+        )
+        for node in graph.nodes
+        if node.outputs[0] not in copies
+    )
+    inputs = tuple(item for item in graph.inputs if item.name not in copies)
+    return Graph(kept, nodes, inputs, tuple(item for item in graph.outputs if item.name not in copies))
 
 
 def _reading(node: Node, which: tuple[int, ...], copy_of: dict[str, str], again: str | None) -> Node:

@@ -179,10 +179,37 @@ def test_explain(two):
         text = str(gnp.explain(d))
         assert "gap 0 % (proved)" in text
         assert "aten.argmin" in text
-        assert {"rows", "columns"} == set(gnp.explain(d).against())
+        others = gnp.explain(d).against()
+        assert {"greedy (Spartan)", "rows", "columns"} == set(others)
+        assert min(others.values()) >= gnp.explain(d).bytes
         d.persist()
     with pytest.raises(ValueError, match="in memory"):
         gnp.explain(gnp.array(np.ones(3)))
+
+
+def test_explain_tells_what_copies_and_the_search_bring(tmp_path):
+    points = np.random.default_rng(0).normal(size=(160, 128))
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, copies=points.nbytes):
+        x = gnp.exp(gnp.array(points))
+        scans = [gnp.cumsum(x, axis=0), gnp.cumsum(x, axis=1), gnp.cumprod(x, axis=0), gnp.cumprod(x, axis=1)]
+        total = sum(scan.sum() for scan in scans)
+        for _ in range(2):  # before it is evaluated, and afterwards
+            explanation = gnp.explain(total)
+            others = explanation.against()
+            assert set(others) == {"exact, no second copies", "greedy (Spartan)", "rows", "columns"}
+            assert explanation.bytes < others["exact, no second copies"] <= others["greedy (Spartan)"]
+            assert others["exact, no second copies"] <= min(others["rows"], others["columns"])
+            total.persist()
+        pytest.importorskip("bokeh")
+        explanation.report(tmp_path / "plan.html")
+        page = (tmp_path / "plan.html").read_text()
+        assert "aten.cumprod" in page
+        assert "greedy (Spartan)" in page
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0, search="spartan"):
+        x = gnp.array(points)
+        explanation = gnp.explain(gnp.cumsum(x, axis=0).sum() + gnp.cumsum(x, axis=1).sum())
+        assert explanation.against()["exact"] <= explanation.bytes
+        assert "search spartan" in str(explanation)
 
 
 def test_processes():

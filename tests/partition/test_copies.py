@@ -16,7 +16,7 @@ from benchmarks.array_programs import Program, least_squares, random_program
 from girih.graph import Graph, Node, Ref, check
 from girih.lower import lower
 from girih.ops.evaluate import interpret
-from girih.partition.choice import Choice, Tiling, applied, value_order
+from girih.partition.choice import Choice, Tiling, applied, value_order, without_copies
 from girih.partition.copies import is_view
 from girih.partition.exact import exact
 from girih.partition.options import SECONDS
@@ -173,6 +173,14 @@ def test_what_is_computed_is_copied_once_and_views_are_taken_from_both() -> None
     assert certificate.cost == moved(found, TWO) == 256
     assert set(found.copies.values()) == {base, view}
     assert sum(node.operator == "aten.permute" for node in found.graph.nodes) == 2
+
+
+def test_what_was_tiled_is_there_again_without_copies() -> None:
+    for graph in (scans(3).graph(), least_squares(12, 8, 3)):
+        for held in ({}, {"a0": ((0,),)}, {"a0": ((0,), (1,))}):
+            found, _ = tiled(graph, TWO, Wanted(copies=EVERYTHING, held=held))
+            assert found.copies
+            assert without_copies(found.graph, found.copies) == graph
 
 
 def test_a_small_budget_goes_where_it_saves_most() -> None:
