@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from standard_elementwise import CASES as ELEMENTWISE
-from standard_others import CASES as OTHERS
+from standard_products import CASES as OTHERS
 from standard_values import (
     COMPLEX,
     FLOATING,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from standard_elementwise import SMOOTH
-from standard_others import CASES
+from standard_products import CASES
 from standard_values import Arguments, own, same
 
 import girih.array as gnp
