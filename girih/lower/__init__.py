@@ -1,6 +1,7 @@
 """Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
 
-from girih.lower.blocks import Blocks, blocked
+from girih.lower.block_units import Blocks
+from girih.lower.blocks import blocked
 from girih.lower.check import ProgramError, check
 from girih.lower.exchange import Exchange, Message, exchange
 from girih.lower.lower import lower

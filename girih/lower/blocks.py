@@ -15,75 +15,24 @@ Exchanges stay as they are, so the bytes between devices do not change; their or
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 
 from girih.lower.along import FREE
+from girih.lower.block_units import Blocks, Unit, ordered
 from girih.lower.liveness import free_early, lasting, reads_of, writes_of
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
 from girih.lower.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
 from girih.ops import Description, description_of
 
-CACHE_BYTES = 1 << 20
-"""Of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in which
-element-wise kernels are three times as fast as on memory."""
-CALL_SECONDS = 2e-6
-"""What a call of a kernel takes beside its work."""
 TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
 MOST_TRIED = 8
 NEARLY_ALL = 0.9
-SMALL_BYTES = 1 << 16
-"""A sixteenth of the cache of a block."""
 SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product"})
 """Operators that look through their indices, the second operand, for whatever part of the result."""
 MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
 """Operators that make their result from the index, in less time than it takes to write it to memory."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """How a program is cut into blocks.
-
-    cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
-    read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
-    block. files: inputs, and results of groups, that lie in files. always: groups of one node too, which can then write
-    to files.
-    """
-
-    cache: int = CACHE_BYTES
-    call: float = CALL_SECONDS
-    streamed: frozenset[str] = frozenset()
-    small: int = SMALL_BYTES
-    files: frozenset[str] = frozenset()
-    always: bool = False
-
-
-@dataclass(eq=False)
-class _Unit:
-    """A step, or a group of compute steps that are cut along one range.
-
-    level: higher than that of all units that it depends on. dims: of what is made inside, the dimension that is cut.
-    complete: what is known only when all blocks are done. width: bytes of one value of the range, in the node that has
-    most. taken: something outside reads from it already.
-    """
-
-    level: int
-    position: int
-    step: Step | None = None
-    cut: bytes = b""
-    length: int = 0
-    members: list[tuple[ComputeStep, int]] = field(default_factory=list)
-    dims: dict[str, int] = field(default_factory=dict)
-    complete: set[str] = field(default_factory=set)
-    outside: set[str] = field(default_factory=set)
-    width: int = 0
-    taken: bool = False
-
-    def blocks(self, width: int, cache: int) -> int:
-        """How many, if the widest node has so many bytes for each value of the range."""
-        return -(-self.length * max(width, 1) // cache)
 
 
 _Pulled = dict[str, tuple[ComputeStep, int, int]]  # views by result: step, variable, dimension that is cut
@@ -93,9 +42,9 @@ class _Gathering:
     def __init__(self, program: Program, options: Blocks) -> None:
         self.program = program
         self.options = options
-        self.units: list[_Unit] = []
-        self.groups: list[_Unit] = []
-        self.maker: dict[str, _Unit] = {}
+        self.units: list[Unit] = []
+        self.groups: list[Unit] = []
+        self.maker: dict[str, Unit] = {}
         # Views, and what is cheap to make again, that nothing outside of groups has needed so far.
         self.deferred: dict[str, ComputeStep] = {}
         self.views: set[str] = set()
@@ -133,7 +82,7 @@ class _Gathering:
     def alone(self, position: int, step: Step) -> None:
         level = max((self.whole(name, position) for name in reads_of(step)), default=0)
         view = step.writes[0] in self.views if isinstance(step, ComputeStep) else False
-        unit = _Unit(level if view else level + 1, position, step)  # a view is there when what it shows is
+        unit = Unit(level if view else level + 1, position, step)  # a view is there when what it shows is
         self.units.append(unit)
         self.maker.update(dict.fromkeys(writes_of(step), unit))
 
@@ -182,7 +131,7 @@ class _Gathering:
                 if self.joins(unit, member, pulled) and self.pays(unit, member):
                     self.put(unit, member, pulled, position)
                     return True
-        unit = _Unit(0, position, None, self.cut(best), self.length(best))
+        unit = Unit(0, position, None, self.cut(best), self.length(best))
         streams = any(self.root(part.buffer) in self.options.streamed for part in step.reads)
         if not streams and not self.options.always and unit.blocks(self.width(best), self.options.cache) < 2:
             return False
@@ -229,7 +178,7 @@ class _Gathering:
         enough = [member for member in able.values() if sum(size for size, _ in cut(member)) >= NEARLY_ALL * most]
         return max(enough, key=lambda member: max(cut(member)))
 
-    def follows(self, unit: _Unit, member: Member) -> bool:
+    def follows(self, unit: Unit, member: Member) -> bool:
         """Is so much of what the node reads made in the group that it is cut as the group is?"""
         inside = [
             prod(kind.shape)
@@ -239,7 +188,7 @@ class _Gathering:
         largest = max(prod(kind.shape) for kind in (*member.description.inputs, member.description.output))
         return 4 * max(inside, default=0) >= largest
 
-    def tried(self, roots: set[str]) -> list[_Unit]:
+    def tried(self, roots: set[str]) -> list[Unit]:
         """Groups that make something of these, then others, the latest first."""
         own = {id(self.maker[name]): self.maker[name] for name in roots if name in self.maker}
         makers = sorted((unit for unit in own.values() if unit.step is None), key=lambda unit: -unit.position)
@@ -252,7 +201,7 @@ class _Gathering:
         both = ranges(self.program, member.step, member.variable)
         return int((both[:, 1] - both[:, 0]).max())
 
-    def joins(self, unit: _Unit, member: Member, pulled: _Pulled) -> bool:
+    def joins(self, unit: Unit, member: Member, pulled: _Pulled) -> bool:
         """Can every operand be read block by block, or is it complete before the group?"""
         if self.cut(member) != unit.cut:
             return False
@@ -261,7 +210,7 @@ class _Gathering:
             for part, at in zip(member.step.reads, member.way.read, strict=True)
         )
 
-    def readable(self, unit: _Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
+    def readable(self, unit: Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
         if buffer in unit.dims:
             return unit.dims[buffer] == at
         if buffer in pulled:
@@ -278,7 +227,7 @@ class _Gathering:
         made = self.maker.get(buffer)
         return made is None or (made is not unit and (made.level < unit.level or not unit.taken))
 
-    def pull(self, unit: _Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
+    def pull(self, unit: Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
         """Take a view into the group, or what is made again, with what that is made of."""
         step = self.deferred[buffer]
         description = description_of(self.program.graph, self.program.graph.nodes[step.node])
@@ -296,7 +245,7 @@ class _Gathering:
         pulled[buffer] = (step, variable, at)
         return True
 
-    def pays(self, unit: _Unit, member: Member) -> bool:
+    def pays(self, unit: Unit, member: Member) -> bool:
         """Does the traffic that is saved take longer than the calls that come with more and smaller blocks?"""
         wide, cache = self.width(member), self.options.cache
         before, after = unit.blocks(unit.width, cache), unit.blocks(max(unit.width, wide), cache)
@@ -313,7 +262,7 @@ class _Gathering:
         operands = sum(member.read_bytes(number, 0, 1) for number, at in enumerate(member.way.read) if at >= 0)
         return operands + (member.result_bytes(0, 1) if member.way.made is not None else 0)
 
-    def put(self, unit: _Unit, member: Member, pulled: _Pulled, position: int) -> None:
+    def put(self, unit: Unit, member: Member, pulled: _Pulled, position: int) -> None:
         for buffer, (step, variable, at) in pulled.items():
             unit.members.append((step, variable))
             unit.dims[buffer] = at
@@ -328,7 +277,7 @@ class _Gathering:
         else:
             unit.dims[write] = member.way.made
 
-    def enters(self, unit: _Unit, step: ComputeStep, position: int) -> None:
+    def enters(self, unit: Unit, step: ComputeStep, position: int) -> None:
         """Operands that come from outside are whole before the group."""
         for part in step.reads:
             if part.buffer not in unit.dims:
@@ -343,12 +292,12 @@ class _Gathering:
         wanted = set(self.kept)
         for unit in self.units:
             wanted |= unit.outside if unit.step is None else set(reads_of(unit.step))
-        parts: list[tuple[_Unit, list[Step]]] = []
+        parts: list[tuple[Unit, list[Step]]] = []
         for unit in self.units:
             parts.append((unit, [unit.step] if unit.step is not None else self.blocked(unit, wanted)))
-        return _ordered(parts)
+        return ordered(parts)
 
-    def blocked(self, unit: _Unit, wanted: set[str]) -> list[Step]:
+    def blocked(self, unit: Unit, wanted: set[str]) -> list[Step]:
         """A group as a step; as single steps where there is nothing to win."""
         made = [step.writes[0] for step, _ in unit.members if self.maker.get(step.writes[0]) is unit]
         writes = tuple(name for name in made if name in wanted)
@@ -367,35 +316,6 @@ class _Gathering:
         """One kernel with what it reads and makes, and nothing between."""
         kernels = [member for member in members if member.kind != "view"]
         return len(kernels) == 1 and kernels[0].description.operator.temporary is None
-
-
-def _ordered(parts: list[tuple[_Unit, list[Step]]]) -> list[Step]:
-    """Units behind those that they read from, else in the order of the program."""
-    maker = {name: number for number, (_, steps) in enumerate(parts) for step in steps for name in writes_of(step)}
-    waiting: list[set[int]] = []
-    readers: list[list[int]] = [[] for _ in parts]
-    for number, (_, steps) in enumerate(parts):
-        own = {name for step in steps for name in writes_of(step)}
-        needs = {maker[name] for step in steps for name in reads_of(step) if name in maker and name not in own}
-        waiting.append(needs)
-        for one in needs:
-            readers[one].append(number)
-    ready = [(unit.position, number) for number, (unit, _) in enumerate(parts) if not waiting[number]]
-    heapq.heapify(ready)
-    result: list[Step] = []
-    made: set[str] = set()
-    while ready:
-        number = heapq.heappop(ready)[1]
-        for step in parts[number][1]:
-            if isinstance(step, ComputeStep) and made.issuperset(step.writes):
-                continue  # a view that two groups have taken in
-            made.update(writes_of(step))
-            result.append(step)
-        for reader in readers[number]:
-            waiting[reader].discard(number)
-            if not waiting[reader]:
-                heapq.heappush(ready, (parts[reader][0].position, reader))
-    return result
 
 
 def blocked(program: Program, options: Blocks) -> Program:
