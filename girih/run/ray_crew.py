@@ -143,6 +143,7 @@ class RayCrew:
 
         nodes = self.ray.util.placement_group_table(self.group)["bundles_to_node_id"]
         bundles = sorted(range(self.size), key=lambda bundle: (nodes[bundle], bundle))  # neighbours on one node
+        self.ray.method(concurrency_group=WATCH)(RayWorker.status)  # a client of Ray takes no group with the call
         made = self.ray.remote(concurrency_groups={WATCH: 1}, max_restarts=-1)(RayWorker)
         for rank, bundle in enumerate(bundles):
             strategy = PlacementGroupSchedulingStrategy(self.group, bundle)
@@ -286,7 +287,7 @@ class _Watch:
             self.next = now + WATCH_SECONDS
             waiting = {rank for rank, _ in self.asked.values()}
             for rank in sorted(busy - waiting):
-                self.asked[self.crew.actors[rank].status.options(concurrency_group=WATCH).remote()] = rank, now
+                self.asked[self.crew.actors[rank].status.remote()] = rank, now
         return None
 
 
