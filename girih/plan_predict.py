@@ -226,9 +226,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
         candidates |= _experts(names, made, judge, pricing + searching, deadline, at_least=needed)
         note("cross", 0.0)
         until = time.perf_counter() + CROSSING * (deadline - time.perf_counter())
-        found = crossed(made.graph, list(candidates.values()), judge, until)
-        if found.seconds < min(map(judge, candidates.values())):
-            candidates["crossed"] = found.strategy
+        joined = crossed(made.graph, list(candidates.values()), judge, until)
+        if joined.seconds < min(map(judge, candidates.values())):
+            candidates["crossed"] = joined.strategy
     left = deadline - time.perf_counter()
     rules = _affordable(made.machine, pricing, left - 2 * judge.seconds)
     if rules is None:

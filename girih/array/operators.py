@@ -15,6 +15,10 @@ def _leads(other: Any) -> bool:
     return getattr(other, "__array_ufunc__", other) is None
 
 
+def _update(x: Any, function: Any, other: Any) -> Array:
+    return here.writing.update(x, function, other)
+
+
 class Operators:
     """The operators of `Array`."""
 
@@ -118,43 +122,43 @@ class Operators:
         return here.right_shift(other, self)
 
     def __iadd__(self, other: Any) -> Array:
-        return here.writing.update(self, here.add, other)
+        return _update(self, here.add, other)
 
     def __isub__(self, other: Any) -> Array:
-        return here.writing.update(self, here.subtract, other)
+        return _update(self, here.subtract, other)
 
     def __imul__(self, other: Any) -> Array:
-        return here.writing.update(self, here.multiply, other)
+        return _update(self, here.multiply, other)
 
     def __itruediv__(self, other: Any) -> Array:
-        return here.writing.update(self, here.divide, other)
+        return _update(self, here.divide, other)
 
     def __ifloordiv__(self, other: Any) -> Array:
-        return here.writing.update(self, here.floor_divide, other)
+        return _update(self, here.floor_divide, other)
 
     def __imod__(self, other: Any) -> Array:
-        return here.writing.update(self, here.remainder, other)
+        return _update(self, here.remainder, other)
 
     def __ipow__(self, other: Any) -> Array:
-        return here.writing.update(self, here.power, other)
+        return _update(self, here.power, other)
 
     def __imatmul__(self, other: Any) -> Array:
-        return here.writing.update(self, here.matmul, other)
+        return _update(self, here.matmul, other)
 
     def __iand__(self, other: Any) -> Array:
-        return here.writing.update(self, here.bitwise_and, other)
+        return _update(self, here.bitwise_and, other)
 
     def __ior__(self, other: Any) -> Array:
-        return here.writing.update(self, here.bitwise_or, other)
+        return _update(self, here.bitwise_or, other)
 
     def __ixor__(self, other: Any) -> Array:
-        return here.writing.update(self, here.bitwise_xor, other)
+        return _update(self, here.bitwise_xor, other)
 
     def __ilshift__(self, other: Any) -> Array:
-        return here.writing.update(self, here.left_shift, other)
+        return _update(self, here.left_shift, other)
 
     def __irshift__(self, other: Any) -> Array:
-        return here.writing.update(self, here.right_shift, other)
+        return _update(self, here.right_shift, other)
 
     def __lt__(self, other: Any) -> Array:
         return here.less(self, other)

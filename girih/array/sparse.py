@@ -242,7 +242,8 @@ def from_scipy(matrix: Any) -> SparseArray:
     kind = np.int32 if max(rows.shape) <= np.iinfo(np.int32).max else np.int64
     places = np.repeat(np.arange(rows.shape[0], dtype=kind), np.diff(rows.indptr))
     content = (rows.data, places, rows.indices.astype(kind, copy=False))
-    return SparseArray(*(from_memory(part, copy=False) for part in content), (int(rows.shape[0]), int(rows.shape[1])))
+    values, *where = (from_memory(part, copy=False) for part in content)
+    return SparseArray(values, where[0], where[1], (int(rows.shape[0]), int(rows.shape[1])))
 
 
 def _sums(values: Array, places: Array, size: int) -> Array:

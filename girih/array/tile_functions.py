@@ -158,7 +158,7 @@ def join_update(
         raise ValueError(f"join_update: accumulate={accumulate!r}: expected one of {list(UFUNCS)}")
     kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in given))
     size = next(x.shape[at] for x, at in zip(given, axes, strict=True) if at >= 0)
-    more = {"function": _text(function), "axes": axes, "shape": goal, "kind": name_of(kind)}
+    more: dict[str, Any] = {"function": _text(function), "axes": axes, "shape": goal, "kind": name_of(kind)}
     more.update({"location": True} if location else {})
     if along is None:
         return apply("girih.join_update", goal, kind, tensors=tuple(given), reducer=accumulate, **more)

@@ -81,9 +81,9 @@ def hybrid(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Sear
 def parameter_server(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
     """Data parallelism without collectives (Li et al. 2014), as FlexFlow's runtime and task graph (§3.4.1) have it.
 
-    Every device has all weights. Each is updated by one of them, which has its optimizer state: it gathers the gradients
-    of all replicas and hands out the new weight, once in a step. The largest weights first to the device with least;
-    the rest is searched, as for `data`.
+    Every device has all weights. Each is updated by one of them, which has its optimizer state: it gathers the
+    gradients of all replicas and hands out the new weight, once in a step. The largest weights
+    first to the device with least; the rest is searched, as for `data`.
     """
     mesh = objective.machine.mesh
     places, held = _places(mesh), [0] * mesh.devices
