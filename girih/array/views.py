@@ -318,6 +318,8 @@ def _with_ones(shape: Sequence[int], strides: Sequence[int], goal: Sequence[int]
 
 def _regrouped(shape: Sequence[int], strides: Sequence[int], goal: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of a reshape that needs no copy, else None: dimensions that merge must follow one another."""
+    if 0 in shape:
+        return (0,) * len(goal)  # nothing that could be copied
     old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
     made: list[int] = []
     at = 0
