@@ -253,11 +253,14 @@ class RecoveringRun(TileRun):
         """
         while True:
             try:
-                return do()
+                made = do()
             except WorkerError as error:
                 self._recover(error)
                 if not error.lost:
                     raise
+            else:
+                self._attempts = 0
+                return made
 
     def _recover(self, error: WorkerError) -> None:
         while True:

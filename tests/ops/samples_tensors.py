@@ -94,7 +94,7 @@ def solve(rng: Generator) -> Arguments:
 @sample("girih.ridge_rows")
 def ridge_rows(rng: Generator) -> Arguments:
     ratings = real(rng, (integer(rng, 1, 5), integer(rng, 1, 6)))
-    ratings[torch.as_tensor(rng.random(tuple(ratings.shape)) < 0.4)] = 0
+    ratings[np.asarray(rng.random(tuple(ratings.shape)) < 0.4)] = 0
     return {"ratings": ratings, "features": real(rng, (ratings.shape[1], integer(rng, 1, 3))), "penalty": 0.5}
 
 
