@@ -56,7 +56,7 @@ class _Planned:
 
 
 class Cluster:
-    """Workers that evaluate arrays; a context manager that ends them.
+    """Workers that evaluate arrays; a context manager in which they evaluate all, and that ends them.
 
     workers: by default one for each core. backend: `threads` of this process, `processes` of this host, or `ray`.
     timeout: seconds that one evaluation, or with checkpoints a part of it, may take. checkpoint: a directory or fsspec
@@ -172,7 +172,12 @@ class Cluster:
         return f"<girih cluster: {self.workers} workers ({self.backend}), {len(held)} arrays in tiles of {size}>"
 
     def close(self) -> None:
-        """End the workers; arrays that were evaluated here are lost."""
+        """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
+        self._end()
+        if self in _chosen:
+            _chosen.remove(self)
+
+    def _end(self) -> None:
         self.view.close()
         if self._run is not None:
             self._run.close()
@@ -184,6 +189,8 @@ class Cluster:
             self._ray = None
 
     def __enter__(self) -> Cluster:
+        if self not in _chosen:
+            _chosen.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -335,7 +342,7 @@ class Cluster:
     def _after(self, error: WorkerError) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""
         if not self.run.outlives:
-            Cluster.close(self)
+            self._end()
 
     def _free(self) -> tuple[int, ...]:
         """Keys of arrays that nobody refers to any more."""
@@ -346,7 +353,7 @@ _chosen: list[Cluster] = []
 
 
 def current() -> Cluster:
-    """The cluster in use: the last one that `cluster` made, else threads of this process."""
+    """The cluster in use: the last that `cluster` made or a `with` block began, else threads of this process."""
     if not _chosen:
         _chosen.append(Cluster())
     return _chosen[-1]
@@ -384,16 +391,7 @@ def cluster(
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
-    more = {"search": search, "copies": copies, "memory": memory, "progress": progress}
-    return _Chosen(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **more)
-
-
-class _Chosen(Cluster):
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        _chosen.append(self)
-
-    def close(self) -> None:
-        super().close()
-        if self in _chosen and self._run is None:
-            _chosen.remove(self)
+    more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
+    made = Cluster(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **more)
+    _chosen.append(made)
+    return made

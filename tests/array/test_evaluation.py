@@ -22,6 +22,14 @@ def test_nothing_is_computed_until_a_value_is_needed(two):
     assert two.evaluations == before + 1
 
 
+def test_a_with_block_chooses_its_cluster(two):
+    with gnp.Cluster(1) as other:
+        assert current() is other
+        assert float((gnp.ones(3) * 2).sum()) == 6.0
+        assert other.evaluations == 1
+    assert current() is two
+
+
 def test_equal_expressions_are_one(two):
     x = gnp.array(np.arange(6.0))
     assert (x + 1).expression is (x + 1).expression
