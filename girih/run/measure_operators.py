@@ -5,9 +5,10 @@ inputs in the nearest caches and takes a third of the time; so calls are measure
 round, with results that live until the next. All processes of a run compute at once on the same cores, caches and
 memory: `OperatorTask` is therefore done by all of them together.
 
-Where processes share cores, each is stopped now and then for longer than most calls take. The median of a call does not
-see that; the sum over all rounds does. So each median is multiplied with how much longer the rounds took than their
-medians.
+A worker is also stopped now and then for longer than most calls take, by others on its cores or by the machine's host.
+The median of a call does not see that, a round does: it is about as long as a step. So each median is multiplied with
+how much longer rounds took than their calls' medians: the median round, or where processes share cores, and wait for
+turns that are longer than a round, all rounds together.
 
 On CUDA, calls are queued as in a run and timed by events between them: a call takes what its kernels or what starting
 them takes, whichever is longer. Written for CUDA, tested on the CPU.
@@ -136,9 +137,10 @@ def _queued(able: Sequence[tuple[Compute, Slots]]) -> list[float]:
 def _samples(took: np.ndarray, crowded: bool) -> list[Sample]:
     """took: seconds [rounds, calls]."""
     low, middle, high = np.quantile(took, [0.25, 0.5, 0.75], axis=0)
-    stopped = took.sum() / (middle.sum() * len(took)) if crowded else 1.0
+    rounds = took.sum(axis=1)
+    stopped = max(1.0, float((rounds.mean() if crowded else np.median(rounds)) / middle.sum()))
     return [
-        Sample(float(seconds * stopped), float(spread), len(took))
+        Sample(float(seconds) * stopped, float(spread), len(took))
         for seconds, spread in zip(middle, (high - low) / middle, strict=True)
     ]
 

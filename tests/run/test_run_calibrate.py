@@ -205,6 +205,12 @@ def test_medians_are_lengthened_where_workers_stop_each_other() -> None:
     assert quiet[0].repeats == 10
 
 
+def test_medians_are_lengthened_where_every_round_is_stopped_somewhere() -> None:
+    took = np.full((10, 5), 1e-3) + 2e-3 * np.eye(5).repeat(2, axis=0)  # another call in each round
+    found = _samples(took, False)
+    assert [item.seconds for item in found] == pytest.approx([7e-3 / 5] * 5)
+
+
 def test_patterns_and_sizes() -> None:
     assert patterns(1) == ()
     assert patterns(2) == (SEND, RING)  # all to all is a ring
