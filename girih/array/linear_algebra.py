@@ -18,16 +18,35 @@ def matmul(x1: Any, x2: Any, /) -> Array:
     first, second = as_array(x1), as_array(x2)
     if first.ndim == 0 or second.ndim == 0:
         raise ValueError("matmul: Input operand does not have enough dimensions (has 0, gufunc core requires 1)")
-    left = reshape(first, (1, -1)) if first.ndim == 1 else first
-    right = reshape(second, (-1, 1)) if second.ndim == 1 else second
-    if left.shape[-1] != right.shape[-2]:
+    axis = -1 if second.ndim == 1 else -2
+    if first.shape[-1] != second.shape[axis]:
         raise ValueError(
             f"matmul: Input operand 1 has a mismatch in its core dimension 0, shapes {first.shape} and {second.shape} "
-            f"(size {right.shape[-2]} is different from {left.shape[-1]})"
+            f"(size {second.shape[axis]} is different from {first.shape[-1]})"
         )
+    if first.ndim <= 2 and second.ndim <= 2:
+        return _flat(first, second)
+    left = reshape(first, (1, -1)) if first.ndim == 1 else first
+    right = reshape(second, (-1, 1)) if second.ndim == 1 else second
     made = _batched(left, right)
     shape = made.shape[:-2] + left.shape[-2:-1] * (first.ndim > 1) + right.shape[-1:] * (second.ndim > 1)
     return reshape(made, shape)
+
+
+def _flat(left: Array, right: Array) -> Array:
+    """Of vectors and matrices, of truth values in whole numbers. Vectors have kernels of their own, which read each
+    element of the matrix once."""
+    kind = np.result_type(left.dtype, right.dtype)
+    if kind.kind == "b":
+        return _flat(cast(left, np.int64), cast(right, np.int64)) != 0
+    left, right = cast(left, kind), cast(right, kind)
+    if left.ndim == 2 and right.ndim == 2:
+        return apply("aten.mm", (left.shape[0], right.shape[1]), kind, self=left, mat2=right)
+    if left.ndim == 2:
+        return apply("aten.mv", left.shape[:1], kind, self=left, vec=right)
+    if right.ndim == 2:
+        return apply("aten.mv", right.shape[1:], kind, self=transpose(right), vec=left)
+    return apply("aten.dot", (), kind, self=left, tensor=right)
 
 
 def _batched(left: Array, right: Array) -> Array:
@@ -38,9 +57,7 @@ def _batched(left: Array, right: Array) -> Array:
     left, right = cast(left, kind), cast(right, kind)
     (i, k), j = left.shape[-2:], right.shape[-1]
     if right.ndim == 2:
-        flat = reshape(left, (math.prod(left.shape[:-1]), k))
-        made = apply("aten.mm", (flat.shape[0], j), kind, self=flat, mat2=right)
-        return reshape(made, (*left.shape[:-1], j))
+        return reshape(_flat(reshape(left, (math.prod(left.shape[:-1]), k)), right), (*left.shape[:-1], j))
     batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
     count = math.prod(batch)
     left = reshape(broadcast_to(left, (*batch, i, k)), (count, i, k))
@@ -111,9 +128,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     rows = [dim for dim in range(a.ndim) if dim not in left]
     columns = [dim for dim in range(b.ndim) if dim not in right]
     size = math.prod(a.shape[dim] for dim in left)
-    first = reshape(transpose(a, rows + left), (math.prod(a.shape[dim] for dim in rows), size))
-    second = reshape(transpose(b, right + columns), (size, math.prod(b.shape[dim] for dim in columns)))
-    return reshape(_batched(first, second), [a.shape[d] for d in rows] + [b.shape[d] for d in columns])
+    first = reshape(transpose(a, rows + left), (math.prod(a.shape[dim] for dim in rows), size) if rows else (size,))
+    second = reshape(
+        transpose(b, right + columns), (size, math.prod(b.shape[d] for d in columns)) if columns else (size,)
+    )
+    return reshape(_flat(first, second), [a.shape[d] for d in rows] + [b.shape[d] for d in columns])
 
 
 def einsum(subscripts: str, *operands: Any, optimize: Any = True) -> Array:

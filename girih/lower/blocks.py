@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from girih.lower.along import FREE
+from girih.lower.along import FREE, along
 from girih.lower.block_units import Blocks, Unit, ordered
 from girih.lower.liveness import free_early, lasting, reads_of, writes_of
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
@@ -47,7 +47,7 @@ class _Gathering:
         self.maker: dict[str, Unit] = {}
         # Views, and what is cheap to make again, that nothing outside of groups has needed so far.
         self.deferred: dict[str, ComputeStep] = {}
-        self.views: set[str] = set()
+        self.views: dict[str, ComputeStep] = {}  # by result
         self.again: set[str] = {item.name for item in program.graph.inputs if self.small(item.name)} | options.streamed
         self.kept = lasting(program.graph)
 
@@ -61,7 +61,7 @@ class _Gathering:
             if again:
                 self.again.update(step.writes)
             if view:
-                self.views.update(step.writes)
+                self.views[step.writes[0]] = step
             if view or again:
                 self.deferred[step.writes[0]] = step
                 return
@@ -113,6 +113,17 @@ class _Gathering:
         while buffer in self.deferred and buffer not in self.again:
             buffer = self.deferred[buffer].reads[0].buffer
         return buffer
+
+    def place(self, buffer: str, at: int) -> int:
+        """The dimension behind views, as far as they only move it."""
+        while at >= 0 and (step := self.views.get(buffer)) is not None:
+            description = description_of(self.program.graph, self.program.graph.nodes[step.node])
+            variable = None if description is None else description.place[at].variable
+            way = None if description is None or variable is None else along(description, variable)
+            if way is None or way.read[0] < 0:
+                break
+            buffer, at = step.reads[0].buffer, way.read[0]
+        return at
 
     # ------------------------------------------------------------------------------------------- groups
 
@@ -167,10 +178,13 @@ class _Gathering:
 
     def preferred(self, able: dict[int, Member]) -> Member:
         """Along a variable that cuts nearly all that is read and made; of these, the outermost dimension of the largest
-        tensor: its blocks lie in one run."""
+        tensor, behind views: its blocks lie in one run."""
 
         def cut(member: Member) -> list[tuple[int, int]]:
-            tensors = [*zip(member.description.inputs, member.way.read, strict=True)]
+            tensors = [
+                (kind, self.place(part.buffer, at))
+                for kind, part, at in zip(member.description.inputs, member.step.reads, member.way.read, strict=True)
+            ]
             tensors += [] if member.way.made is None else [(member.description.output, member.way.made)]
             return [(prod(value.shape), -at) for value, at in tensors if at != FREE]
 

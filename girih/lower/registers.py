@@ -1,6 +1,6 @@
 """What a block of a group holds: which results share a buffer, what kernels make anew, and how many bytes that is.
 
-Element-wise results are written into buffers that all blocks use again, as soon as their last reader is done; in place,
+Element-wise results are written into memory that all blocks use again, as soon as their last reader is done; in place,
 where the operand that ends there has their shape and type. Other kernels make their result anew. What leaves the group
 is written where it belongs, and read from there. Cost: linear in the members.
 """
@@ -126,53 +126,83 @@ def members_of(program: Program, step: BlockStep, device: int) -> list[Member]:
 
 @dataclass(frozen=True)
 class Registers:
-    """Where results of members lie. pool: of each buffer the first member that uses it, which gives it its size.
+    """Where results of members lie.
 
-    buffer: by result, the buffer of the pool. ends: behind each member, the results that are let go.
+    pool: of each piece of memory the member with the largest result that lies there. views: buffers, each a piece of
+    memory with the shape and type of a member's result: (number in the pool, member). buffer: by result, the number of
+    its view. ends: behind each member, the results that are let go.
     """
 
     pool: tuple[int, ...]
+    views: tuple[tuple[int, int], ...]
     buffer: dict[str, int]
     ends: tuple[tuple[str, ...], ...]
 
 
 @dataclass
 class _Held:
-    """A storage while it is in use. names: the results that lie in it."""
+    """A storage while it is in use. names: the results that lie in it. memory: its number in the pool."""
 
     names: list[str] = field(default_factory=list)
-    buffer: int | None = None
+    memory: int | None = None
     last: int = -1
 
 
+class _Pool:
+    """Memory for results, of the members of one device."""
+
+    def __init__(self, members: list[Member]) -> None:
+        self.members = members
+        self.largest: list[int] = []
+        self.sizes: list[int] = []  # bytes for each value of the variable
+        self.spare: list[int] = []
+        self.views: list[tuple[int, int]] = []
+        self.known: dict[tuple[Any, ...], int] = {}
+
+    def taken(self, position: int) -> int:
+        """Memory for a member's result: of what is spare the smallest that is large enough, else the largest, which
+        grows."""
+        size = self.members[position].result_bytes(0, 1)
+        if not self.spare:
+            self.largest.append(position)
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        enough = [number for number in self.spare if self.sizes[number] >= size]
+        found = min(enough, key=self.sizes.__getitem__) if enough else max(self.spare, key=self.sizes.__getitem__)
+        self.spare.remove(found)
+        if size > self.sizes[found]:
+            self.largest[found], self.sizes[found] = position, size
+        return found
+
+    def view(self, memory: int, position: int) -> int:
+        """The number of the buffer with the shape and type of a member's result."""
+        member = self.members[position]
+        kind = memory, _shape(member.piece.output, 0, 1), member.way.made, member.description.output.dtype
+        if kind not in self.known:
+            self.known[kind] = len(self.views)
+            self.views.append((memory, position))
+        return self.known[kind]
+
+
 def registers(members: list[Member], writes: tuple[str, ...]) -> Registers:
-    """Share buffers among the members of one device. writes: what leaves the group."""
+    """Share memory among the members of one device. writes: what leaves the group."""
     held = _storages(members, writes)
-    pool: list[int] = []
-    kinds: list[tuple[Any, ...]] = []
-    spare: list[int] = []
+    pool = _Pool(members)
     buffer: dict[str, int] = {}
     ends: list[tuple[str, ...]] = []
     for position, member in enumerate(members):
         own = held.get(member.write)
         if member.kind == "into" and member.write not in writes and own is not None:
-            kind = _shape(member.piece.output, 0, 1), member.way.made, member.description.output.dtype
-            found = _in_place(member, position, held, writes)
-            if found is None:
-                found = next((number for number in spare if kinds[number] == kind), None)
-                if found is not None:
-                    spare.remove(found)
-            if found is None:
-                found = len(pool)
-                pool.append(position)
-                kinds.append(kind)
-            own.buffer = buffer[member.write] = found
+            own.memory = _in_place(member, position, held)
+            if own.memory is None:
+                own.memory = pool.taken(position)
+            buffer[member.write] = pool.view(own.memory, position)
         over = {id(item): item for item in held.values() if item.last == position}
         ends.append(tuple(name for item in over.values() for name in item.names))
         for item in over.values():
-            if item.buffer is not None and (own is None or item is own or item.buffer != own.buffer):
-                spare.append(item.buffer)
-    return Registers(tuple(pool), buffer, tuple(ends))
+            if item.memory is not None and (own is None or item is own or item.memory != own.memory):
+                pool.spare.append(item.memory)
+    return Registers(tuple(pool.largest), tuple(pool.views), buffer, tuple(ends))
 
 
 def _storages(members: list[Member], writes: tuple[str, ...]) -> dict[str, _Held]:
@@ -194,18 +224,18 @@ def _storages(members: list[Member], writes: tuple[str, ...]) -> dict[str, _Held
     return held
 
 
-def _in_place(member: Member, position: int, held: dict[str, _Held], writes: tuple[str, ...]) -> int | None:
-    """The buffer of an operand that ends here, is read as it is, and has the shape and type of the result."""
+def _in_place(member: Member, position: int, held: dict[str, _Held]) -> int | None:
+    """The memory of an operand that ends here, is read as it is, and has the shape and type of the result."""
     output = member.description.output
     for number, part in enumerate(member.step.reads):
         item = held.get(part.buffer)
-        if item is None or item.buffer is None or item.last != position or item.names[0] != part.buffer:
+        if item is None or item.memory is None or item.last != position or item.names[0] != part.buffer:
             continue
         if member.description.inputs[number] != output or member.piece.regions[number] != member.piece.output:
             continue
         readers = [one for one in member.step.reads if held.get(one.buffer) is item]
         if all(one.buffer == part.buffer for one in readers):
-            return item.buffer
+            return item.memory
     return None
 
 

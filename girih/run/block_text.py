@@ -81,7 +81,8 @@ class Text:
         if member.kind == "into":
             self.into(number, member, function, arguments, options, operands)
         else:
-            call = self.call(member, function, arguments, options, operands)
+            whole = whole_slice(member)
+            call = operands[0] if whole else self.call(member, function, arguments, options, operands)
             call += "" if member.piece.result is None else f"[{member.piece.result}]"
             self.made(number, member, call)
         for name in ends:
@@ -193,7 +194,7 @@ class Text:
     def source(self) -> str:
         outside, whole = len(self.outside), len(self.direct)
         body = "\n".join(f"        {line}" for line in self.lines)
-        names = [("x", outside, "outside"), ("w", whole, "made"), ("b", len(self.registers.pool), "buffers"),
+        names = [("x", outside, "outside"), ("w", whole, "made"), ("b", len(self.registers.views), "buffers"),
                  ("a", len(self.sums), "sums")]  # fmt: skip
         taken = "\n".join(
             f"    {''.join(f'{letter}{number}, ' for number in range(count))}= {group}"
@@ -212,7 +213,7 @@ class Text:
         if any(name is None for name in self.scripts.values()):
             return None
         lists = [("x", len(self.outside), "outside"), ("w", len(self.direct), "made"),
-                 ("b", len(self.registers.pool), "buffers"), ("a", len(self.sums), "sums")]  # fmt: skip
+                 ("b", len(self.registers.views), "buffers"), ("a", len(self.sums), "sums")]  # fmt: skip
         taken = [
             f"    {letter}{number} = {group}[{number}]" for letter, count, group in lists for number in range(count)
         ]
@@ -269,6 +270,16 @@ def _cut(tensor: str, region: Any, held: Any) -> str:
         else:
             tensor = f"{tensor}.narrow({dimension}, {start}, ({stop}) - ({start}))"
     return tensor
+
+
+def whole_slice(member: Member) -> bool:
+    """Is it a slice of all of what has been cut out for it?"""
+    if member.piece.operator != "aten.slice.Tensor":
+        return False
+    given = member.piece.attributes
+    start, stop = member.piece.output[given["dim"]]
+    found = given["end"], stop - start if type(start) is type(stop) is int else None
+    return (given["start"], given.get("step", 1)) == (0, 1) and found[0] == found[1]
 
 
 def direct(member: Member, function: Any, arguments: list[Any], options: dict[str, Any]) -> Callable[..., Any] | None:

@@ -49,7 +49,7 @@ class Block:
 
     __slots__ = (
         "_code", "_dtypes", "_files", "_outside", "_pool", "_rows", "_script", "_shapes", "_single", "_span", "_text",
-        "_times", "device", "writes",
+        "_times", "_views", "device", "writes",
     )  # fmt: skip
 
     def __init__(self, program: Program, step: BlockStep, rank: int, slot_of: Mapping[str, int], device: Any) -> None:
@@ -66,7 +66,8 @@ class Block:
             name: getattr(torch, program.graph.values[program.value_of[name]].dtype) for name in step.writes
         }
         self._shapes = {name: shape_of(held_box(program, name, program.places[name], rank)) for name in step.writes}
-        self._pool = [text.members[first] for first in text.registers.pool]
+        self._pool = [text.members[largest] for largest in text.registers.pool]
+        self._views = [(number, text.members[position]) for number, position in text.registers.views]
         self._outside = [(slot_of[name], cuts) for name, cuts in text.outside]
         self._files = program.files
         self._single = PRODUCTS.isdisjoint(member.description.operator.name for member in text.members)
@@ -100,7 +101,7 @@ class Block:
         sizes = [(low, middle, self._rows)] + ([(middle, high, high - middle)] if high > middle else [])
         memory = [self._memory(member) for member in self._pool]
         for first, last, rows in sizes:
-            buffers = [self._buffer(item, member, first, rows) for item, member in zip(memory, self._pool, strict=True)]
+            buffers = [self._buffer(memory[number], member, first, rows) for number, member in self._views]
             sums = self._blocks((first, last, rows, outside, list(made.values()), buffers, sums))
         for name, total in zip(self._text.sums, sums, strict=True):
             made[name] = total.to(self._dtypes[name])  # type: ignore[union-attr]
