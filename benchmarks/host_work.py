@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CHECKED_STEPS = 3  # of which losses are compared; they warm up, too
+TIMED_STEPS = 2  # in a row, behind one that brings the plan's code and data back into the caches, as in training
 
 
 def links(rank: int, hosts: int, seconds: float, largest: int) -> tuple[Any, Any]:
@@ -32,7 +33,7 @@ class Step:
 def run_plans(
     rank: int, paths: list[str], model: str, batch: int, options: dict[str, Any], rounds: int
 ) -> list[tuple[list[float], list[Step]]]:
-    """Run saved plans by turns, a step each: (losses of the first steps, the timed steps) of each."""
+    """Run saved plans by turns, some steps in a row each: (losses of the first steps, the timed steps) of each."""
     from contextlib import ExitStack
 
     import girih
@@ -42,13 +43,14 @@ def run_plans(
     made: list[tuple[list[float], list[Step]]] = [([], []) for _ in paths]
     with ExitStack() as stack:
         running = [stack.enter_context(girih.load(path).start(backend="torchrun", timeout=600.0)) for path in paths]
-        for number in range(CHECKED_STEPS + rounds):
+        for turn in range(1 + rounds):
             for run, (losses, steps) in zip(running, made, strict=True):
-                loss, step = timed_step(run, batches[number % CHECKED_STEPS], rank)
-                if number < CHECKED_STEPS:
-                    losses.append(loss)
-                else:
-                    steps.append(step)
+                for number in range(CHECKED_STEPS if turn == 0 else 1 + TIMED_STEPS):
+                    loss, step = timed_step(run, batches[number % CHECKED_STEPS], rank)
+                    if turn == 0:
+                        losses.append(loss)
+                    elif number:
+                        steps.append(step)
     return made
 
 

@@ -9,9 +9,9 @@ How: hosts are network namespaces of this machine; `tc` limits both directions o
 measured by four workers at once (`girih.run.calibrate`), first common ones, then those of the plans; for each rate the
 links are measured inside the namespaces, from computing (`girih.run.measure_links`), and what a step takes besides its
 program, to have the other hosts' answers. Plans are made for that machine and predicted by `Plan.predict` before they
-run, that part included. All plans of a model and a rate run in the same workers, by turns, a step each; a step
-is timed from a common start to the end of the slowest worker, the loss on every rank included; the figure is the
-median. "of it computing" is the busiest worker's share outside transfers.
+run, that part included. All plans of a model and a rate run in the same workers, by turns, each three steps in a row,
+of which the last two count; a step is timed from a common start to the end of the slowest worker, the loss on every
+rank included; the figure is the median. "of it computing" is the busiest worker's share outside transfers.
 Against: data parallelism. Floors: 1.5 times as fast in the geometric mean (`--floor`), no classic plan faster than
 girih's by more than the two measurements' own spread (the larger interquartile range), predictions within 20 %, and the
 losses of three steps those of the undivided program within 1e-4. Where a machine does not allow network namespaces
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note, training_step
-from benchmarks.host_work import CHECKED_STEPS, Step
+from benchmarks.host_work import CHECKED_STEPS, TIMED_STEPS, Step
 from benchmarks.namespaces import Workers, network, refusal
 
 HOSTS = 4
@@ -262,7 +262,7 @@ def measure(options: argparse.Namespace) -> Report:
         return Report("Not measured", (("hosts", "hosts"),), (), f"skipped: {why}", notes=(f"skipped: {why}",))
     cases = (QUICK,) if options.quick else tuple(case for case in CASES if case.name in options.models)
     rates = (RATES[-1],) if options.quick else RATES
-    rounds = 3 if options.quick else options.rounds
+    rounds = 2 if options.quick else options.rounds
     rows: list[Row] = []
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="girih-slow-links-") as name:
@@ -290,7 +290,7 @@ def measure(options: argparse.Namespace) -> Report:
         ("MB received", "megabytes"),
         ("loss", "loss difference"),
     )
-    title = f"Seconds of a step on {HOSTS} hosts: median and quartiles of {rounds} steps, plans by turns"
+    title = f"Seconds of a step on {HOSTS} hosts: median and quartiles of {rounds * TIMED_STEPS} steps, plans by turns"
     return Report(title, columns, tuple(rows), words, tuple(misses), tuple(notes))
 
 
@@ -335,7 +335,7 @@ def at_rate(
 def add_options(parser: argparse.ArgumentParser) -> None:
     names = [case.name for case in CASES]
     parser.add_argument("--models", nargs="+", choices=names, default=names, help="only these (default: all)")
-    parser.add_argument("--rounds", type=int, default=9, help="timed steps of each plan (default 9; --quick: 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each plan (default 5; --quick: 2)")
     parser.add_argument("--seconds", type=float, default=20.0, help="wall seconds that a search may take (default 20)")
     parser.add_argument(
         "--calibrate", type=float, default=30.0, help="seconds that measuring operators takes each time (default 30)"
