@@ -1,8 +1,9 @@
 """Factorisations: QR and SVD of tall matrices in tiles, of others as whole matrices; what follows from them.
 
 A tall matrix is factored where its rows lie (TSQR; Demmel, Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012):
-the QR of each tile of rows, then the QR of all their R's, so that only R's move. The signs are then made those of
-Householder reflections (Ballard et al., IPDPS 2014), which LAPACK and so NumPy have. SVD: that of R.
+the QR of each tile of rows, then the QR of all their R's, so that only R's move. Tiles are as small as a core's cache.
+The signs are then made those of Householder reflections (Ballard et al., IPDPS 2014), which LAPACK and so NumPy have.
+SVD: that of R.
 
 All other matrices are computed by LAPACK as wholes, batches of them side by side.
 """
@@ -20,8 +21,11 @@ from girih.array.linear_algebra import matmul
 from girih.array.make import apply, apply_several, as_array, cast
 from girih.array.manipulation import matrix_transpose, pad
 from girih.array.planning import SMALL
+from girih.lower import CACHE_BYTES
 
 LinAlgError = np.linalg.LinAlgError
+LEAST_ROWS = 25
+"""Of a tile, for each of its columns: the R's of all tiles together are then small beside the matrix."""
 
 
 class QRResult(NamedTuple):
@@ -76,12 +80,18 @@ def adjoint(x: Array) -> Array:
 
 
 def _tiles_of(x: Array) -> int:
-    """Into how many tiles of rows a matrix is factored: 1 where that gains nothing."""
+    """Into how many tiles of rows a matrix is factored: at least one for each worker, and so many that LAPACK, which
+    walks through all rows for every few columns, finds a tile in a core's cache. 1 where that gains nothing."""
     from girih.array.clusters import current
 
-    count = current().workers
-    tall = x.ndim == 2 and x.size > SMALL and 0 < x.shape[1] * count <= x.shape[0]
-    return count if tall else 1
+    if x.ndim != 2 or x.size <= SMALL:
+        return 1
+    (rows, columns), workers = x.shape, current().workers
+    least = max(CACHE_BYTES // (columns * x.dtype.itemsize), LEAST_ROWS * columns)
+    count = workers * max(1, rows // (workers * least))
+    if count > workers:  # without zeros that fill the last tile, if that can be
+        count = next((more for more in range(count, 2 * count, workers) if rows % more == 0), count)
+    return count if columns * count <= rows else 1
 
 
 def _tiled(x: Array, count: int) -> Array:

@@ -1,6 +1,6 @@
 """Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
 
-from girih.lower.block_units import Blocks
+from girih.lower.block_units import CACHE_BYTES, Blocks
 from girih.lower.blocks import blocked
 from girih.lower.check import ProgramError, check
 from girih.lower.exchange import Exchange, Message, exchange
@@ -10,6 +10,7 @@ from girih.lower.overlap import Overlap, overlapped
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
 
 __all__ = [
+    "CACHE_BYTES",
     "BlockStep",
     "Blocks",
     "ComputeStep",

@@ -7,6 +7,7 @@ import pytest
 from array_cases import same
 
 import girih.array as gnp
+from girih.array.factors import _tiles_of
 from girih.array.planning import SMALL
 
 RANDOM = np.random.default_rng(3)
@@ -138,3 +139,14 @@ def test_errors_are_numpys(two, number):
         call(np, content)
     with pytest.raises(expected.type, match=words):
         call(gnp, gnp.array(content))
+
+
+@pytest.mark.parametrize("rows", [60_000, 59_999])
+def test_tiles_are_as_small_as_a_cache(cluster, rows):
+    """Also where the last tile is filled with zeros."""
+    x = np.random.default_rng(0).normal(size=(rows, 5))
+    assert _tiles_of(gnp.array(x)) > 1
+    Q, R = gnp.linalg.qr(gnp.array(x))
+    known = np.linalg.qr(x)
+    np.testing.assert_allclose(Q.compute(), known.Q, atol=1e-12)
+    np.testing.assert_allclose(R.compute(), known.R, rtol=1e-10, atol=1e-10)
