@@ -141,9 +141,11 @@ def _processor() -> str:
 
 
 def _wanted(programs: Sequence[Program], largest: int) -> list[Call]:
-    """The different calls of the programs, and the common ones."""
-    common = {call.key: call for call in common_calls() if call.work.bytes <= largest}
-    return list({**common, **{call.key: call for program in programs for call in local_calls(program).calls}}.values())
+    """The different calls of the programs, in the order in which these execute them, so that what a call finds in the
+    caches is what it finds in a step; then the common ones, by about how long they take."""
+    own = {call.key: call for program in programs for call in local_calls(program).calls}
+    common = (call for call in common_calls() if call.work.bytes <= largest and call.key not in own)
+    return [*own.values(), *sorted(common, key=_size)]
 
 
 def _operators(
@@ -157,7 +159,7 @@ def _operators(
     note: Observe,
 ) -> None:
     known = {} if again else store.measured(setting, wanted)
-    calls = sorted((call for call in wanted if call.key not in known), key=_size)
+    calls = [call for call in wanted if call.key not in known]
     share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, len(calls))
     done = 0
     for part in _chunks(calls):
