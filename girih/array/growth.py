@@ -31,6 +31,8 @@ class Growth:
 
     def reached(self, expression: Expression) -> bool:
         """Must it be evaluated now?"""
+        if expression.number < self._next:
+            return False
         small = math.prod(expression.shape) * ITEM_BYTES[expression.dtype] <= SMALL_BYTES
         most = self.limit if small else FORCED * self.limit
         if expression.number < self._next + (most - self.limit):

@@ -22,6 +22,8 @@ def get(x: Array, key: Any) -> Array:
         whole = len(items) == x.ndim  # a number, which sees no writes
         return _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
     items = [_plain(item) for item in items]
+    if not any(isinstance(item, Array) for item in items):
+        return _basic(x, _whole(x, items))
     for number, item in enumerate(items):
         if isinstance(item, Array) and item.dtype.kind == "b" and not item.ndim:  # a mask of a new dimension of one
             x = x.reshape((*x.shape[: (at := sum(map(_used, items[:number])))], 1, *x.shape[at:]))
@@ -29,10 +31,7 @@ def get(x: Array, key: Any) -> Array:
     if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].size:
         fits(x, items[0], 0)
         return Chosen(x.copy(), items[0].copy())  # later writes to them are not seen
-    items = _whole(x, items)
-    if any(isinstance(item, Array) for item in items):
-        return _advanced(x, items)
-    return _basic(x, items)
+    return _advanced(x, _whole(x, items))
 
 
 def _plain(item: Any) -> Any:

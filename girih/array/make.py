@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,22 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
     name = dtype if isinstance(dtype, str) else name_of(dtype)
     if 0 in shape:
         operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
-    given = {name: _operand(item) for name, item in arguments.items()}
+    given: dict[str, Any] = {}
+    own = ordered = True
+    for key, item in arguments.items():
+        if isinstance(item, Array):
+            given[key] = item.expression
+            own = False
+            ordered = ordered and (item.layout is None or in_order(item))
+        elif isinstance(item, (tuple, list)):
+            given[key] = _operand(item)
+            ordered = ordered and _in_order(item)
+        else:
+            given[key] = item
     made = Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
-    if arguments:
-        made.own = not any(isinstance(item, expressions.Expression) for item in given.values())
-        if not all(map(_in_order, arguments.values())):
-            made.layout = UNKNOWN
+    made.own = own
+    if not ordered:
+        made.layout = UNKNOWN
     if _growth.reached(made.expression):
         made.persist()
     return made
@@ -104,19 +115,19 @@ def cast(x: Array, dtype: Any) -> Array:
 
 def kind_of(item: Any) -> Any:
     """A dtype, or the type of a Python number: its dtype is weak."""
-    if isinstance(item, (int, float, complex)) and not isinstance(item, (bool, np.generic)):
+    if not isinstance(item, Array) and _is_number(item):
         return int if isinstance(item, int) else float if isinstance(item, float) else complex
     return item.dtype
 
 
 def operands(*items: Any) -> list[Any]:
     """Arrays, and Python numbers as they are."""
-    return [
-        item
-        if isinstance(item, Array) or (isinstance(item, (int, float, complex)) and not isinstance(item, np.generic))
-        else as_array(item)
-        for item in (np.bool_(item) if isinstance(item, bool) else item for item in items)
-    ]
+    return [item if isinstance(item, Array) or _is_number(item) else as_array(item) for item in items]
+
+
+def _is_number(item: Any) -> bool:
+    """Is it a Python number, whose dtype is weak?"""
+    return isinstance(item, (int, float, complex)) and not isinstance(item, (bool, np.generic))
 
 
 def typed(item: Any, dtype: np.dtype) -> Array:
@@ -143,10 +154,9 @@ def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, .
     return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
 
 
+@lru_cache(maxsize=4096)
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """NumPy's, with its message where they do not fit."""
-    if all(shape == shapes[0] for shape in shapes):
-        return shapes[0]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

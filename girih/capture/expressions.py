@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import count
@@ -62,7 +62,7 @@ class Expression:
         self.number = next(_serial)
         self.operator = operator
         self.arguments = arguments
-        self.inputs = tuple(item for _, argument in arguments for item in expressions_in(argument))
+        self.inputs = _inputs(arguments)
         self.shape = shape
         self.dtype = dtype
         self.source = source
@@ -109,12 +109,14 @@ class Expression:
         return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
 
 
-def expressions_in(argument: Operand) -> Iterator[Expression]:
-    if isinstance(argument, Expression):
-        yield argument
-    elif isinstance(argument, tuple):
-        for item in argument:
-            yield from expressions_in(item)
+def _inputs(arguments: Iterable[tuple[str, Operand]]) -> tuple[Expression, ...]:
+    found: list[Expression] = []
+    for _, argument in arguments:
+        if isinstance(argument, Expression):
+            found.append(argument)
+        elif isinstance(argument, tuple):
+            found.extend(_inputs(("", item) for item in argument))
+    return tuple(found)
 
 
 def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
@@ -144,7 +146,7 @@ def call(
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
     given = tuple(arguments.items())
-    key = (operator, tuple((name, _frozen(item)) for name, item in given), shape, dtype)
+    key = (operator, tuple([(name, _frozen(item)) for name, item in given]), shape, dtype)
     found = _live(key)
     if found is None:
         found = _known[key] = Expression(operator, given, shape, dtype, source)

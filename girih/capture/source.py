@@ -19,15 +19,14 @@ _ENTRY = os.path.join(os.path.dirname(__file__), "trace.py")
 
 
 @cache
-def _is_outside(code: CodeType) -> bool:
-    name = code.co_filename
+def _is_outside(name: str) -> bool:
     own = name.startswith(_GIRIH) and not name.startswith(_MODELS)
     return not (own or name.startswith((_TORCH, "<")) or name.endswith(("contextlib.py", "functools.py", "copy.py")))
 
 
 @cache
-def _place(code: CodeType, line: int) -> str:
-    return f"{short_path(code.co_filename)}:{line}"
+def _place(name: str, line: int) -> str:
+    return f"{short_path(name)}:{line}"
 
 
 def short_path(path: str) -> str:
@@ -44,9 +43,12 @@ def find_source(frame: FrameType | None) -> str:
 
     Who asked for the capture is no part of the program.
     """
-    while frame is not None and not _is_entry(frame):
-        if _is_outside(frame.f_code):
-            return _place(frame.f_code, frame.f_lineno)
+    while frame is not None:
+        code = frame.f_code
+        if _is_outside(code.co_filename):
+            return _place(code.co_filename, frame.f_lineno)
+        if _is_entry(code):
+            break
         frame = frame.f_back
     return ""
 
@@ -54,17 +56,17 @@ def find_source(frame: FrameType | None) -> str:
 def find_asker() -> str:
     """`file:line` of who asked for the capture that is under way, or "": for what has no place in the program."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_entry(frame):
+    while frame is not None and not _is_entry(frame.f_code):
         frame = frame.f_back
     while frame is not None:
-        if _is_outside(frame.f_code):
-            return _place(frame.f_code, frame.f_lineno)
+        if _is_outside(frame.f_code.co_filename):
+            return _place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return ""
 
 
-def _is_entry(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "capture" and frame.f_code.co_filename == _ENTRY
+def _is_entry(code: CodeType) -> bool:
+    return code.co_name == "capture" and code.co_filename == _ENTRY
 
 
 def source_of_error(error: BaseException) -> tuple[str, str]:
@@ -75,11 +77,11 @@ def source_of_error(error: BaseException) -> tuple[str, str]:
     found = layer = ("", "")
     trace: TracebackType | Any = error.__traceback__
     while trace is not None:
-        code = trace.tb_frame.f_code
-        if _is_outside(code) or code.co_filename.startswith(_LAYERS):
-            text = linecache.getline(code.co_filename, trace.tb_lineno).strip()
-            place = (_place(code, trace.tb_lineno), text)
-            if _is_outside(code):
+        name = trace.tb_frame.f_code.co_filename
+        if _is_outside(name) or name.startswith(_LAYERS):
+            text = linecache.getline(name, trace.tb_lineno).strip()
+            place = (_place(name, trace.tb_lineno), text)
+            if _is_outside(name):
                 found = place
             else:
                 layer = place
