@@ -24,6 +24,9 @@ class Application:
 
     data, run: the names of its functions. sizes, quick: arguments of `data`. options: of `run`. elementwise: only
     element-wise functions, scans and sums, to be fused.
+
+    Sizes are such that NumPy takes some tenths of a second: shorter runs would measure what one evaluation costs,
+    whatever it computes, which `benchmarks.arrays_numpy` notes by itself.
     """
 
     name: str
@@ -76,11 +79,11 @@ APPLICATIONS = (
     Application("CG", "cg", {"count": 3000}, {"count": 400}),
     Application("Cholesky", "cholesky", {"count": 3000}, {"count": 1200}, {"block": 300}),
     Application("Black-Scholes", "black_scholes", {"count": 5_000_000}, {"count": 50_000}, elementwise=True),
-    Application("binomial tree", "price_prediction", {"options": 20_000}, {"options": 1000}, elementwise=True),
+    Application("binomial tree", "price_prediction", {"options": 50_000}, {"options": 1000}, elementwise=True),
     Application(
         "Monte Carlo",
         "price_prediction",
-        {"paths": 200_000},
+        {"paths": 500_000},
         {"paths": 10_000},
         data="shocks",
         run="run_paths",

@@ -4,6 +4,8 @@ NumPy with its BLAS on one thread and on two. girih with one worker of one threa
 this process; data and results lie with the workers, as NumPy's lie in memory. `first`: the first call on two workers,
 with placing the data, planning and compiling. Black-Scholes also against the same formulas as one parallel loop of
 Numba, on two threads. Times are medians on the wall, every result is compared with NumPy's.
+A note says what an evaluation costs by itself: milliseconds of `float((x * k).sum())`, x of 1,000 elements, k new each
+time, on one and on two threads.
 Floors: with one worker `--floor` times one-threaded NumPy; element-wise programs 3 times the faster NumPy with two
 workers; Black-Scholes within 1.3 times the loop.
 """
@@ -26,6 +28,8 @@ from benchmarks.array_applications import Application, chosen, same
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option
 
 FUSED, KERNEL = 3.0, 1.3
+EVALUATIONS = 300
+"""Of the small program, after a third as many that are not measured."""
 QUICK = ("k-means", "QR", "Black-Scholes")
 
 
@@ -145,6 +149,20 @@ def kernel_seconds(arrays: tuple[np.ndarray, ...], repeats: int, known: Any) -> 
     return seconds(lambda: prices(*arrays, 0.02, 0.3), repeats), words
 
 
+def evaluation_seconds(count: int, repeats: int) -> float:
+    """Of `float((x * k).sum())`, 1,000 elements and k new each time: all of it is the cost of evaluating."""
+    import girih.array
+
+    with workers(count):
+        x = girih.array.asarray(np.arange(1000.0))
+        found = []
+        for k in range(repeats + repeats // 3):
+            began = time.perf_counter()
+            float((x * (k + 0.5)).sum())
+            found.append(time.perf_counter() - began)
+    return median(found[repeats // 3 :])
+
+
 def measure(options: argparse.Namespace) -> Report:
     repeats = 1 if options.quick else options.repeats
     rows: list[Row] = []
@@ -176,6 +194,7 @@ def measure(options: argparse.Namespace) -> Report:
         ("NumPy / 2 workers", "faster"),
         ("Numba loop", "kernel"),
     )
+    small = [1e3 * evaluation_seconds(count, 30 if options.quick else EVALUATIONS) for count in (1, 2)]
     mean = math.exp(sum(math.log(row["faster"]) for row in rows) / len(rows))
     return Report(
         "Array applications on girih and on NumPy",
@@ -183,7 +202,10 @@ def measure(options: argparse.Namespace) -> Report:
         tuple(rows),
         f"{len(rows)} programs, with two workers {mean:.2f} times as fast as NumPy in geometric mean",
         tuple(misses),
-        (f"with two workers {mean:.2f} times as fast as the faster NumPy in geometric mean",),
+        (
+            f"with two workers {mean:.2f} times as fast as the faster NumPy in geometric mean",
+            f"float((x * k).sum()), 1,000 elements: {small[0]:.2f} ms with one worker, {small[1]:.2f} ms with two",
+        ),
     )
 
 
