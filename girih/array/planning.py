@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from girih.capture.labels import sums_by_label
 from girih.graph import Graph, Output
 from girih.lower import Blocks
 from girih.machine import Machine, machine
@@ -53,11 +54,11 @@ class Tiled:
 
 
 def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
-    """The plan that moves least, in blocks.
+    """The plan that moves least, in blocks; sums over masks of the same labels are one.
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
-    where = machine_of(workers)
+    where, graph = machine_of(workers), sums_by_label(graph)
     tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}

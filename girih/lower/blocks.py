@@ -29,8 +29,10 @@ TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
 MOST_TRIED = 8
 NEARLY_ALL = 0.9
-SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product"})
+SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product", "girih.sums_by_position"})
 """Operators that look through their indices, the second operand, for whatever part of the result."""
+FACTORED = frozenset({"aten.linalg_solve"})
+"""Operators that factor the first operand, for whatever part of the second."""
 MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
 """Operators that make their result from the index, in less time than it takes to write it to memory."""
 
@@ -174,6 +176,8 @@ class _Gathering:
         large = 4 * self.program.graph.values[name].bytes > self.options.cache and not self.small(name)
         if way.made is None and large:
             return False
+        if member.description.operator.name in FACTORED:
+            return way.read[0] >= 0
         return member.description.operator.name not in SCANS or way.read[1] >= 0
 
     def preferred(self, able: dict[int, Member]) -> Member:

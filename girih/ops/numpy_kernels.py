@@ -158,6 +158,13 @@ def _masked_sum(input: Array, mask: Array) -> Array:
     return input[mask].sum(0, dtype=input.dtype)
 
 
+def _sums_by_position(input: Array, positions: Array, groups: int, first: int = 0) -> Array:
+    made = np.zeros((groups, *input.shape[1:]), input.dtype)
+    inside = (positions >= first) & (positions < first + groups)
+    np.add.at(made, positions[inside] - first, input[inside])
+    return made
+
+
 WRITTEN: dict[str, Callable[..., Array]] = {
     "aten.cumsum": lambda self, dim, **_: np.cumsum(self, axis=dim, dtype=self.dtype),
     "aten.cumprod": lambda self, dim, **_: np.cumprod(self, axis=dim, dtype=self.dtype),
@@ -169,10 +176,13 @@ WRITTEN: dict[str, Callable[..., Array]] = {
     ),
     "aten.argmax": partial(_argument, np.argmax),
     "aten.argmin": partial(_argument, np.argmin),
+    "girih.argmax": lambda x, dim, keepdim=False: np.argmax(x, dim, keepdims=keepdim),
+    "girih.argmin": lambda x, dim, keepdim=False: np.argmin(x, dim, keepdims=keepdim),
     "aten.index_select": lambda self, dim, index: np.take(self, index, axis=dim),
     "aten.gather": lambda self, dim, index: np.take_along_axis(self, index, dim),
     "aten.index.Tensor": _index,
     "aten.index_put": _index_put,
     "aten.scatter.src": _scatter,
     "girih.masked_sum": _masked_sum,
+    "girih.sums_by_position": _sums_by_position,
 }

@@ -18,6 +18,7 @@ from girih.lower import BlockStep, Program
 from girih.lower.along import Moving
 from girih.lower.registers import Member, members_of, registers
 from girih.ops.evaluate import resolve
+from girih.ops.scripted_kernels import SCRIPT, SCRIPTED_KERNELS
 from girih.run.compute import Hole, bind
 from girih.run.elsewhere import in_memory
 from girih.run.parts import Cuts, Tensor, held_box
@@ -37,7 +38,8 @@ LOOP = "        high = low + rows\n"
 
 class Text:
     """The function of a group on one device. outside: buffers that are read, with what of them never moves cut out.
-    direct: results that the members write where they belong; sums: those that are combined over the blocks."""
+    direct: results that the members write where they belong; sums: those that are combined over the blocks, by
+    reducers."""
 
     def __init__(self, program: Program, step: BlockStep, rank: int) -> None:
         self.program = program
@@ -46,6 +48,7 @@ class Text:
         self.registers = registers(self.members, step.writes)
         self.direct = [m.write for m in self.members if m.write in step.writes and m.kind != "reduced"]
         self.sums = [m.write for m in self.members if m.kind == "reduced"]
+        self.reducers = [str(m.description.reducer) for m in self.members if m.kind == "reduced"]
         self.outside: list[tuple[str, Cuts]] = []
         self.fixed: set[int] = set()
         self.given: dict[str, Any] = {}
@@ -176,7 +179,8 @@ class Text:
         parts += [f"{name}={self.argument(item, operands)}" for name, item in options.items()]
         parts += [f"out={out}"] if out else []
         space, name, *_ = member.piece.operator.split(".")
-        script = f"torch.ops.aten.{name}" if space == "aten" else None
+        own = name if member.piece.operator in SCRIPTED_KERNELS else None
+        script = f"torch.ops.aten.{name}" if space == "aten" else own
         return f"{self.constant(function, f'{name}_', script)}({', '.join(parts)})"
 
     def argument(self, item: Any, operands: list[str]) -> str:
@@ -220,8 +224,10 @@ class Text:
         names = re.compile(rf"\b({'|'.join(self.scripts)})\b") if self.scripts else re.compile("(?!)")
         body = [names.sub(lambda found: str(self.scripts[found[0]]), line) for line in self.lines]
         sums = ", ".join(f"a{number}" for number in range(len(self.sums)))
+        own = any(member.piece.operator in SCRIPTED_KERNELS for member in self.members)
         return "\n".join(
             (
+                *([SCRIPT] if own else []),
                 "def run(first: int, last: int, rows: int, outside: List[Tensor], made: List[Tensor],"
                 " buffers: List[Tensor], sums: List[Optional[Tensor]]) -> List[Optional[Tensor]]:",
                 *taken,

@@ -57,6 +57,7 @@ add("aten.any.dim aten.all.dim", reduction("one", values=truth))
 add("aten.any.dims aten.all.dims", reduction("several", values=lambda rng, size: whole(rng, size, -1, 1)))
 add("aten.logsumexp", reduction("several"))
 add("aten.argmax aten.argmin", reduction("one", "none"))
+add("girih.argmax girih.argmin", lambda rng: {"x" if k == "self" else k: v for k, v in reduction("one")(rng).items()})
 add(
     "aten.linalg_vector_norm",
     lambda rng: {**reduction("several", "none")(rng), "ord": some(rng, 2, 1, 0, 3, float("inf"), float("-inf"))},
@@ -206,3 +207,21 @@ def normalised_dot(rng: Generator) -> Arguments:
 def normalise_input_gradient(rng: Generator) -> Arguments:
     names = ("grad", "input", "mean", "scale", "weight", "sum", "dot")
     return {**optional(rng, normal_of(rng, *names), "weight"), "count": 5}
+
+
+@sample("girih.label_positions")
+def label_positions(rng: Generator) -> Arguments:
+    values = rng.permutation(int(rng.integers(1, 6))) if rng.random() < 0.5 else rng.integers(-3, 9, rng.integers(1, 6))
+    return {"labels": whole(rng, shape(rng, 1, 1), -2, 8), "values": values, "first": int(rng.integers(0, 3))}
+
+
+@sample("girih.counts_by_position")
+def counts_by_position(rng: Generator) -> Arguments:
+    groups, first = int(rng.integers(1, 5)), int(rng.integers(0, 2))
+    return {"positions": whole(rng, shape(rng, 1, 1), 0, 6), "groups": groups, "first": first}
+
+
+@sample("girih.sums_by_position")
+def sums_by_position(rng: Generator) -> Arguments:
+    given = counts_by_position(rng)
+    return {"input": real(rng, (len(given["positions"]), *shape(rng, 0, 2))), **given}

@@ -148,14 +148,38 @@ def reduced_together(element, dims, *tensors, finish=lambda value: value):
     return lambda *i: finish(Sum(lambda *k: element(reduced_position(i, k, dims, rank, True)), sizes=sizes))
 
 
-@operator("aten.argmax", "aten.argmin")
-def argmax(x, dim=None, keepdim=False):
+def extreme_values(work):
+    """girih's kernels take the places from PyTorch's max and min, which make the values, too."""
+    if work.attributes.get("dim") is None:
+        return 0
+    item = max(work.inputs.values(), key=lambda x: x.bytes).item_bytes
+    return work.output.elements * item
+
+
+def extreme_along(name):
+    def piece(attributes, _):
+        return attributes if attributes["dim"] is None else (name, attributes)
+
+    return piece
+
+
+def extreme_place(x, dim, keepdim):
     if dim is None or not x.rank:
         return lambda *i: Opaque(whole(x))[i]
     dim %= x.rank
     if keepdim:
         return opaque_along((dim,), x)
     return lambda *i: Opaque(x[(*i[:dim], slice(None), *i[dim:])])[()]
+
+
+@operator("aten.argmax", "girih.argmax", piece=extreme_along("girih.argmax"), temporary=extreme_values)
+def argmax(x, dim=None, keepdim=False):
+    return extreme_place(x, dim, keepdim)
+
+
+@operator("aten.argmin", "girih.argmin", piece=extreme_along("girih.argmin"), temporary=extreme_values)
+def argmin(x, dim=None, keepdim=False):
+    return extreme_place(x, dim, keepdim)
 
 
 def first_piece(name):
