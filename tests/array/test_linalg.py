@@ -9,6 +9,7 @@ from array_cases import same
 import girih.array as gnp
 from girih.array.factors import _tiles_of
 from girih.array.planning import SMALL
+from girih.lower import ComputeStep
 
 RANDOM = np.random.default_rng(3)
 TALL = RANDOM.normal(size=(1001, 9))
@@ -114,6 +115,17 @@ def test_some_eigenvalues_of_a_large_matrix(two):
         np.testing.assert_allclose(got.compute(), expected, rtol=1e-9)
         np.testing.assert_allclose((x @ near).compute(), (near * got).compute(), atol=1e-6)
     assert gnp.linalg.eigsh(x[:20, :20], 2)[0].shape == (2,)
+
+
+def test_right_hand_sides_are_divided_but_not_cut_into_blocks(two):
+    """Whoever has some of the columns factors the matrix: each worker once, not once for every block."""
+    matrix, sides = RANDOM.normal(size=(60, 60)) + 60 * np.eye(60), RANDOM.normal(size=(60, 9000))
+    x = gnp.linalg.solve(gnp.array(matrix), gnp.array(sides) * 2)
+    np.testing.assert_allclose(x.compute(), np.linalg.solve(matrix, 2 * sides), atol=1e-12)
+    program = x.expression.kept.plan.program
+    number = next(at for at, node in enumerate(program.graph.nodes) if node.operator == "aten.linalg_solve")
+    assert program.strategy.divisions[number] == (1,)
+    assert any(isinstance(step, ComputeStep) and step.node == number for step in program.steps)
 
 
 ERRORS = [

@@ -134,14 +134,17 @@ def reflection_signs(Q):
 
 @operator("aten.linalg_solve")
 def solve(A, B):
+    """Every column of B by itself: whoever has some of them factors A."""
     batch = max(A.rank, B.rank) - 2
 
-    def matrix(x, i):
+    def of(x, i, column):
         lead = i[batch - (x.rank - 2) : batch]
         sizes = x.shape[: x.rank - 2]
-        return x[(*(0 if size == 1 else one for size, one in zip(sizes, lead, strict=True)), slice(None), slice(None))]
+        return x[(*(0 if size == 1 else one for size, one in zip(sizes, lead, strict=True)), slice(None), column)]
 
-    return lambda *i: Opaque(matrix(A, i), matrix(B, i), linear=(1,))[i[batch:]]
+    if A.rank != B.rank:  # PyTorch could take some columns of B for a batch of vectors
+        return lambda *i: Opaque(of(A, i, slice(None)), of(B, i, slice(None)), linear=(1,))[i[batch:]]
+    return lambda *i: Opaque(of(A, i, slice(None)), of(B, i, i[-1]), linear=(1,))[i[-2]]
 
 
 @operator("aten.linalg_solve_triangular")
