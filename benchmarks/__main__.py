@@ -35,6 +35,7 @@ NAMES = (
     "arrays_bytes",
     "arrays_memory",
     "arrays_faults",
+    "arrays_straggler",
     "paper_speedups",
     "array_api",
 )

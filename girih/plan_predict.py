@@ -194,9 +194,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     """The plan of the objective `time`: the given one, or a faster one.
 
     Only the exact search goes on; what another search found is priced as it is. seconds: for all of the search, that
-    over tables included. The simulator judges the exact search's answer; then, as far as the time allows, data
-    parallelism (always where that answer is no proved optimum) and the experts' plans; then chains are sampled from the
-    exact answer, data parallelism and the best expert's. What is not begun for want of time is estimated from what was
+    over tables included. The simulator judges the exact search's answer and data parallelism (always: it may see what
+    the tables do not); then, as far as the time allows, the experts' plans; then chains are sampled from the exact
+    answer, data parallelism and the best expert's. What is not begun for want of time is estimated from what was
     measured before it.
 
     Raises:
@@ -220,10 +220,9 @@ def fastest(made: Plan, *, seconds: float, store: str | Path | None, note: Obser
     candidates = {"exact": made.strategy}
     if made.machine.devices > 1:
         note("search experts", 0.0)
-        needed = () if told.stopped == "optimal" else ("data",)
         alone = dict(best.parts)[WORK] * made.machine.devices < first  # less than sending takes: a small model
         names = ("data", *(("single",) if alone else ()), *EXPERTS)
-        candidates |= _experts(names, made, judge, pricing + searching, deadline, at_least=needed)
+        candidates |= _experts(names, made, judge, pricing + searching, deadline, at_least=("data",))
         note("cross", 0.0)
         until = time.perf_counter() + CROSSING * (deadline - time.perf_counter())
         joined = crossed(made.graph, list(candidates.values()), judge, until)

@@ -25,11 +25,17 @@ from girih.run.compute import KERNELS, Slots
 from girih.run.elsewhere import in_memory, mapped
 from girih.run.errors import MemberError
 from girih.run.parts import Tensor, held_box, narrow, shape_of
+from girih.run.stealing import Board, Offer
+from girih.run.transfers import COMBINE
 
 SCRIPTED = 64
 """A group of so many blocks is compiled as TorchScript at once, one of fewer when it runs again: that takes a while."""
 PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
 """What several threads compute together faster, even on a block."""
+CHUNKS, LEAST_BLOCKS = 16, 4
+"""How many parts a loop has that other threads may compute, and of how many blocks at least."""
+LEAST_OFFERED = 4
+"""Chunks of a loop that is worth offering."""
 _compiling = threading.Lock()
 
 
@@ -44,23 +50,44 @@ def scripted(text: str) -> Callable[..., list[Tensor | None]] | None:
             return None
 
 
+def chunks(low: int, high: int, rows: int) -> list[tuple[int, int, int]]:
+    """(first, last, rows of a block) of parts of a loop: about CHUNKS of whole blocks, and what is left at the end.
+
+    They do not depend on who runs them, so that neither do the sums.
+    """
+    whole = (high - low) // rows
+    each = max(LEAST_BLOCKS, -(-whole // CHUNKS)) * rows
+    middle = low + whole * rows
+    found = [(first, min(first + each, middle), rows) for first in range(low, middle, each)]
+    return [*found, (middle, high, high - middle)] if middle < high else found
+
+
 class Block:
     """Run a group: the instruction of a BlockStep on one device."""
 
     __slots__ = (
-        "_code", "_dtypes", "_files", "_outside", "_pool", "_rows", "_script", "_shapes", "_single", "_span", "_text",
-        "_times", "_views", "device", "writes",
+        "_board", "_chunks", "_code", "_dtypes", "_files", "_outside", "_pool", "_rows", "_script", "_shapes",
+        "_single", "_span", "_text", "_times", "_views", "device", "writes",
     )  # fmt: skip
 
-    def __init__(self, program: Program, step: BlockStep, rank: int, slot_of: Mapping[str, int], device: Any) -> None:
+    def __init__(
+        self,
+        program: Program,
+        step: BlockStep,
+        rank: int,
+        slot_of: Mapping[str, int],
+        device: Any,
+        board: Board | None = None,
+    ) -> None:
         self.device = device
+        self._board = board
         text = Text(program, step, rank)
         self._text = text
         self._code = text.compiled()
         low, high = ranges(program, step.members[0], step.variables[0])[rank].tolist()
         self._rows = min(step.rows, high - low)
-        whole = (high - low) // self._rows * self._rows
-        self._span = (low, low + whole, high)
+        self._span = (low, high)
+        self._chunks = chunks(low, high, self._rows)
         self.writes = [(slot_of[name], name) for name in step.writes]
         self._dtypes = {
             name: getattr(torch, program.graph.values[program.value_of[name]].dtype) for name in step.writes
@@ -96,23 +123,42 @@ class Block:
         for number in self._text.fixed:  # what all blocks read alike is read once
             outside[number] = in_memory(outside[number])
         made = {name: self._made(name) for name in self._text.direct}
-        low, middle, high = self._span
-        sums: list[Tensor | None] = [None] * len(self._text.sums)
-        sizes = [(low, middle, self._rows)] + ([(middle, high, high - middle)] if high > middle else [])
         memory = [self._memory(member) for member in self._pool]
-        for first, last, rows in sizes:
-            buffers = [self._buffer(memory[number], member, first, rows) for number, member in self._views]
-            sums = self._blocks((first, last, rows, outside, list(made.values()), buffers, sums))
-        for name, total in zip(self._text.sums, sums, strict=True):
-            made[name] = total.to(self._dtypes[name])  # type: ignore[union-attr]
+
+        def run(number: int, memory: list[Tensor] | None = None) -> list[Tensor | None]:
+            first, last, rows = self._chunks[number]
+            if memory is None:
+                memory = [self._memory(member) for member in self._pool]
+            buffers = [self._buffer(memory[place], member, first, rows) for place, member in self._views]
+            nothing: list[Tensor | None] = [None] * len(self._text.sums)
+            return self._blocks((first, last, rows, outside, list(made.values()), buffers, nothing))
+
+        for name, total in zip(self._text.sums, self._totals(run, memory), strict=True):
+            made[name] = total.to(self._dtypes[name])
         for slot, name in self.writes:
             slots[slot] = made[name]
         seconds[KERNELS] += perf_counter() - began
 
+    def _totals(self, run: Callable[..., list[Tensor | None]], memory: list[Tensor]) -> list[Tensor]:
+        """Of the sums over all chunks, in their order; other threads may compute some of them."""
+        count = len(self._chunks)
+        if self._board is None or count < LEAST_OFFERED:
+            parts = [run(number, memory) for number in range(count)]
+        else:
+            here = threading.get_ident()
+            offer = Offer(lambda number: run(number, memory if threading.get_ident() == here else None), count)
+            with self._board.offering(offer):
+                parts = offer.results()
+        totals: list[Any] = parts[0]
+        for part in parts[1:]:
+            for total, other, reducer in zip(totals, part, self._text.reducers, strict=True):
+                COMBINE[reducer](total, other)
+        return totals
+
     def _compile(self) -> None:
         """As TorchScript, at the first run of a long loop or the second of a shorter one."""
         self._times += 1
-        low, _, high = self._span
+        low, high = self._span
         if self._times == (1 if high - low >= SCRIPTED * self._rows else 2):
             text = self._text.script
             self._script = None if text is None else scripted(text)

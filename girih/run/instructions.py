@@ -40,7 +40,7 @@ def compile_instructions(
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):
-            result.append(Block(program, step, rank, slots, device))
+            result.append(Block(program, step, rank, slots, device, transport.board))
         elif isinstance(step, StartStep):
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))

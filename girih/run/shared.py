@@ -23,6 +23,7 @@ from time import monotonic
 from typing import Any
 
 from girih.run.errors import TransportError
+from girih.run.stealing import Board
 from girih.run.transport import Messages, Tensor
 
 ALL_RINGS = 64 << 20
@@ -129,6 +130,7 @@ class SharedTransport:
     """One worker's place at the rings; see `girih.run.transport.Transport`. timeout: seconds that nothing happens."""
 
     packs = True
+    board: Board | None = None
 
     def __init__(self, files: Files, rank: int, timeout: float) -> None:
         import torch

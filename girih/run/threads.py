@@ -112,11 +112,12 @@ class ThreadCrew:
             self._replies.put((rank, failure_of(rank, error)))
             return
         self._replies.put((rank, None))
-        while (received := self._commands[rank].get()) is not None:
+        while (received := self.hub.board.next(self._commands[rank])) is not None:
             name, fields = received
             del received
             try:
-                reply = service.handle(name, fields)
+                with self.hub.board.working():
+                    reply = service.handle(name, fields)
             except BaseException as error:
                 self._replies.put((rank, failure_of(rank, error)))
                 return

@@ -19,15 +19,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from girih.run.errors import TransportError
+from girih.run.stealing import Board
 
 Tensor = Any  # torch is untyped for the type checker
 Messages = Sequence[tuple[int, Tensor]]  # (peer, tensor)
 
 
 class Transport(Protocol):
-    """packs: tensors must be contiguous. sent, received: payload in bytes for each peer, as it was handed over."""
+    """packs: tensors must be contiguous. sent, received: payload in bytes for each peer, as it was handed over. board:
+    where workers of one process offer work to each other."""
 
     packs: bool
+    board: Board | None
     sent: list[int]
     received: list[int]
 
@@ -53,6 +56,7 @@ class NoTransport:
     """For one device: there is nobody to talk to."""
 
     packs = False
+    board: Board | None = None
 
     def __init__(self) -> None:
         self.sent = [0]
@@ -78,6 +82,7 @@ class ThreadHub:
         self.timeout = timeout
         self.boxes: list[list[queue.SimpleQueue[Tensor | None]]] = _grid(devices)
         self.taken: list[list[queue.SimpleQueue[bool | None]]] = _grid(devices)
+        self.board = Board()
 
     def abort(self) -> None:
         """Wake everyone who waits: TransportError is raised there."""
@@ -108,6 +113,7 @@ class ThreadTransport:
 
     def __init__(self, hub: ThreadHub, rank: int) -> None:
         self.hub = hub
+        self.board: Board | None = hub.board
         self.rank = rank
         devices = len(hub.boxes)
         self.sent = [0] * devices
@@ -143,7 +149,7 @@ class ThreadTransport:
 
     def _next(self, box: queue.SimpleQueue[Any], peer: int, missing: str) -> Any:
         try:
-            item = box.get(timeout=self.hub.timeout)
+            item = self.hub.board.wait(box, self.hub.timeout)
         except queue.Empty:
             raise TransportError(f"{missing} worker {peer} for {self.hub.timeout:g} s") from None
         if item is None:
@@ -169,6 +175,7 @@ class GroupTransport:
     """Over the default process group of torch.distributed, whose timeout holds."""
 
     packs = True
+    board: Board | None = None
 
     def __init__(self) -> None:
         import torch.distributed as dist

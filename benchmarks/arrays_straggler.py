@@ -1,0 +1,131 @@
+"""Array programs on two threads of which one is slow: with work stealing, and without.
+
+What: element-wise applications on two workers, threads of this process, each on a core of its own; another process
+computes on the second core all the time, so that its worker has half of it. Seconds of an evaluation, medians, with
+chunks of blocks that the faster worker may take (`girih.run.stealing`) and without, by turns; and without the other
+process, which shows what stealing costs where nobody is slow.
+Against: Spartan §3.4 moves tiles between workers by the same idea. With c and c / 2 of two cores the work of one core
+takes 2 / 3 of the time where it is moved: 1.5 times as fast is the most. Floor: `--floor` with the other process.
+Where threads cannot be bound to cores, nothing is measured, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import geometric_mean, median
+from typing import Any
+from unittest import mock
+
+from benchmarks.array_applications import Application, chosen
+from benchmarks.arrays_numpy import evaluated, seconds, workers
+from benchmarks.common import Benchmark, Report, Row, note, repeats_option
+
+PROGRAMS = ("Black-Scholes", "fuzzy k-means", "binomial tree")
+QUICK = ("Black-Scholes",)
+NEVER = 1 << 30
+
+
+def refusal() -> str:
+    """Why two workers cannot have cores of their own, or ""."""
+    if not hasattr(os, "sched_setaffinity"):
+        return "this system does not bind threads to cores"
+    return "" if len(os.sched_getaffinity(0)) > 1 else "there is one core"
+
+
+def bound(_: Any, rank: int, __: Any) -> None:
+    """A worker stays on its core."""
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
+
+
+@contextmanager
+def busy(core: int) -> Iterator[None]:
+    """A process that computes on the core."""
+    text = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True:\n    pass"
+    process = subprocess.Popen([sys.executable, "-c", text])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def times(application: Application, quick: bool, repeats: int) -> tuple[float, float, int]:
+    """(seconds without stealing, with it, chunks that were stolen)."""
+    import girih.array
+    from girih.run import blocks
+
+    run = application.program()
+    with workers(2) as cluster:
+        cluster.run.crew.command("measure", [{"task": bound}] * 2)
+        given = [girih.array.asarray(x) for x in application.arrays(quick)]
+
+        def work() -> Any:
+            return evaluated(cluster, run(girih.array, *given))
+
+        seconds(work, 2)  # placed, planned, compiled
+        taken: dict[int, list[float]] = {NEVER: [], blocks.LEAST_OFFERED: []}
+        for _ in range(repeats):
+            for least, own in taken.items():
+                with mock.patch.object(blocks, "LEAST_OFFERED", least):
+                    own.append(seconds(work, 1))
+        without, stealing = map(median, taken.values())
+        return without, stealing, cluster.run.crew.hub.board.stolen
+
+
+def measure(options: argparse.Namespace) -> Report:
+    if why := refusal():
+        return Report("Not measured", (("programs", "programs"),), (), f"skipped: {why}", notes=(f"skipped: {why}",))
+    slow = sorted(os.sched_getaffinity(0))[1]
+    repeats = 2 if options.quick else 3 * options.repeats
+    rows: list[Row] = []
+    for application in chosen(options.only, QUICK if options.quick else PROGRAMS):
+        quiet = times(application, options.quick, repeats)
+        with busy(slow):
+            without, stealing, stolen = times(application, options.quick, repeats)
+        rows.append(
+            {
+                "program": application.name,
+                "alone": quiet[0],
+                "alone, stealing": quiet[1],
+                "slow": without,
+                "slow, stealing": stealing,
+                "stolen": stolen,
+                "ratio": round(without / stealing, 3),
+            }
+        )
+        note(rows[-1])
+    mean = geometric_mean(row["ratio"] for row in rows)
+    columns = (
+        ("program", "program"),
+        ("both alone, s", "alone"),
+        ("stealing", "alone, stealing"),
+        ("one with half a core", "slow"),
+        ("stealing", "slow, stealing"),
+        ("chunks stolen", "stolen"),
+        ("times as fast", "ratio"),
+    )
+    return Report(
+        "Two threads of which one has half a core",
+        columns,
+        tuple(rows),
+        f"with stealing {mean:.2f} times as fast in geometric mean",
+        (f"with stealing only {mean:.2f} times as fast",) if mean < options.floor else (),
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    repeats_option(parser)
+    parser.add_argument("--only", nargs="+", metavar="PROGRAM", help=f"these only (default: {', '.join(PROGRAMS)})")
+
+
+BENCHMARK = Benchmark(
+    "arrays_straggler", __doc__ or "", measure, 1.1, "with a slow worker, times as fast by stealing", add_options
+)
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())
