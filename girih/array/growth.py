@@ -19,6 +19,9 @@ the half millisecond that an evaluation begins with is little for so many."""
 FORCED = 4
 SMALL_BYTES = 1 << 16
 """What is smaller costs nothing to keep."""
+MANY = 16
+"""Of so many inputs (np.stack of what a loop's body made side by side) an expression joins graphs that are small by
+themselves: it is counted whenever it is made."""
 
 
 class Growth:
@@ -27,15 +30,16 @@ class Growth:
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
         self._next = limit
-        """No graph has as many expressions as the limit before the one with this number is made."""
+        """No graph that grows by itself has as many expressions as the limit before the one with this number."""
 
     def reached(self, expression: Expression) -> bool:
         """Must it be evaluated now?"""
-        if expression.number < self._next:
+        joins = len(expression.inputs) >= MANY
+        if expression.number < self._next and not joins:
             return False
         small = math.prod(expression.shape) * ITEM_BYTES[expression.dtype] <= SMALL_BYTES
         most = self.limit if small else FORCED * self.limit
-        if expression.number < self._next + (most - self.limit):
+        if expression.number < self._next + (most - self.limit) and not joins:
             return False
         size = unevaluated(expression, most)
         if size < most:

@@ -54,3 +54,21 @@ def test_many_small_graphs_are_left_alone(two):
     made = [x + number for number in range(3 * LIMIT)]
     assert two.evaluations == before
     assert float(made[-1].sum()) == 6.0 + 4 * (3 * LIMIT - 1)
+
+
+def test_what_is_made_side_by_side_is_cut_where_it_comes_together(two):
+    """A loop of k-means, whose groups are more expressions than the limit: one program, evaluated once each time."""
+    groups, before = LIMIT // 6, two.evaluations
+    planned = two.planned
+
+    def run(np, x, labels):
+        for step in range(1, 6):
+            centres = np.stack([x[labels == group].mean(0) for group in range(groups)])
+            assert np is not gnp or two.evaluations - before == step
+            labels = (labels + (centres[0, 0] > 3).astype(int)) % groups
+        return centres
+
+    x, labels = np.arange(240.0).reshape(120, 2) % 7, np.arange(120) % groups
+    made = run(gnp, gnp.array(x), gnp.array(labels))
+    np.testing.assert_allclose(made.compute(), run(np, x, labels))
+    assert two.planned - planned <= 3
