@@ -40,9 +40,10 @@ _compiling = threading.Lock()
 
 
 @lru_cache(maxsize=512)
-def scripted(text: str) -> Callable[..., list[Tensor | None]] | None:
+def scripted(text: str, thread: int) -> Callable[..., list[Tensor | None]] | None:
     """The function as TorchScript, whose interpreter takes less time between kernels than Python's, and lets other
-    threads run; None if it cannot be compiled."""
+    threads run; None if it cannot be compiled. thread: that calls it; two in one function slow each other down."""
+    Tensor = torch.Tensor  # noqa: F841 - TorchScript looks for the names of types here, where it is called
     with _compiling:
         try:
             return torch.jit.CompilationUnit(text).run  # type: ignore[no-any-return]
@@ -99,7 +100,7 @@ class Block:
         self._files = program.files
         self._single = PRODUCTS.isdisjoint(member.description.operator.name for member in text.members)
         self._times = 0
-        self._script: Callable[..., list[Tensor | None]] | None = None
+        self._script: str | None = None
 
     @property
     def source(self) -> str:
@@ -160,15 +161,15 @@ class Block:
         self._times += 1
         low, high = self._span
         if self._times == (1 if high - low >= SCRIPTED * self._rows else 2):
-            text = self._text.script
-            self._script = None if text is None else scripted(text)
+            self._script = self._text.script
 
     def _blocks(self, arguments: tuple[Any, ...]) -> list[Tensor | None]:
-        if self._script is not None:
+        script = None if self._script is None else scripted(self._script, threading.get_ident())
+        if script is not None:
             before = [None if total is None else total.clone() for total in arguments[-1]]
             try:
                 with torch.jit.optimized_execution(False):  # which would take longer than it can save
-                    return self._script(*arguments)
+                    return script(*arguments)
             except RuntimeError:  # Python's function then says which member it was
                 arguments = (*arguments[:-1], before)
         try:
