@@ -31,7 +31,7 @@ def label_positions(labels: Tensor, values: Tensor, first: int = 0) -> Tensor:
     """
     count = values.numel()
     low = int(values[0])
-    if torch.equal(values.long() - low, torch.arange(count)):
+    if torch.equal(values.long() - low, torch.arange(count, device=values.device)):
         spot = labels.to(torch.int64, copy=True).sub_(low)
         outside = outside_of(spot, count)
         spot = spot.add_(first) if first != 0 else spot
@@ -53,7 +53,7 @@ def sums_by_position(input: Tensor, positions: Tensor, groups: int, first: int =
     outside = outside_of(spot, groups)
     if outside is not None:  # they have a row of their own
         spot = spot.masked_fill_(outside, groups)
-    out = torch.zeros([groups + 1] + rows, dtype=kind)  # noqa: RUF005 (TorchScript)
+    out = torch.zeros([groups + 1] + rows, dtype=kind, device=input.device)  # noqa: RUF005 (TorchScript)
     return out.index_add_(0, spot, input.contiguous().to(kind))[:groups].to(input.dtype)
 
 
