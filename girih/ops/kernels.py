@@ -27,11 +27,6 @@ Sizes = Sequence[int]
 # Normalisation
 
 
-def mean(input: Tensor, dims: Sizes, keepdim: bool, count: int) -> Tensor:
-    """Σ input / count."""
-    return input.sum(tuple(dims), keepdim=keepdim).div_(count)
-
-
 def centered_square_mean(input: Tensor, mean: Tensor, dims: Sizes, count: int) -> Tensor:
     """Σ (input - mean)² / count, dimensions kept."""
     return _summed(lambda part, centre: (part - centre).square_(), dims, input, mean).div_(count)
@@ -330,7 +325,6 @@ def constant(data: Any, size: Sizes, dtype: Any, device: Any = None) -> Tensor:
 KERNELS: dict[str, Callable[..., Tensor]] = {
     f"girih.{kernel.__name__}": kernel
     for kernel in (
-        mean,
         first_index,
         centered_square_mean,
         normalise,

@@ -10,6 +10,11 @@ import torch
 from torch import Tensor
 
 
+def mean(input: Tensor, dims: list[int], keepdim: bool, count: int) -> Tensor:
+    """Σ input / count."""
+    return input.sum(dims, keepdim=keepdim).div_(count)
+
+
 def argmax(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """PyTorch's argmax of floating-point numbers takes twice as long as its max, which tells the place, too."""
     if x.is_floating_point():
@@ -75,6 +80,6 @@ def outside_of(spot: Tensor, count: int) -> Tensor | None:
     return None
 
 
-_KERNELS = (argmax, argmin, label_positions, sums_by_position, counts_by_position)
+_KERNELS = (mean, argmax, argmin, label_positions, sums_by_position, counts_by_position)
 SCRIPTED_KERNELS = {f"girih.{kernel.__name__}": kernel for kernel in _KERNELS}
 SCRIPT = "\n".join(inspect.getsource(function) for function in (outside_of, *_KERNELS))
