@@ -2,7 +2,7 @@
 
 Between two kernels that take some microseconds an interpreter of instructions would take as long as they do. So the
 loop over the blocks is written out (`girih.run.block_text`; `Block.source` is the text): as Python, and for groups that
-run longer as TorchScript, if all members are PyTorch's own.
+run longer as TorchScript, if all members are PyTorch's own or of `girih.ops.scripted_kernels`.
 """
 
 from __future__ import annotations
