@@ -140,30 +140,37 @@ def _processor() -> str:
 # ------------------------------------------------------------------------------------------- operators
 
 
-def _wanted(programs: Sequence[Program], largest: int) -> list[Call]:
-    """The different calls of the programs, in the order in which these execute them, so that what a call finds in the
-    caches is what it finds in a step; then the common ones, by about how long they take."""
-    own = {call.key: call for program in programs for call in local_calls(program).calls}
-    common = (call for call in common_calls() if call.work.bytes <= largest and call.key not in own)
-    return [*own.values(), *sorted(common, key=_size)]
+def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
+    """The different calls of each program, in the order in which it executes them, so that a call finds in the caches
+    what it finds in a step; then the common ones, by about how long they take. None comes twice."""
+    groups = [list(local_calls(program).calls) for program in programs]
+    groups.append(sorted((call for call in common_calls() if call.work.bytes <= largest), key=_size))
+    seen: set[str] = set()
+    found = []
+    for group in groups:
+        new = {call.key: call for call in group if call.key not in seen}
+        seen.update(new)
+        found.append(list(new.values()))
+    return found
 
 
 def _operators(
     crew: Crew,
     store: Store,
     setting: Setting,
-    wanted: list[Call],
+    wanted: list[list[Call]],
     budget_seconds: float,
     crowded: bool,
     again: bool,
     note: Observe,
 ) -> None:
-    known = {} if again else store.measured(setting, wanted)
-    calls = [call for call in wanted if call.key not in known]
-    share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, len(calls))
+    known = {} if again else store.measured(setting, [call for group in wanted for call in group])
+    groups = [[call for call in group if call.key not in known] for group in wanted]
+    count = sum(map(len, groups))
+    share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, count)
     done = 0
-    for part in _chunks(calls):
-        note(f"operators {done} of {len(calls)}", (1 - LINK_SHARE - COPY_SHARE) * done / len(calls))
+    for part in (part for group in groups for part in _chunks(group)):
+        note(f"operators {done} of {count}", (1 - LINK_SHARE - COPY_SHARE) * done / count)
         replies = _ask(crew, OperatorTask(part, min(share, MOST_SECONDS) * len(part), crowded))
         rows = []
         for number, call in enumerate(part):
@@ -180,7 +187,7 @@ def _size(call: Call) -> float:
 
 
 def _chunks(calls: list[Call]) -> Iterator[tuple[Call, ...]]:
-    """Calls that are measured together: a few dozen, as far as their tensors do not take too much memory."""
+    """Calls that are measured together: some hundred, as far as their tensors do not take too much memory."""
     part: list[Call] = []
     held = 0.0
     for call in calls:
