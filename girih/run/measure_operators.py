@@ -1,9 +1,10 @@
 """Measure calls as a worker would execute them: the same function, arguments, regions and memory order.
 
 A worker executes hundreds of different calls one after another. A call that is repeated alone finds its code and its
-inputs in the nearest caches and takes a third of the time; so calls are measured in rounds, each executed once in a
-round, with results that live until the next. All processes of a run compute at once on the same cores, caches and
-memory: `OperatorTask` is therefore done by all of them together.
+inputs in the nearest caches and takes a third of the time; among calls of another program it finds less than in its
+own. So the calls of one program are measured in rounds, each executed once in a round, in the program's order, with
+results that live until the next. All processes of a run compute at once on the same cores, caches and memory:
+`OperatorTask` is therefore done by all of them together.
 
 A worker is also stopped now and then for longer than most calls take, by others on its cores or by the machine's host.
 The median of a call does not see that, a round does: it is about as long as a step. So each median is multiplied with
