@@ -10,6 +10,7 @@ import math
 import os
 import struct
 import zipfile
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -54,8 +55,9 @@ class InFile(Source):
         self.check()
         return self.load_now(starts, stops)
 
+    @abstractmethod
     def load_now(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
-        raise NotImplementedError
+        """A part of the file, which is as it was."""
 
 
 @dataclass(frozen=True)
