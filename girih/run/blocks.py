@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
@@ -143,15 +143,16 @@ class Block:
     def _totals(self, run: Callable[..., list[Tensor | None]], memory: list[Tensor]) -> list[Tensor]:
         """Of the sums over all chunks, in their order; other threads may compute some of them."""
         count = len(self._chunks)
-        if self._board is None or count < LEAST_OFFERED:
-            parts = [run(number, memory) for number in range(count)]
-        else:
-            here = threading.get_ident()
-            offer = Offer(lambda number: run(number, memory if threading.get_ident() == here else None), count)
-            with self._board.offering(offer):
-                parts = offer.results()
-        totals: list[Any] = parts[0]
-        for part in parts[1:]:
+        if self._board is None or count < LEAST_OFFERED:  # added up at once: two sets of sums are held, not all
+            return self._combined(run(number, memory) for number in range(count))
+        here = threading.get_ident()
+        offer = Offer(lambda number: run(number, memory if threading.get_ident() == here else None), count)
+        with self._board.offering(offer):
+            return self._combined(iter(offer.results()))
+
+    def _combined(self, parts: Iterator[list[Tensor | None]]) -> list[Tensor]:
+        totals: list[Any] = next(parts)
+        for part in parts:
             for total, other, reducer in zip(totals, part, self._text.reducers, strict=True):
                 COMBINE[reducer](total, other)
         return totals
