@@ -24,7 +24,7 @@ from girih.run.service import Options
 
 LOOK_SECONDS = 0.2  # between looks at the replies that are there
 WATCH_SECONDS = 1.0  # between questions how far the workers are
-GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is known
+GRACE_SECONDS = 5.0  # after a broken exchange, until the one that broke it is known; Ray takes over a second to say it
 SETTLE_SECONDS = 10.0  # for workers to notice that a peer is gone
 
 
