@@ -33,6 +33,31 @@ def _kinds(columns):  # type: ignore[no-untyped-def]
     return kinds, firsts[:count]
 
 
+@numba.njit(cache=True, nogil=True)
+def distinct_rows(rows):  # type: ignore[no-untyped-def]
+    """Of [count, width]: the number of each row among the different ones, and the first row of each."""
+    count, width = rows.shape
+    slots = 2
+    while slots < 2 * count:
+        slots *= 2
+    table = np.full(slots, -1, np.int64)
+    numbers, firsts, found = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for row in range(count):
+        mixed = np.uint64(14695981039346656037)
+        for place in range(width):
+            mixed = (mixed ^ np.uint64(rows[row, place])) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(29)
+        slot = np.int64(mixed & np.uint64(slots - 1))
+        while table[slot] >= 0 and not _equal(rows, row, firsts[table[slot]]):
+            slot = (slot + 1) & (slots - 1)
+        if table[slot] < 0:
+            table[slot] = found
+            firsts[found] = row
+            found += 1
+        numbers[row] = table[slot]
+    return numbers, firsts[:found]
+
+
 @numba.njit(cache=True)
 def _overlaps(held, needed, source_firsts, target_firsts, d, length, uniform, stays):  # type: ignore[no-untyped-def]
     """For [source kinds, target kinds, levels]: how long regions overlap in a dimension on each device; is it the same
@@ -52,7 +77,7 @@ def _overlaps(held, needed, source_firsts, target_firsts, d, length, uniform, st
                 uniform[i, j, level], stays[i, j, level] = alike, same
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def costs(  # type: ignore[no-untyped-def]
     held, source_partial, needed, target_partial, sizes, seconds_per_element, latency
 ):
@@ -60,6 +85,7 @@ def costs(  # type: ignore[no-untyped-def]
 
     A volume is a product over dimensions, and in one dimension few placements differ: the overlaps of a dimension are
     computed once for each kind, and multiplied for all devices at once. A level adds nothing where no overlap grows.
+    Where all overlaps are the same for all devices, one device stands for all.
     """
     sources, levels, devices, dimensions = held.shape[0], held.shape[1], held.shape[2], held.shape[3]
     targets, axes = needed.shape[0], sizes.shape[0]
@@ -77,6 +103,11 @@ def costs(  # type: ignore[no-untyped-def]
     for d in range(dimensions):
         source_firsts, target_firsts = firsts[d]
         _overlaps(held, needed, source_firsts, target_firsts, d, length[d], uniform[d], stays[d])
+    always = np.empty((dimensions, most, widest), np.bool_)
+    for d in range(dimensions):
+        for i in range(len(firsts[d][0])):
+            for j in range(len(firsts[d][1])):
+                always[d, i, j] = uniform[d, i, j].all()
     seconds = np.empty((sources, targets))
     copies = np.empty(axes + 1)
     volume, inner, time = np.empty(devices), np.empty(devices), np.empty(devices)
@@ -93,7 +124,13 @@ def costs(  # type: ignore[no-untyped-def]
             if not possible:
                 seconds[s, t] = np.inf
                 continue
-            for c in range(devices):
+            different = devices
+            alike = True
+            for d in range(dimensions):
+                alike = alike and always[d, source_kinds[d, s], target_kinds[d, t]]
+            if alike:
+                different = 1
+            for c in range(different):
                 time[c] = 0.0
             for level in range(levels - 1, -1, -1):
                 same = level < axes and copies[level] == copies[level + 1]
@@ -106,28 +143,28 @@ def costs(  # type: ignore[no-untyped-def]
                     i, j = source_kinds[d, s], target_kinds[d, t]
                     if uniform[d, i, j, level]:
                         factor *= length[d, i, j, level, 0]
-                for c in range(devices):
+                for c in range(different):
                     volume[c] = factor
                 for d in range(dimensions):
                     i, j = source_kinds[d, s], target_kinds[d, t]
                     if not uniform[d, i, j, level]:
-                        for c in range(devices):
+                        for c in range(different):
                             volume[c] *= length[d, i, j, level, c]
                 if level < axes:
                     per_element, start = seconds_per_element[level], latency[level]
-                    for c in range(devices):
+                    for c in range(different):
                         more = volume[c] - inner[c]
                         time[c] += more * per_element + start if more > 0 else 0.0
-                for c in range(devices):
+                for c in range(different):
                     inner[c] = volume[c]
             slowest = 0.0
-            for c in range(devices):
+            for c in range(different):
                 slowest = max(slowest, time[c])
             seconds[s, t] = slowest
     return seconds
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignore[no-untyped-def]
     """Total elements received [sources, targets]: the levels of `costs` summed, K·|T| - |T ∩ S|."""
     sources, devices, dimensions = held.shape[0], held.shape[1], held.shape[2]
@@ -165,7 +202,7 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
     return total
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def min_plus(first, second, out):  # type: ignore[no-untyped-def]
     """out[s, t] = min(out[s, t], min over m of first[s, m] + second[m, t])."""
     for s in range(first.shape[0]):
@@ -179,7 +216,7 @@ def min_plus(first, second, out):  # type: ignore[no-untyped-def]
                     out[s, t] = cost
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def hulls(regions, sizes):  # type: ignore[no-untyped-def]
     """`girih.layout.transfer.held_by_levels`: [placements, axes + 1, devices, dimensions, 2]."""
     count, devices, dimensions = regions.shape[0], regions.shape[1], regions.shape[2]

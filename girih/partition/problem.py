@@ -5,7 +5,8 @@ node's own cost is the time of its largest piece (zero under `bytes`); between a
 the cost of bringing the value from its layout to where the pieces read; between a node and a value that it makes the
 cost of bringing the pieces, partial sums and all, to the value's layout. An input and the output that replaces it
 share one variable: what goes round from step to step lies the same. The sum over all tables is exactly what lowering
-emits (`girih.layout.transfer`). Equal operators on equal shapes share their tables, so repeated layers are priced once.
+emits (`girih.layout.transfer`). Equal operators on equal shapes share their tables, so repeated layers are priced once,
+and equal pieces of different operators are, too (`girih.partition.pricing`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from girih.partition.options import (
     several_options,
     whole_options,
 )
+from girih.partition.pricing import Wanted, priced
 from girih.partition.strategy import FloatTable, Strategy
 
 
@@ -115,18 +117,37 @@ def value_variables(graph: Graph) -> dict[str, int]:
 
 
 class _Tables:
-    """Tables by meaning, so that equal ones are one object."""
+    """Tables by meaning, so that equal ones are one object. Those of transfers are priced together, at the end."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
         self.numbers: dict[object, int] = {}
+        self.wanted: dict[int, Wanted] = {}
+        self.later: list[tuple[int, Callable[[], np.ndarray]]] = []
 
-    def add(self, key: object, make: Callable[[], np.ndarray]) -> int:
+    def add(self, key: object, make: Callable[[], np.ndarray | Wanted], *, last: bool = False) -> int:
+        """The number of a table. last: it is made of others, when these are priced."""
         number = self.numbers.get(key)
         if number is None:
             number = self.numbers[key] = len(self.arrays)
-            self.arrays.append(make())
+            self.arrays.append(_NONE)
+            if last:
+                self.later.append((number, make))  # type: ignore[arg-type]
+            elif isinstance(made := make(), Wanted):
+                self.wanted[number] = made
+            else:
+                self.arrays[number] = made
         return number
+
+    def priced(self, transfers: Transfers, deadline: float | None) -> tuple[np.ndarray, ...]:
+        for number, table in zip(self.wanted, priced(list(self.wanted.values()), transfers, deadline), strict=True):
+            self.arrays[number] = table
+        for number, make in self.later:
+            self.arrays[number] = make()
+        return tuple(self.arrays)
+
+
+_NONE = np.empty(0)
 
 
 def build(
@@ -136,11 +157,16 @@ def build(
     candidates: Candidates = EVERYTHING,
     value_costs: Mapping[str, FloatTable] | None = None,
     piece_prices: Mapping[tuple[int, int], PiecePrice] | None = None,
+    deadline: float | None = None,
 ) -> PartitionProblem:
     """The problem of dividing `graph` on the objective's machine.
 
     value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
     piece_prices: by (node, operand) or (node, ~result), a price on the bytes of the last device's piece.
+    deadline: of `time.perf_counter`.
+
+    Raises:
+        OutOfTimeError: the deadline was reached before all tables were priced.
     """
     mesh = objective.machine.mesh
     variable = value_variables(graph)
@@ -158,37 +184,49 @@ def build(
     options = tuple(_options(graph, number, mesh, rules, candidates) for number in range(len(graph.nodes)))
     pairs: list[tuple[int, int, int]] = []
     unary: list[int] = [-1] * count
-    priced: dict[int, FloatTable] = {}
+    by_value: dict[int, FloatTable] = {}
     for name, costs in (value_costs or {}).items():
-        priced[variable[name]] = priced.get(variable[name], np.zeros(len(costs))) + costs
-    for number, costs in priced.items():
+        by_value[variable[name]] = by_value.get(variable[name], np.zeros(len(costs))) + costs
+    for number, costs in by_value.items():
         unary[number] = tables.add(("value", number), lambda costs=costs: costs)  # type: ignore[misc]
-    transfers = objective.transfers
     for number, (node, choice) in enumerate(zip(graph.nodes, options, strict=True)):
         unary.append(tables.add((id(choice), "own"), lambda choice=choice: objective.node_costs(choice)))  # type: ignore[misc]
         for operand, name in enumerate(node.inputs):
             key = (id(choice), "in", operand, layouts[variable[name]])
-            table = tables.add(key, lambda: _need(graph, name, choice.needs[operand], transfers, layouts, variable))  # noqa: B023
+            table = tables.add(
+                key,
+                lambda: Wanted(graph.values[name], layouts[variable[name]], choice.needs[operand], True),  # noqa: B023
+            )
             if piece_prices and (price := piece_prices.get((number, operand))):
                 table = _priced(tables, table, choice.needs[operand], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
             key = (id(choice), "out", result, layouts[variable[name]])
-            table = tables.add(key, lambda: _make(graph, name, choice, result, transfers, layouts, variable))  # noqa: B023
+            sums = choice.reducer in (None, "sum")  # only sums may stay partial
+            table = tables.add(
+                key,
+                lambda: Wanted(graph.values[name], layouts[variable[name]], choice.makes[result], False, sums),  # noqa: B023
+            )
             if piece_prices and (price := piece_prices.get((number, ~result))):
                 table = _priced(tables, table, choice.makes[result], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
-    problem = Problem(domains, tuple(unary), tuple(pairs), tuple(tables.arrays))
+    arrays = tables.priced(objective.transfers, deadline)
+    problem = Problem(domains, tuple(unary), tuple(pairs), arrays)
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
 
 
 def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, price: PiecePrice) -> int:
     """The table with a price on each division's piece on the last device, whose parts are largest."""
-    held = (pieces.regions[:, -1, :, 1] - pieces.regions[:, -1, :, 0]).prod(axis=-1) * (item_bytes * price.per_byte)
-    base = tables.arrays[table]
-    added = np.where(base > 0, held[:, None], 0.0) if price.moved else np.broadcast_to(held[:, None], base.shape)
-    return tables.add((table, price, id(pieces)), lambda: base + added)
+
+    def make() -> np.ndarray:
+        held = (pieces.regions[:, -1, :, 1] - pieces.regions[:, -1, :, 0]).prod(axis=-1) * (item_bytes * price.per_byte)
+        base = tables.arrays[table]
+        added = np.where(base > 0, held[:, None], 0.0) if price.moved else np.broadcast_to(held[:, None], base.shape)
+        total: np.ndarray = base + added
+        return total
+
+    return tables.add((table, price, id(pieces)), make, last=True)
 
 
 def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:
@@ -210,37 +248,3 @@ def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:
     return whole_options(
         tuple(values[name] for name in node.inputs), tuple(values[name] for name in node.outputs), mesh
     )
-
-
-def _need(
-    graph: Graph,
-    name: str,
-    needs: Placements,
-    transfers: Transfers,
-    layouts: list[tuple[Layout, ...]],
-    variable: dict[str, int],
-) -> np.ndarray:
-    """[divisions, layouts]: bringing the value from each layout to where each division reads it."""
-    value = graph.values[name]
-    different, number = needs.distinct()
-    lies = Placements.of(layouts[variable[name]], value.shape, transfers.mesh)
-    return np.ascontiguousarray(transfers.table(lies, different, value.shape, value.item_bytes).T[number])
-
-
-def _make(
-    graph: Graph,
-    name: str,
-    choice: NodeOptions,
-    result: int,
-    transfers: Transfers,
-    layouts: list[tuple[Layout, ...]],
-    variable: dict[str, int],
-) -> np.ndarray:
-    """[divisions, layouts]: bringing what each division makes to each layout of the value."""
-    value = graph.values[name]
-    different, number = choice.makes[result].distinct()
-    lies = Placements.of(layouts[variable[name]], value.shape, transfers.mesh)
-    costs: np.ndarray = transfers.table(different, lies, value.shape, value.item_bytes)
-    if choice.reducer not in (None, "sum"):  # only sums may stay partial
-        costs = np.where(lies.partial.any(axis=1, keepdims=True).T, np.inf, costs)
-    return np.ascontiguousarray(costs[number])

@@ -1,0 +1,114 @@
+"""Prices of transfers between the pieces of nodes and the layouts of values, each different one computed once.
+
+Of one value, and of all that have its shape, many nodes read or make the same pieces, under divisions of different
+meaning: the pieces are gathered from all nodes first, equal ones found, and the tables of nodes are rows of one table
+between different pieces and layouts. The compiled loops release the interpreter's lock: the cores share large tables.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from girih.graph import Value
+from girih.layout import Layout, Placements, Transfers
+
+LARGE = 2e6
+"""Pairs × devices above which the cores share the work: about a tenth of a second."""
+
+
+class OutOfTimeError(Exception):
+    """Tables could not be priced until the deadline."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The table [divisions, layouts] of a node and a value.
+
+    reads: does the node read the value, or make it? pieces: by division. sums: may what the node makes stay partial?
+    """
+
+    value: Value
+    layouts: tuple[Layout, ...]
+    pieces: Placements
+    reads: bool
+    sums: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Wanted tables between pieces of one shape and the same layouts. different: the pieces of each, without repeats,
+    with the number that each division has among them."""
+
+    members: list[int]
+    different: list[tuple[Placements, np.ndarray]]
+
+    @property
+    def pairs(self) -> int:
+        return sum(len(pieces) for pieces, _ in self.different)
+
+
+def priced(wanted: Sequence[Wanted], transfers: Transfers, deadline: float | None = None) -> list[np.ndarray]:
+    """The tables, in their order. deadline: of `time.perf_counter`.
+
+    Raises:
+        OutOfTimeError: the deadline was reached before all tables were priced.
+    """
+    groups: dict[object, _Group] = {}
+    for number, item in enumerate(wanted):
+        key = (item.value.shape, item.value.item_bytes, item.reads, item.layouts)
+        group = groups.setdefault(key, _Group([], []))
+        group.members.append(number)
+        group.different.append(item.pieces.distinct())
+    tables: list[np.ndarray] = [np.empty(0)] * len(wanted)
+
+    def work(group: _Group) -> None:
+        if deadline is not None and time.perf_counter() > deadline:
+            raise OutOfTimeError(f"{len(wanted)} tables could not be priced in time")
+        for number, table in zip(group.members, _tables(wanted[group.members[0]], group, transfers), strict=True):
+            item = wanted[number]
+            if not item.sums:
+                lies = Placements.of(item.layouts, item.value.shape, transfers.mesh)
+                table = np.where(lies.partial.any(axis=1), np.inf, table)
+            tables[number] = table
+
+    order = sorted(groups.values(), key=lambda group: -group.pairs * len(wanted[group.members[0]].layouts))
+    size = sum(group.pairs * len(wanted[group.members[0]].layouts) for group in order) * transfers.mesh.devices
+    workers = os.cpu_count() or 1
+    if size < LARGE or workers == 1:
+        for group in order:
+            work(group)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(work, order))
+    return tables
+
+
+def _tables(item: Wanted, group: _Group, transfers: Transfers) -> list[np.ndarray]:
+    """The tables of a group's members; item: one of them."""
+    every, numbers = _joined(group.different)
+    lies = Placements.of(item.layouts, item.value.shape, transfers.mesh)
+    shape, size = item.value.shape, item.value.item_bytes
+    costs = transfers.table(lies, every, shape, size).T if item.reads else transfers.table(every, lies, shape, size)
+    return [np.ascontiguousarray(costs[number]) for number in numbers]
+
+
+def _joined(parts: Sequence[tuple[Placements, np.ndarray]]) -> tuple[Placements, list[np.ndarray]]:
+    """All different placements, and for each part's divisions their numbers among them."""
+    if len(parts) == 1:
+        pieces, number = parts[0]
+        return pieces, [number]
+    from girih.layout import kernels
+
+    regions = np.concatenate([pieces.regions for pieces, _ in parts])
+    partial = np.concatenate([pieces.partial for pieces, _ in parts])
+    rows = np.concatenate((regions.reshape(len(regions), -1), partial), axis=1)
+    numbers, firsts = kernels.distinct_rows(rows)
+    starts = np.cumsum([0, *(len(pieces) for pieces, _ in parts)])
+    found = [numbers[start:][number] for start, (_, number) in zip(starts[:-1], parts, strict=True)]
+    return Placements(regions[firsts], partial[firsts]), found

@@ -1,0 +1,58 @@
+"""Tables priced together are those priced one by one; equal pieces are found; a deadline is kept."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from graphs import perceptron
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from girih.layout import Placements
+from girih.layout.kernels import distinct_rows
+from girih.machine import machine
+from girih.partition import pricing
+from girih.partition.options import SECONDS
+from girih.partition.pricing import OutOfTimeError
+from girih.partition.problem import Objective, build
+
+
+@given(arrays(np.int64, st.tuples(st.integers(0, 40), st.integers(1, 3)), elements=st.integers(-1, 1)))
+def test_distinct_rows_are_those_of_numpy(rows: np.ndarray) -> None:
+    numbers, firsts = distinct_rows(rows)
+    assert np.array_equal(rows[firsts][numbers], rows)
+    assert len(firsts) == len(np.unique(rows, axis=0)) if len(rows) else not len(firsts)
+
+
+@pytest.mark.parametrize("objective", ["bytes", "seconds"])
+@pytest.mark.parametrize("threads", [False, True])
+def test_tables_are_those_of_each_node_by_itself(
+    objective: str, threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pricing, "LARGE", 0 if threads else float("inf"))
+    goal = Objective(objective, machine("p100-cluster:1"))
+    graph = perceptron(3)
+    made = build(graph, goal, SECONDS)
+    pairs = iter(made.problem.pairs)
+    transfers = goal.transfers
+    for number, node in enumerate(graph.nodes):
+        options = made.options[number]
+        for side, names in (("in", node.inputs), ("out", node.outputs)):
+            for place, name in enumerate(names):
+                _, variable, table = next(pairs)
+                value = graph.values[name]
+                lies = Placements.of(made.layouts[variable], value.shape, goal.machine.mesh)
+                pieces = (options.needs if side == "in" else options.makes)[place]
+                ends = (lies, pieces) if side == "in" else (pieces, lies)
+                alone = transfers.table(*ends, value.shape, value.item_bytes)
+                if side == "out" and options.reducer not in (None, "sum"):
+                    alone[:, lies.partial.any(axis=1)] = np.inf
+                assert np.array_equal(made.problem.tables[table], alone.T if side == "in" else alone), node
+
+
+def test_a_deadline_that_has_passed_is_told() -> None:
+    with pytest.raises(OutOfTimeError, match="tables could not be priced in time"):
+        build(perceptron(3), Objective("seconds", machine("p100-cluster:1")), SECONDS, deadline=time.perf_counter() - 1)
