@@ -255,7 +255,7 @@ class Cluster:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             tiled = plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
-            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files)
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.backend == "threads")
             found = self._plans[key] = _Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:

@@ -49,17 +49,21 @@ class Fitted:
     refused: str = ""
 
 
-def fitted(plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool) -> Fitted:
+def fitted(
+    plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool, threads: bool = False
+) -> Fitted:
     """Move to files what must not be in memory, the largest first, until the peak is below the limit.
 
-    streamed, files: inputs that are out of memory already. more: whether anything else may go there.
+    streamed, files: inputs that are out of memory already. more: whether anything else may go there. threads: the
+    workers are threads of one process, which compute parts of each other's loops.
     """
     assert plan.blocks is not None
+    blocks = replace(plan.blocks, streamed=streamed, stealing=threads and plan.machine.devices > 1)
     bound = 2 * sum(value.bytes for value in plan.graph.values.values())
     if bound <= limit // STREAMED_SHARE:  # as of nearly all programs: their memory need not be known exactly
-        return Fitted(replace(plan, blocks=replace(plan.blocks, streamed=streamed, files=files)), bound)
+        return Fitted(replace(plan, blocks=replace(blocks, files=files)), bound)
     while True:
-        plan = replace(plan, blocks=replace(plan.blocks, streamed=streamed, files=files, always=more))
+        plan = replace(plan, blocks=replace(blocks, files=files, always=more))
         use = max(plan.memory_by_device, key=lambda item: item.peak)
         if use.peak <= limit:
             return Fitted(plan, use.peak)

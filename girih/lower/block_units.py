@@ -24,7 +24,7 @@ class Blocks:
     cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
     read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
     block. files: inputs, and results of groups, that lie in files. always: groups of one node too, which can then write
-    to files.
+    to files. stealing: the workers are threads, which compute chunks of each other's groups.
     """
 
     cache: int = CACHE_BYTES
@@ -33,6 +33,7 @@ class Blocks:
     small: int = SMALL_BYTES
     files: frozenset[str] = frozenset()
     always: bool = False
+    stealing: bool = False
 
 
 @dataclass(eq=False)

@@ -7,6 +7,11 @@ other steps lie between. While a kernel runs it holds its padded operands and wh
 tells; when all is done, the worker copies new state that is not contiguous or part of something larger. The rules are
 those of PyTorch's CPU kernels, which hold more with more threads, and of transports that take contiguous tensors; some
 are bounds.
+
+Where workers are threads that compute chunks of each other's loops (`Program.stealing`), the peak is a bound: of a loop
+that is offered the sums of all chunks are counted, on its own device, and on every device the buffers of the largest
+chunk that any other one offers, whenever its worker waits for a message or stands between two steps. A worker computes
+one chunk at a time, so that the peaks of all devices together are a bound for the process.
 """
 
 from __future__ import annotations
@@ -21,9 +26,9 @@ from numpy.typing import NDArray
 
 from girih.graph import Node
 from girih.layout import bounds
+from girih.lower.block_memory import loop_bytes, stolen_bytes
 from girih.lower.exchange import Message
 from girih.lower.program import BlockStep, ComputeStep, Program, StartStep, Step, TransferStep
-from girih.lower.registers import block_bytes
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.pieces import PieceCall, make_piece
@@ -56,6 +61,7 @@ class _Tracker:
         self.program = program
         self.device = device
         self.threads = threads
+        self.stolen = stolen_bytes(program, device, threads)
         self.buffers: dict[str, _Buffer] = {}
         self.owners: Counter[int] = Counter()
         self.sizes: dict[int, int] = {}
@@ -121,6 +127,12 @@ class _Tracker:
         else:
             for buffer in step.buffers:
                 self.free(buffer)
+        self.between()
+
+    def between(self) -> None:
+        """Its worker does nothing itself: it may compute a chunk of another's loop."""
+        if self.stolen:
+            self.mark(self.next_node, self.stolen)
 
     def read_shape(self, step: ComputeStep, operand: int) -> Shape:
         part = step.reads[operand]
@@ -156,11 +168,17 @@ class _Tracker:
         self.mark(step.node, extra)
 
     def blocks(self, step: BlockStep) -> None:
-        """A group: what leaves it is made before the first block; the rest is one block long."""
-        self.nodes = step.members[-1].node + 1
+        """A group: what leaves it is made before the first block, sums behind the last; the rest is one block long."""
+        node = step.members[-1].node
+        self.nodes = node + 1
+        loop = loop_bytes(self.program, step, self.device, self.threads)
         for buffer in step.writes:
+            if buffer not in loop.sums:
+                self.allocate(buffer)
+        self.mark(node, loop.peak)
+        for buffer in loop.sums:
             self.allocate(buffer)
-        self.mark(step.members[-1].node, block_bytes(self.program, step, self.device, self.threads))
+        self.mark(node, loop.after)
 
     def temporaries(self, step: ComputeStep, node: Node, description: Description) -> int:
         """Bytes that are held beside operands and result while the kernel runs: padded operands, the kernel's own."""
@@ -213,6 +231,7 @@ class _Tracker:
             readers[name] -= 1
             if readers[name] == 0:
                 self.free(name)
+        self.between()
 
     def view(self, step: ComputeStep, operator: str) -> bool:
         source, target = self.buffers[step.reads[0].buffer], step.writes[0]
@@ -229,11 +248,11 @@ class _Tracker:
         if step.target in self.underway:
             if step.target not in self.buffers:
                 self.allocate(step.target)
-            self.mark(self.next_node)
+            self.mark(self.next_node, self.stolen)
             self.release(self.underway.pop(step.target))
             return
         self.allocate(step.target)
-        self.mark(step.node, self.staged(step))
+        self.mark(step.node, self.staged(step) + self.stolen)
 
     def start(self, step: TransferStep) -> None:
         """The target is made at once if messages arrive in it, at the finish if contributions are combined in it."""
@@ -293,7 +312,7 @@ def live_bytes(program: Program, device: int = 0, threads: int = 0) -> NDArray[n
     """The most bytes in use on one device before the first step, in each step (of a free: behind it), and at the
     worker's last act: [steps + 2]. Exact; the largest is that of `memory_use`."""
     tracker = _begun(program, device, threads)
-    most = [tracker.now]
+    most = [tracker.most]
     for step in program.steps:
         tracker.most = 0
         tracker.step(step)
@@ -308,5 +327,5 @@ def _begun(program: Program, device: int, threads: int) -> _Tracker:
     tracker = _Tracker(program, device, threads or max(1, (os.cpu_count() or 1) // program.mesh.devices))
     for item in program.graph.inputs:
         tracker.allocate(item.name)
-    tracker.mark(-1)
+    tracker.mark(-1, tracker.stolen)
     return tracker

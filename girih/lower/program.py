@@ -99,7 +99,8 @@ class Program:
     """What every device does in one application of the graph.
 
     places: where each buffer lies. streamed: inputs that lie elsewhere, and of which is read what is needed; files:
-    buffers that lie in files, of which memory holds what the system pleases.
+    buffers that lie in files, of which memory holds what the system pleases. stealing: workers that are threads of one
+    process compute chunks of each other's loops over blocks.
     """
 
     graph: Graph
@@ -109,6 +110,7 @@ class Program:
     value_of: dict[str, str]
     streamed: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    stealing: bool = False
 
     @property
     def mesh(self) -> Mesh:

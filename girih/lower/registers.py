@@ -1,8 +1,9 @@
-"""What a block of a group holds: which results share a buffer, what kernels make anew, and how many bytes that is.
+"""What a block of a group holds: which results share a buffer, and what kernels make anew.
 
 Element-wise results are written into memory that all blocks use again, as soon as their last reader is done; in place,
 where the operand that ends there has their shape and type. Other kernels make their result anew. What leaves the group
-is written where it belongs, and read from there. Cost: linear in the members.
+is written where it belongs, and read from there. How many bytes that is: `girih.lower.block_memory`. Cost: linear in
+the members.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from girih.lower.program import BlockStep, ComputeStep, Program
 from girih.ops import Description, description_of
 from girih.ops.derive import is_elementwise
 from girih.ops.pieces import PieceCall
-from girih.ops.temporaries import Operand, Work
 
 _WEAK = frozenset({"uint16", "uint32", "uint64", "complex64", "complex128"})
 """Types for which PyTorch has few kernels (`girih.ops.numpy_kernels`, which loads torch)."""
@@ -52,19 +52,25 @@ class Member:
             return "reduced"
         return "view" if operator.view else "into" if elementwise(self.description) else "made"
 
+    def result_shape(self, low: int, high: int) -> tuple[int, ...]:
+        return _shape(self.piece.output, low, high)
+
     def result_bytes(self, low: int, high: int) -> int:
-        return _elements(self.piece.output, low, high) * ITEM_BYTES[self.description.output.dtype]
+        return prod(self.result_shape(low, high)) * ITEM_BYTES[self.description.output.dtype]
+
+    def read_shape(self, number: int, low: int, high: int) -> tuple[int, ...]:
+        return _shape(self.piece.regions[number], low, high)
 
     def read_bytes(self, number: int, low: int, high: int) -> int:
-        return _elements(self.piece.regions[number], low, high) * ITEM_BYTES[self.description.inputs[number].dtype]
+        return prod(self.read_shape(number, low, high)) * ITEM_BYTES[self.description.inputs[number].dtype]
+
+    def attributes(self, low: int, high: int) -> dict[str, Any]:
+        made: dict[str, Any] = at_block(self.piece.attributes, low, high)
+        return made
 
 
 def _shape(box: Any, low: int, high: int) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in at_block(box, low, high))
-
-
-def _elements(box: Any, low: int, high: int) -> int:
-    return prod(_shape(box, low, high))
 
 
 @lru_cache(maxsize=16384)
@@ -254,54 +260,3 @@ def row_bytes(members: list[Member], writes: tuple[str, ...]) -> int:
                 outside.add(part.buffer)
         largest = max(largest, size)
     return max(total + largest, 1)
-
-
-def block_bytes(program: Program, step: BlockStep, device: int, threads: int) -> int:
-    """The most bytes that a device holds while it runs the group, beside what the group reads and makes whole.
-
-    Exact for buffers, results and accumulators; as exact as the operators' `temporary` rules for kernels.
-    """
-    members = members_of(program, step, device)
-    made = registers(members, step.writes)
-    low, high = first_block(program, step, device)
-    read = {
-        (part.buffer, member.piece.regions[number]): member.read_bytes(number, low, high)
-        for member in members
-        for number, part in enumerate(member.step.reads)
-        if part.buffer in program.streamed
-    }
-    pool = sum(read.values()) + sum(members[first].result_bytes(low, high) for first in made.pool)
-    now = peak = 0
-    sizes: dict[str, int] = {}
-    for member, ends in zip(members, made.ends, strict=True):
-        kind = member.kind
-        size = member.result_bytes(low, high)
-        extra = _temporary(member, low, high, threads)
-        if kind == "reduced":
-            now += size + (size if member.description.output.dtype in ("float32", "float16", "bfloat16") else 0)
-            extra += size
-        elif kind == "made":
-            sizes[member.write] = size
-            now += size
-        peak = max(peak, now + extra)
-        now -= sum(sizes.pop(name, 0) for name in ends)
-    return pool + peak
-
-
-def first_block(program: Program, step: BlockStep, device: int) -> tuple[int, int]:
-    low, high = ranges(program, step.members[0], step.variables[0])[device].tolist()
-    return low, min(high, low + step.rows)
-
-
-def _temporary(member: Member, low: int, high: int, threads: int) -> int:
-    operator = member.description.operator
-    if operator.temporary is None:
-        return 0
-    inputs = {}
-    for number, name in enumerate(member.piece.names):
-        if name is not None:
-            shape = _shape(member.piece.regions[number], low, high)
-            inputs[name] = Operand(shape, ITEM_BYTES[member.description.inputs[number].dtype])
-    result = Operand(_shape(member.piece.output, low, high), ITEM_BYTES[member.description.output.dtype])
-    attributes = at_block(member.piece.attributes, low, high)
-    return operator.temporary(Work(attributes, inputs, result, frozenset(), threads))

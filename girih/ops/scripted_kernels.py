@@ -56,19 +56,25 @@ def sums_by_position(input: Tensor, positions: Tensor, groups: int, first: int =
     kind = torch.float64 if input.dtype in (torch.float32, torch.float16, torch.bfloat16) else input.dtype
     spot = positions - first
     outside = outside_of(spot, groups)
-    if outside is not None:  # they have a row of their own
-        spot = spot.masked_fill_(outside, groups)
+    if outside is None:
+        out = torch.zeros([groups] + rows, dtype=kind, device=input.device)  # noqa: RUF005 (TorchScript)
+        return out.index_add_(0, spot, input.contiguous().to(kind)).to(input.dtype)
+    spot = spot.masked_fill_(outside, groups)  # they have a row of their own
     out = torch.zeros([groups + 1] + rows, dtype=kind, device=input.device)  # noqa: RUF005 (TorchScript)
-    return out.index_add_(0, spot, input.contiguous().to(kind))[:groups].to(input.dtype)
+    out.index_add_(0, spot, input.contiguous().to(kind))
+    del spot
+    return out[:groups].to(input.dtype, copy=True)
 
 
 def counts_by_position(positions: Tensor, groups: int, first: int = 0) -> Tensor:
     """How many positions are each of first ... first + groups - 1."""
     spot = positions - first
     outside = outside_of(spot, groups)
-    if outside is not None:
-        spot = spot.masked_fill_(outside, groups)
-    return torch.bincount(spot, minlength=groups + 1)[:groups]
+    if outside is None:
+        return torch.bincount(spot, minlength=groups)
+    out = torch.bincount(spot.masked_fill_(outside, groups), minlength=groups + 1)
+    del spot
+    return out[:groups].clone()
 
 
 def outside_of(spot: Tensor, count: int) -> Tensor | None:

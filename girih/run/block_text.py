@@ -16,6 +16,7 @@ import torch
 
 from girih.lower import BlockStep, Program
 from girih.lower.along import Moving
+from girih.lower.block_memory import kept_as
 from girih.lower.registers import Member, members_of, registers
 from girih.ops.evaluate import resolve
 from girih.ops.scripted_kernels import SCRIPT, SCRIPTED_KERNELS
@@ -24,8 +25,6 @@ from girih.run.elsewhere import in_memory
 from girih.run.parts import Cuts, Tensor, held_box
 
 FILE = "<girih blocks>"
-WIDE = {"float32": torch.float64, "float16": torch.float32, "bfloat16": torch.float32}
-"""In what sums over blocks are kept: there may be very many blocks."""
 COMBINED = {
     "sum": "{total}.add_({part})",
     "prod": "{total}.mul_({part})",
@@ -111,9 +110,9 @@ class Text:
         self.add(f"t{number} = {call}", number)
         self.local[name] = (f"t{number}", member.piece.output)
         if member.kind == "reduced":
-            place, dtype = self.sums.index(name), member.description.output.dtype
-            if member.description.reducer == "sum" and dtype in WIDE:
-                self.add(f"t{number} = t{number}.to({self.constant(WIDE[dtype])})", number)
+            place, kept = self.sums.index(name), kept_as(member)
+            if kept != member.description.output.dtype:
+                self.add(f"t{number} = t{number}.to({self.constant(getattr(torch, kept))})", number)
             names = {
                 name: self.constant(getattr(torch, name), name, f"torch.{name}")
                 for name in ("maximum", "minimum", "logaddexp")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from girih.graph.graph import ITEM_BYTES
 from girih.lower import BlockStep, Program
 from girih.lower.along import at_block
+from girih.lower.block_memory import chunks, is_offered
 from girih.lower.registers import Member, ranges
 from girih.run.block_text import Text
 from girih.run.compute import KERNELS, Slots
@@ -32,10 +33,6 @@ SCRIPTED = 64
 """A group of so many blocks is compiled as TorchScript at once, one of fewer when it runs again: that takes a while."""
 PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
 """What several threads compute together faster, even on a block."""
-CHUNKS, LEAST_BLOCKS = 16, 4
-"""How many parts a loop has that other threads may compute, and of how many blocks at least."""
-LEAST_OFFERED = 4
-"""Chunks of a loop that is worth offering."""
 _compiling = threading.Lock()
 
 
@@ -49,18 +46,6 @@ def scripted(text: str, thread: int) -> Callable[..., list[Tensor | None]] | Non
             return torch.jit.CompilationUnit(text).run  # type: ignore[no-any-return]
         except RuntimeError:
             return None
-
-
-def chunks(low: int, high: int, rows: int) -> list[tuple[int, int, int]]:
-    """(first, last, rows of a block) of parts of a loop: about CHUNKS of whole blocks, and what is left at the end.
-
-    They do not depend on who runs them, so that neither do the sums.
-    """
-    whole = (high - low) // rows
-    each = max(LEAST_BLOCKS, -(-whole // CHUNKS)) * rows
-    middle = low + whole * rows
-    found = [(first, min(first + each, middle), rows) for first in range(low, middle, each)]
-    return [*found, (middle, high, high - middle)] if middle < high else found
 
 
 class Block:
@@ -81,7 +66,6 @@ class Block:
         board: Board | None = None,
     ) -> None:
         self.device = device
-        self._board = board
         text = Text(program, step, rank)
         self._text = text
         self._code = text.compiled()
@@ -89,6 +73,7 @@ class Block:
         self._rows = min(step.rows, high - low)
         self._span = (low, high)
         self._chunks = chunks(low, high, self._rows)
+        self._board = board if is_offered(program, len(self._chunks)) else None
         self.writes = [(slot_of[name], name) for name in step.writes]
         self._dtypes = {
             name: getattr(torch, program.graph.values[program.value_of[name]].dtype) for name in step.writes
@@ -135,27 +120,30 @@ class Block:
             return self._blocks((first, last, rows, outside, list(made.values()), buffers, nothing))
 
         for name, total in zip(self._text.sums, self._totals(run, memory), strict=True):
-            made[name] = total.to(self._dtypes[name])
+            made[name] = self._made(name).copy_(total) if name in self._files else total.to(self._dtypes[name])
         for slot, name in self.writes:
             slots[slot] = made[name]
         seconds[KERNELS] += perf_counter() - began
 
-    def _totals(self, run: Callable[..., list[Tensor | None]], memory: list[Tensor]) -> list[Tensor]:
+    def _totals(self, run: Callable[..., list[Any]], memory: list[Tensor]) -> list[Any]:
         """Of the sums over all chunks, in their order; other threads may compute some of them."""
         count = len(self._chunks)
-        if self._board is None or count < LEAST_OFFERED:  # added up at once: two sets of sums are held, not all
-            return self._combined(run(number, memory) for number in range(count))
+        if self._board is None:  # added up at once: two sets of sums are held, not all
+            totals: list[Any] = run(0, memory)
+            for number in range(1, count):
+                self._combine(totals, run(number, memory))
+            return totals
         here = threading.get_ident()
         offer = Offer(lambda number: run(number, memory if threading.get_ident() == here else None), count)
         with self._board.offering(offer):
-            return self._combined(iter(offer.results()))
-
-    def _combined(self, parts: Iterator[list[Tensor | None]]) -> list[Tensor]:
-        totals: list[Any] = next(parts)
+            totals, *parts = offer.results()
         for part in parts:
-            for total, other, reducer in zip(totals, part, self._text.reducers, strict=True):
-                COMBINE[reducer](total, other)
+            self._combine(totals, part)
         return totals
+
+    def _combine(self, totals: list[Any], part: list[Any]) -> None:
+        for total, other, reducer in zip(totals, part, self._text.reducers, strict=True):
+            COMBINE[reducer](total, other)
 
     def _compile(self) -> None:
         """As TorchScript, at the first run of a long loop or the second of a shorter one."""

@@ -26,10 +26,11 @@ Item = TypeVar("Item")
 
 
 class Offer:
-    """The chunks of one loop. run: computes the chunk of a number; it is called by several threads at once."""
+    """The chunks of one loop. run: computes the chunk of a number; it is called by several threads at once. It is let
+    go with the last chunk, with all that it holds: a thief may look at the offer longer."""
 
     def __init__(self, run: Callable[[int], Any], count: int) -> None:
-        self.run = run
+        self.run: Callable[[int], Any] | None = run
         self.count = count
         self.left = deque(range(count))
         self._stolen: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
@@ -60,6 +61,7 @@ class Offer:
         for _ in range(self.count - len(made) - given_up):
             number, made[number], error = self._stolen.get()
             failed = failed or error
+        self.run = None
         if failed is not None:
             raise failed
         return [made[number] for number in range(self.count)]
@@ -72,6 +74,7 @@ class Offer:
 
     def _tried(self, number: int) -> tuple[Any, BaseException | None]:
         try:
+            assert self.run is not None
             return self.run(number), None
         except BaseException as error:
             return None, error

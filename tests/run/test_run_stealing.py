@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.run.blocks import CHUNKS, LEAST_BLOCKS, Block, chunks
+from girih.lower.block_memory import CHUNKS, LEAST_BLOCKS, chunks
+from girih.run.blocks import Block
 from girih.run.stealing import Board, Offer
 
 

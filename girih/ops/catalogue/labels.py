@@ -12,9 +12,10 @@ from girih.ops.operator import operator
 
 
 def order_and_places(work):
-    """Values in order with their numbers, places of labels (int64) twice, values there, and outside (a bound)."""
-    labels, values = work.inputs["labels"], work.inputs["values"]
-    return (19 + labels.item_bytes) * labels.elements + 40 * values.elements + work.copied
+    """Values in order with their numbers, places (int64) and whether the value there is another, for values in any
+    order; others need less, but where there are more values than labels."""
+    values = work.inputs["values"]
+    return max(9 * work.output.elements + (8 + values.item_bytes) * values.elements + 8, 40 * values.elements)
 
 
 @operator("girih.label_positions", piece=first_piece("g"), temporary=order_and_places)
@@ -26,17 +27,19 @@ def groups_piece(attributes, piece):
     return {**attributes, "groups": piece.length("g"), "first": attributes["first"] + piece.start("g")}
 
 
-def spots(work):
-    """Positions - first, again with those outside moved, and outside with its halves; one more group (a bound)."""
-    return 19 * work.inputs["positions"].elements + 8 * (work.output.elements + 1)
+def spots(work, copies=0):
+    """Positions - first (int64), and which of them are outside: with its two halves, until that is known; then sums of
+    one more group, made with these copies, then copied to the result. Where none is outside, less."""
+    count, output = work.inputs["positions"].elements, work.output
+    groups = max(output.shape[0], 1)
+    sums = max(8, output.item_bytes) * (output.elements + output.elements // groups)
+    return max(11 * count + 16 - output.bytes, 9 * count + sums + copies - output.bytes, count + sums)
 
 
 def spots_and_rows(work):
-    """Also the input in float64, if it has less bits, and sums of one more group in it (a bound)."""
-    input, output, groups = work.inputs["input"], work.output, max(work.output.shape[0], 1)
-    wide = max(8, output.item_bytes)
-    copied = wide * input.elements if output.item_bytes < 8 else 0
-    return spots(work) + work.copied + copied + wide * (output.elements + output.elements // groups)
+    """Also the input in order, and in float64 if it has less bits."""
+    input = work.inputs["input"]
+    return spots(work, work.copied + (8 * input.elements if input.item_bytes < 8 else 0))
 
 
 @operator("girih.sums_by_position", piece=groups_piece, temporary=spots_and_rows)
