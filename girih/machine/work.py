@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import combinations
 from math import prod
 
+from girih.graph.graph import ITEM_BYTES
 from girih.ops import Description
 from girih.ops.derive import is_elementwise, is_opaque, operations_per_point
 from girih.ops.language import Affine, Call, Choice, Expression, Position, Read, Reduce, walk
@@ -49,10 +50,21 @@ def work_of(
     kind, operator = kind_of(description), description.operator.name
     if kind == VIEW:
         return Work(COPY, operator, 0.0, sum(inputs) + output) if moves else Work(VIEW, operator, 0.0, 0.0)
-    if kind == LOOK_UP:  # of the table only the rows that are found; nothing is compared with every row
-        return Work(kind, operator, 0.0, sum(min(size, output) for size in inputs) + output)
+    if kind == LOOK_UP:  # nothing is compared with every row
+        return Work(kind, operator, 0.0, sum(_looked_up(description, extents, inputs)) + output)
     points = float(prod(extents))
     return Work(kind, operator, points * operations_of(description), sum(inputs) + output)
+
+
+def _looked_up(description: Description, extents: Sequence[int], inputs: Sequence[float]) -> list[float]:
+    """Bytes that are read of each input: of a table what is found, one row for each number; of all else everything."""
+    tables, compared = _tables(_Same(description))
+    found = prod(extent for variable, extent in enumerate(extents) if variable not in compared)
+    kinds = description.inputs
+    return [
+        min(size, float(found * ITEM_BYTES[kinds[number].dtype])) if number in tables else size
+        for number, size in enumerate(inputs)
+    ]
 
 
 class _Same:
@@ -73,6 +85,21 @@ class _Same:
 @lru_cache(maxsize=65536)
 def _facts(same: _Same) -> tuple[str, int]:
     return _kind(same.description), operations_per_point(same.description)
+
+
+@lru_cache(maxsize=65536)
+def _tables(same: _Same) -> tuple[frozenset[int], frozenset[int]]:
+    """The tensors of which only what is found is read, and the index variables that are compared with numbers.
+
+    A variable that is compared and summed goes through a table, of which one row is found. A compared variable of the
+    result says where something goes: what goes there is read from the first element to the last.
+    """
+    description = same.description
+    hits = [hit for item in walk(description.body) if (hit := _hit(item, description)) is not None]
+    compared = frozenset(variable for _, index in hits for variable, _ in index.terms)
+    summed = compared - _variables(description.place)
+    reads = (item for item in walk(description.body) if isinstance(item, Read))
+    return frozenset(item.tensor for item in reads if not summed.isdisjoint(_variables(item.index))), compared
 
 
 def kind_of(description: Description) -> str:
@@ -112,17 +139,15 @@ def _looks_up(item: Expression, description: Description) -> bool:
     return any(_hit(part, description) is not None for part in walk(item.condition))
 
 
-def _hit(item: Expression, description: Description) -> tuple[int, int] | None:
-    """(tensor, one more than the largest position) of a comparison of a tensor's whole number with a position."""
+def _hit(item: Expression, description: Description) -> tuple[int, Affine] | None:
+    """(tensor, position) of a comparison of a tensor's whole number with a position."""
     if not isinstance(item, Call) or item.function != "eq":
         return None
     reads = [part for side in item.arguments for part in walk(side) if isinstance(part, Read)]
     places = [side for side in item.arguments if isinstance(side, Position)]
     if len(reads) != 1 or len(places) != 1 or not description.inputs[reads[0].tensor].dtype.startswith(("int", "uint")):
         return None
-    index = places[0].index
-    largest = sum(max(0, factor * (description.sizes[variable] - 1)) for variable, factor in index.terms)
-    return reads[0].tensor, largest + index.constant + 1
+    return reads[0].tensor, places[0].index
 
 
 def index_ranges(description: Description) -> dict[int, int]:
@@ -131,7 +156,10 @@ def index_ranges(description: Description) -> dict[int, int]:
     for item in walk(description.body):
         hit = _hit(item, description)
         if hit is not None:
-            found[hit[0]] = min(hit[1], found.get(hit[0], hit[1]))
+            tensor, index = hit
+            largest = sum(max(0, factor * (description.sizes[variable] - 1)) for variable, factor in index.terms)
+            count = largest + index.constant + 1
+            found[tensor] = min(count, found.get(tensor, count))
     return found
 
 

@@ -66,6 +66,41 @@ def test_a_look_up_touches_only_what_it_finds() -> None:
     assert index_ranges(description) == {1: 50}
 
 
+def sums(groups: int, rows: int, columns: int) -> Description:
+    return described(
+        "girih.sums_by_position", (groups, columns), {"groups": groups}, input=(rows, columns), positions=("int", rows)
+    )
+
+
+def test_sums_by_label_read_every_row_once() -> None:
+    """However few the labels are, and whatever a piece has of rows and labels."""
+    for groups in (3, 300):
+        description = sums(groups, 1000, 8)
+        assert kind_of(description) == "look-up"
+        size = groups * 32
+        made = work_of(description, description.sizes, (1000 * 32, 1000 * 8), size)
+        assert (made.operations, made.bytes) == (0.0, 1000 * 32 + 1000 * 8 + size)
+    counts = described("girih.counts_by_position", (3,), {"groups": 3}, positions=("int", 1000))
+    assert work_of(counts, counts.sizes, (8000,), 24).bytes == 8024
+
+
+def test_what_a_gradient_adds_to_rows_is_read_whole() -> None:
+    """Of 50 rows of 6 numbers, most are not touched by 700 others that are added to 2 of them in this piece."""
+    description = described("girih.embedding_gradient", (50, 6), {"rows": 50}, grad=(700, 6), indices=("int", 700))
+    assert work_of(description, description.sizes, (700 * 24, 5600), 50 * 24).bytes == 700 * 24 + 5600 + 50 * 24
+    piece = tuple(2 if size == 50 else size for size in description.sizes)
+    assert work_of(description, piece, (700 * 24, 5600), 2 * 24).bytes == 700 * 24 + 5600 + 2 * 24
+
+
+def test_a_sparse_product_reads_a_row_for_each_stored_element() -> None:
+    shapes = {"values": (40,), "rows": ("int", 40), "columns": ("int", 40)}
+    description = described("girih.sparse_product", (9, 6), {"count": 9}, **shapes, x=(1000, 6))
+    made = work_of(description, description.sizes, (160, 320, 320, 24_000), 9 * 24)
+    assert made.bytes == 160 + 320 + 320 + 40 * 24 + 9 * 24
+    small = described("girih.sparse_product", (9, 6), {"count": 9}, **shapes, x=(10, 6))
+    assert work_of(small, small.sizes, (160, 320, 320, 240), 9 * 24).bytes == 160 + 320 + 320 + 240 + 9 * 24
+
+
 def test_a_view_costs_what_it_moves() -> None:
     description = described("aten.reshape", (24,), {"shape": (24,)}, self=(4, 6))
     assert work_of(description, description.sizes, (96,), 96, moves=False) == Work("view", "aten.reshape", 0.0, 0.0)
