@@ -6,6 +6,7 @@ file that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -264,24 +265,23 @@ def plan_graph(
 
         where = calibrated(where, store)
     goal = goal_of(objective, where)
-    from girih.plan_memory import fit, searched, widest_overlap
+    from girih.plan_memory import begins_with, fit, searched, widest_overlap
 
-    note(f"search {search}", 0.0)
-    found = searched(search, graph, goal, seconds / 2 if objective == "time" else seconds)
+    started, first = time.perf_counter(), begins_with(search, objective, where, limit)
+    note(f"search {first}", 0.0)
+    found = searched(first, graph, goal, seconds / 2 if objective == "time" else seconds)
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))
     if objective == "time":
-        from girih.plan_predict import fastest
+        from girih.plan_fastest import fastest
 
-        made = fastest(made, seconds=seconds, store=store, note=note)
+        made = fastest(made, seconds=seconds, started=started, store=store, note=note)
     baselines = []
-    for name in compare:
-        if name == search:
-            continue
+    for name in (other for other in compare if other != search):
         note(f"compare {name}", 0.0)
-        other = searched(name, graph, goal, seconds)
-        beside = Plan(graph, where, other.strategy, other.certificate, name, objective, None, {}, overlap=made.overlap)
+        found = searched(name, graph, goal, seconds)
+        beside = Plan(graph, where, found.strategy, found.certificate, name, objective, None, {}, overlap=made.overlap)
         costs = replace(beside.costs, name=name)
         if objective == "time":
             costs = replace(costs, seconds=beside.predict(store=store).seconds)

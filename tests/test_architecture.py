@@ -25,6 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plan_compare",
             "plan_composed",
             "plan_costs",
+            "plan_fastest",
             "plan_memory",
             "plan_optimum",
             "plan_pieces",

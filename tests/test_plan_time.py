@@ -7,7 +7,7 @@ from graphs import perceptron
 
 from girih.machine import machine
 from girih.partition.options import SECONDS, SOAP
-from girih.plan_predict import _affordable
+from girih.plan_fastest import _affordable
 from girih.plans import plan_graph
 
 

@@ -45,6 +45,9 @@ def exact(
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: the time after which the best strategy so far is returned with its gap; pricing, which has to be done,
     counts.
+
+    Raises:
+        OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
     """
     started = time.perf_counter()
     chosen = rules if rules is not None else (SECONDS if objective.name == "seconds" else TOFU)

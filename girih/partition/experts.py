@@ -17,7 +17,7 @@ from girih.ops.derive import passing_sets
 from girih.ops.known import descriptions
 from girih.partition.baselines import along, along_the_batch
 from girih.partition.exact import exact
-from girih.partition.options import SOAP
+from girih.partition.options import SECONDS, SOAP
 from girih.partition.problem import Candidates, Objective
 from girih.partition.strategy import PASS, REPEAT, SearchResult
 
@@ -41,7 +41,7 @@ def one_weird_trick(graph: Graph, objective: Objective, *, seconds: float = 60.0
     return exact(
         graph,
         objective,
-        rules=SOAP,
+        rules=SECONDS,
         candidates=Candidates(layouts, divisions),
         seconds=seconds,
         space="one weird trick: convolutions by samples, matrices by parameters",

@@ -36,10 +36,14 @@ from girih.partition.strategy import FloatTable, Strategy
 
 @dataclass(frozen=True)
 class Objective:
-    """`bytes`: all bytes that devices receive in a step. `seconds`: the roofline of the pieces plus transfers."""
+    """`bytes`: all bytes that devices receive in a step. `seconds`: the roofline of the pieces plus transfers.
+
+    deadline: of `time.perf_counter`, behind which no tables are priced any more; None where they have to be.
+    """
 
     name: str
     machine: Machine
+    deadline: float | None = None
 
     @property
     def transfers(self) -> Transfers:
@@ -157,16 +161,14 @@ def build(
     candidates: Candidates = EVERYTHING,
     value_costs: Mapping[str, FloatTable] | None = None,
     piece_prices: Mapping[tuple[int, int], PiecePrice] | None = None,
-    deadline: float | None = None,
 ) -> PartitionProblem:
     """The problem of dividing `graph` on the objective's machine.
 
     value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
     piece_prices: by (node, operand) or (node, ~result), a price on the bytes of the last device's piece.
-    deadline: of `time.perf_counter`.
 
     Raises:
-        OutOfTimeError: the deadline was reached before all tables were priced.
+        OutOfTimeError: the objective's deadline was reached before all tables were priced.
     """
     mesh = objective.machine.mesh
     variable = value_variables(graph)
@@ -211,7 +213,7 @@ def build(
                 table = _priced(tables, table, choice.makes[result], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
-    arrays = tables.priced(objective.transfers, deadline)
+    arrays = tables.priced(objective.transfers, objective.deadline)
     problem = Problem(domains, tuple(unary), tuple(pairs), arrays)
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
 

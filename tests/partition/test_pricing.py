@@ -55,4 +55,4 @@ def test_tables_are_those_of_each_node_by_itself(
 
 def test_a_deadline_that_has_passed_is_told() -> None:
     with pytest.raises(OutOfTimeError, match="tables could not be priced in time"):
-        build(perceptron(3), Objective("seconds", machine("p100-cluster:1")), SECONDS, deadline=time.perf_counter() - 1)
+        build(perceptron(3), Objective("seconds", machine("p100-cluster:1"), time.perf_counter() - 1), SECONDS)

@@ -1,0 +1,242 @@
+"""The search for the fastest plan by the simulated step: the objective `time`.
+
+First data parallelism, whose tables are small; then, as far as the time allows, what experts do, the optimum where each
+node is divided along one dimension, and the optimum over all tables (`exact`); then layers are exchanged between these,
+and chains sampled from the best. The simulator judges all of them. Under a memory limit the search begins with the
+cheapest plan that meets it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from girih.graph import Graph
+from girih.machine import Machine
+from girih.machine.profile import load_profile
+from girih.partition import Certificate, SearchResult, Strategy
+from girih.partition.crossed import crossed
+from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
+from girih.partition.pricing import OutOfTimeError
+from girih.partition.sampled import sampled
+from girih.partition.searches import SEARCHES
+from girih.plan_composed import Composer
+from girih.plan_memory import begins_with
+from girih.plan_predict import opened, predict, priced_on
+from girih.plan_prices import PRESET, Pricing
+from girih.plans import Observe, Plan, PlanError, goal_of
+from girih.simulate.bounds import WORK, bound_of
+
+KEPT = 0.97
+"""Of the seconds that are given: the rest is for what a search does behind its last look at the clock."""
+CROSSING = 0.3
+"""Of the time that is left, for exchanging layers between the first candidates, where chains come behind."""
+SPACE = "SOAP: divisions and places of every node"
+LEAST = 0.2
+"""Seconds that a search over tables is given, however few are left."""
+LONGER = 3.0
+"""How much longer than data parallelism's the tables of all divisions take, at least."""
+CONVOLUTIONAL = ("one-weird-trick", "equal", "exact", "model", "rnn-expert", "hybrid")
+RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal")
+"""The order in which candidates are searched beside data parallelism, for networks with convolutions and others."""
+EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
+"""The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
+
+
+class Judge:
+    """The simulated seconds of strategies, each simulated once; infinite above the memory limit.
+
+    seconds: what the slowest call took, for planning the time.
+    """
+
+    def __init__(self, made: Plan, store: str | Path | None) -> None:
+        self.made = made
+        where = made.machine
+        with opened(store) as known:
+            profile = None if known is None else load_profile(known, where.name)
+            pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
+        transfers = goal_of(made.objective, where).transfers
+        simulated = where if profile is None else profile.simulated(where)
+        self.composer = Composer(made.graph, where, transfers, made.overlap, pricing, simulated)
+        self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
+        self.seconds = 0.0
+
+    def __call__(self, strategy: Strategy) -> float:
+        if id(strategy) not in self.known:
+            started = time.perf_counter()
+            self.known[id(strategy)] = strategy, self.simulated(strategy)
+            self.seconds = max(self.seconds, time.perf_counter() - started)
+        return self.known[id(strategy)][1]
+
+    def simulated(self, strategy: Strategy) -> float:
+        seconds = self.composer.seconds(strategy)
+        if self.made.memory is None or seconds == float("inf"):
+            return seconds
+        return seconds if self.plan(strategy).peak <= self.made.memory else float("inf")
+
+    def plan(self, strategy: Strategy) -> Plan:
+        return self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
+
+    def in_full(self, strategy: Strategy) -> float:
+        """The same by lowering and pricing the whole program, for data sheets: a proof should not rest on pieces."""
+        tried = self.plan(strategy)
+        if tried.memory is not None and tried.peak > tried.memory:
+            return float("inf")
+        return predict(tried, memory=False).seconds
+
+
+def fastest(made: Plan, *, seconds: float, started: float, store: str | Path | None, note: Observe) -> Plan:
+    """The plan of the objective `time`: the given one, or a faster one.
+
+    made: what the first search found. Only the exact search goes on; what another search found is priced as it is.
+    seconds, started: for all of the search, that over tables included, which began then (of `time.perf_counter`).
+    What is not begun for want of time is estimated from what was measured before it.
+
+    Raises:
+        PlanError: the store is none, or the search `optimum` cannot prove its answer.
+    """
+    from girih.plan_optimum import proved
+
+    told = made.certificate
+    deadline = started + KEPT * seconds
+    judge = Judge(made, store)
+    best = bound_of(made.graph, made.machine)
+    note("simulate", 0.0)
+    if made.search == "optimum":
+        _by_data_sheet(made, store)
+        return proved(made, judge.in_full, started + seconds - time.perf_counter(), note)
+    first = judge(made.strategy)
+    if made.search != "exact":
+        return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how))
+    found = _Candidates(made, judge, deadline)
+    if made.machine.devices > 1:
+        found.took = sum(float(told.statistics.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
+        note("search experts", 0.0)
+        if begins_with(made.search, made.objective, made.machine, made.memory) == "data":
+            found.add("data", made.strategy)
+        else:
+            found.add("exact", made.strategy)
+            found.tables = float(told.statistics.get("seconds to price", 0.0))
+            found.search("data", 0.5, needed=True)
+        alone = dict(best.parts)[WORK] * made.machine.devices < first  # less than sending takes: a small model
+        for name in (*(("single",) if alone else ()), *_order(made.graph)):
+            if name != "exact":
+                found.search(name, 0.25)
+            elif "exact" not in found.made:
+                found.search(name, 0.5)
+    else:
+        found.add("exact", made.strategy)
+        found.tables = float(told.statistics.get("seconds to price", 0.0))
+    if found.tables is not None:
+        rules = _affordable(made.machine, found.tables, (1 - CROSSING) * found.left - 2 * judge.seconds)
+    else:
+        rules = None
+    if len(found.made) > 1:
+        note("cross", 0.0)
+        share = 1.0 if rules is None else CROSSING
+        joined = crossed(made.graph, list(found.made.values()), judge, time.perf_counter() + share * found.left)
+        if joined.seconds < min(map(judge, found.made.values())):
+            found.made["crossed"] = joined.strategy
+    if rules is not None:
+        note("search sampled", 0.0)
+        result = found.sampled(rules, best.seconds, best.how)
+        if result is not None:
+            return replace(made, strategy=result.strategy, certificate=result.certificate, search="sampled")
+    name, strategy = min(found.made.items(), key=lambda one: judge(one[1]))
+    statistics = told.statistics | {"found by": name, "proposals": 0}
+    statistics |= {f"seconds, {name}": judge(strategy) for name, strategy in found.made.items()}
+    certificate = Certificate(judge(strategy), best.seconds, "seconds", best.how, "time", SPACE, statistics)
+    return replace(made, strategy=strategy, certificate=certificate)
+
+
+@dataclass
+class _Candidates:
+    """Strategies by name, judged. took: seconds that searches over tables took so far, the longest; tables: seconds
+    that the tables of all divisions took, None where they were not made."""
+
+    plan: Plan
+    judge: Judge
+    deadline: float
+    took: float = 0.0
+    tables: float | None = None
+    made: dict[str, Strategy] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        """Seconds, without those that judging what is found takes."""
+        return self.deadline - time.perf_counter() - self.judge.seconds
+
+    def add(self, name: str, strategy: Strategy) -> None:
+        self.made["data parallel" if name == "data" else name] = strategy
+        self.judge(strategy)
+
+    def search(self, name: str, share: float, needed: bool = False) -> None:
+        """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
+        is needed."""
+        started, left = time.perf_counter(), self.left
+        if not needed and left < self.took * (LONGER if name == "exact" else 1):
+            return
+        goal = goal_of(self.plan.objective, self.plan.machine)
+        if not needed:
+            goal = replace(goal, deadline=started + share * left)
+        try:
+            found: SearchResult = SEARCHES[name](self.plan.graph, goal, seconds=max(share * left, LEAST))
+        except OutOfTimeError:
+            return
+        if name == "exact":
+            self.tables = float(found.certificate.statistics["seconds to price"])
+        elif name in EXPERTS:
+            self.took = max(self.took, time.perf_counter() - started)
+        self.add(name, found.strategy)
+
+    def sampled(self, rules: Rules, bound: float, how: str) -> SearchResult | None:
+        """What chains find from the best expert's plan and the others; None where the tables take too long."""
+        judge = self.judge
+        experts = [name for name in self.made if name in EXPERTS]
+        chosen = min(experts, key=lambda name: judge(self.made[name]), default="")
+        kept = {name: strategy for name, strategy in self.made.items() if name not in EXPERTS or name == chosen}
+        goal = goal_of(self.plan.objective, self.plan.machine)
+        try:
+            return sampled(
+                self.plan.graph,
+                replace(goal, deadline=self.deadline),
+                seconds=self.deadline - time.perf_counter(),
+                judge=judge,
+                judging=judge.seconds,
+                initial=kept,
+                bound=bound,
+                how=how,
+                rules=rules,
+            )
+        except OutOfTimeError:
+            return None
+
+
+def _order(graph: Graph) -> Sequence[str]:
+    """The searches beside data parallelism, the most promising for such a network first."""
+    return CONVOLUTIONAL if any("convolution" in node.operator for node in graph.nodes) else RECURRENT
+
+
+def _by_data_sheet(made: Plan, store: str | Path | None) -> None:
+    """The bounds of the search `optimum` know the data sheet alone."""
+    found = priced_on(made, made.machine, store, "processes")
+    if other := {name: count for name, count in found.priced.sources.items() if count and name != PRESET}:
+        raise PlanError(
+            f"search 'optimum' proves by the prices of data sheets; of {made.machine.name} the store {store} has "
+            f"others ({', '.join(f'{count} operators {name}' for name, count in other.items())}): plan without it"
+        )
+
+
+def _affordable(machine: Machine, pricing: float, left: float) -> Rules | None:
+    """The widest space whose tables can be priced in most of the time that is left; None: not even without places.
+
+    pricing: seconds that the tables without places took. With places it takes more by an estimate: a tensor of two
+    dimensions has four codes for a mesh axis; places add one for each coordinate, and tables are between pairs, some
+    of which are equal (AlexNet on meshes of 4×2×2 and 16×2×2: 12 and 4 times).
+    """
+    more = float(np.prod([(4 + size) / 4 for size in machine.mesh.sizes if size <= MOST_PLACES])) ** 1.7
+    return SOAP if pricing * more <= 0.8 * left else SECONDS if pricing <= 0.8 * left else None
