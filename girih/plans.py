@@ -269,7 +269,7 @@ def plan_graph(
 
     started, first = time.perf_counter(), begins_with(search, objective, where, limit)
     note(f"search {first}", 0.0)
-    found = searched(first, graph, goal, seconds / 2 if objective == "time" else seconds)
+    found = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))
