@@ -13,6 +13,8 @@ which updates the weight and hands it out: a parameter server for each weight. T
 here ("the paper's data"), at its best: weights spread over all devices, exchanges overlapping with computation. The
 search `data` ("our data") reduces gradients by reduce-scatter and all-gather, as libraries have done since; a speed-up
 over it is smaller, and no plan's exceeds its step divided by the lower bound on any plan ("limit").
+Candle Uno's hosts are a mesh of 4×4, and each host's devices one of 2×3 (all axes of Summit's own two levels), so that
+a layer may be divided by samples along one axis and by parameters along another.
 The floor: at least `--floor` times the least speed-up that the paper states for the model, over the paper's data
 parallelism. Where the same is not reached over ours too, the notes say why, from the timelines: what share of the step
 the busiest device computes, how much of it is communication that nothing hides, and what no plan can be faster than.
@@ -43,7 +45,7 @@ CASES: tuple[tuple[str, str, int, str, float, str], ...] = (
     ("nmt", "p100-cluster", 64, "rnn-expert", 1.3, "1.3-3.3"),
     ("nmt", "k80-cluster", 64, "rnn-expert", 1.7, "1.7-2.4"),
     ("dlrm-criteo", "summit:16", 64, "hybrid", 10.0, "up to 10"),
-    ("candle-uno", "summit:16", 64, "model", 7.8, "up to 7.8"),
+    ("candle-uno", "summit:4x4/2/3", 64, "model", 7.8, "up to 7.8"),
 )
 QUICK = (("dlrm-criteo-tiny", "p100-cluster:1", 8, "hybrid", 1.0, "-"),)
 

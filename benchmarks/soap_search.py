@@ -4,9 +4,9 @@ What: for FlexFlow's six models on 4 to 64 P100 (4 to a node, 100 Gbit/s between
 device, 256 for AlexNet): the wall seconds of `girih.plan(…, objective="time")` after capture, the simulated seconds
 of a step under that plan, under data parallelism and under the expert's plan (one weird trick for convolutional
 networks; replicas on nodes and layers on devices for recurrent ones), and the gap to a lower bound on any plan.
-How: each search is told to take `--floor` of the paper's seconds, at least one second and at most `--seconds`:
-`exact` over the tables, then as far as the time allows data parallelism, the experts, layers exchanged between these,
-and chains from them, judged by the simulator. All three plans are priced by that simulator, by the data sheets of the
+How: each search is told to take `--floor` of the paper's seconds, at most `--seconds`, and one second where that is
+less than half of one: data parallelism, then as far as the time allows the experts, `exact` over the tables, layers
+exchanged between these, and chains from them, judged by the simulator. All three plans are priced by that simulator, by the data sheets of the
 machine. The clock is on the wall, as the paper's; it does not count importing, compiling the loops (once on each
 machine) and loading them, and capture, after which the graph has the backward pass and the update, operator by
 operator, where FlexFlow's has layers.
@@ -14,7 +14,8 @@ Against: Table 3.4 of Jia 2020 (FlexFlow), seconds of the end-to-end search with
 its text states of the plans (§3.7.6).
 Floors: a search takes at most `--floor` of the paper's seconds with delta simulation, its plan is no slower than data
 parallelism's or the expert's, and faster than data parallelism's by what the paper states. A search cannot end before
-the tables are priced once: where the paper's seconds are few, the floor is missed, and the table says by how much.
+data parallelism's tables are priced once: where the paper's seconds are few, the floor is missed, and the table says by
+how much.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PAPER: dict[str, tuple[tuple[float, float], ...]] = {
     "rnnlm": ((21, 9.2), (76, 31), (327, 121), (1102, 342), (3406, 969)),
     "nmt": ((40, 16), (178, 65), (998, 328), (2698, 701), (8982, 2190)),
 }
-LEAST = 1.0  # seconds; with less, plans that are compared with would not be found
+LEAST, LITTLE = 1.0, 0.5  # seconds, and below how many they are given: with less, not even data parallelism is found
 STATED = {("inception", 4): 1 / (1 - 0.12)}  # §3.7.6: 12 % less time than data parallelism, on four P100
 EXPERTS = {name: "rnn-expert" if name in ("rnntc", "rnnlm", "nmt") else "one-weird-trick" for name in PAPER}
 
@@ -95,7 +96,8 @@ def measure(options: argparse.Namespace) -> Report:
             graph = captured(name, batch)
             expert = EXPERTS.get(name.removesuffix("-tiny"), "one-weird-trick")
             full, delta = PAPER[name][position] if name in PAPER else (None, None)
-            budget = min(options.seconds, max(LEAST, delta * options.floor)) if delta else options.seconds
+            floor = delta * options.floor if delta else options.seconds
+            budget = min(options.seconds, floor if floor >= LITTLE else LEAST)
             row: Row = {"model": name, **compared(graph, devices, expert, budget, options.seconds)}
             row |= {"full": full, "delta": delta, "faster": times(row["wall"], delta) if delta else None}
             rows.append(row)
