@@ -9,7 +9,7 @@ import os
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -22,7 +22,8 @@ from girih.array.kept import Kept as Kept
 from girih.array.kept import as_numpy, lost, named
 from girih.array.limits import MemoryLimitError, Room, default_limit, fitted
 from girih.array.live import LiveArray, LiveView, live_arrays
-from girih.array.planning import Tiled, machine_of, plan_arrays
+from girih.array.observed import Observations
+from girih.array.planning import Planned, Tiled, machine_of, plan_observed
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import Blocks
 from girih.machine.units import parse_bytes
@@ -41,18 +42,6 @@ from girih.run.tiles import CREWS, Evaluation, TileRun
 MOST_PROGRAMS = 512
 SEARCHES = ("exact", "spartan")
 SEARCH_SECONDS = 10.0
-
-
-@dataclass(frozen=True, eq=False)
-class _Planned:
-    """tiled: how the plan came about. peak: the most bytes on a worker. refused: why it is more than there may be, or
-    ""."""
-
-    number: int
-    plan: Plan
-    tiled: Tiled
-    peak: int
-    refused: str
 
 
 class Cluster:
@@ -107,8 +96,9 @@ class Cluster:
         self.evaluations = 0
         self.planned = 0
         self._run: TileRun | None = None
-        self._plans: OrderedDict[Hashable, _Planned] = OrderedDict()
+        self._plans: OrderedDict[Hashable, Planned] = OrderedDict()
         self._choices = Remembered()
+        self._observed = Observations()
         self._keys = count()
         self._dropped: deque[int] = deque()
         self._seconds: dict[int, int] = {}
@@ -136,10 +126,12 @@ class Cluster:
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
         work = needed(wanted)
-        made: dict[str, Any] = {}
+        made: dict[str, Any] | None = {}
         computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
         if work.nodes:
             self._come_over(work)
+            made = None
+        while made is None:
             work, planned = self._fitting(work, computed)
             made = self._command(work, planned, {work.names[item] for item in computed} if report else set())
         if not report:
@@ -234,7 +226,7 @@ class Cluster:
         """How one of the plans came about, as long as it is remembered."""
         return next((item.tiled for item in self._plans.values() if item.plan is plan), None)
 
-    def _fitting(self, work: Needed, asked: set[Expression]) -> tuple[Needed, _Planned]:
+    def _fitting(self, work: Needed, asked: set[Expression]) -> tuple[Needed, Planned]:
         """What is asked for alone is kept, where all that live arrays show takes too much memory."""
         planned = self._plan(work, False)
         if planned.refused:
@@ -244,19 +236,20 @@ class Cluster:
             raise MemoryLimitError(planned.refused)
         return work, planned
 
-    def _plan(self, work: Needed, files: bool) -> _Planned:
+    def _plan(self, work: Needed, files: bool) -> Planned:
         """files: whether results may go to files."""
         lying = tuple(() if item.kept is None else item.kept.layouts for item in work.inputs)
         budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
         streamed, on_files = self._elsewhere(work)
-        key = (work.structure, lying, budget, streamed, on_files, files)
+        key = (work.structure, lying, budget, streamed, on_files, files, self._observed.state(work.nodes))
         found = self._plans.get(key)
         if found is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
-            tiled = plan_arrays(work.graph(), self.workers, wanted, self._choices, self.blocks)
+            graph = work.graph()
+            tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
             fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.backend == "threads")
-            found = self._plans[key] = _Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
+            found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]
@@ -281,7 +274,8 @@ class Cluster:
         """With checkpoints, tiles are saved: then a source is held, too."""
         return self.checkpoint is None and self.room.streams(content, self.workers)
 
-    def _command(self, work: Needed, planned: _Planned, report: set[str]) -> dict[str, Any]:
+    def _command(self, work: Needed, planned: Planned, report: set[str]) -> dict[str, Any] | None:
+        """What is to be reported; None: a user's function updated more than was planned for, and nothing was made."""
         names = work.names
         items = {names[item]: item for item in (*work.inputs, *work.results) if item.operator != NUMBER}
         entering = {item.name for item in planned.plan.graph.inputs}
@@ -307,7 +301,7 @@ class Cluster:
             {names[item]: torch.from_numpy(item.content) for item in work.inputs if item.operator == NUMBER},
             placed,
             keep,
-            tuple(report),
+            (*report, *planned.tiled.looks),
             free,
         )
         try:
@@ -319,6 +313,9 @@ class Cluster:
             self._after(error)
             raise named(error, work) from error
         self.evaluations += 1
+        if not self._observed.learn(planned.tiled.looks, made):
+            self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
+            return None
         for name in (*items, *planned.tiled.staying):
             if name in planned.plan.program.streamed:
                 self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time

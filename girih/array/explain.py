@@ -28,12 +28,15 @@ from girih.report.tables import operators_table, render, summary, tensors_table
 
 @dataclass(frozen=True)
 class Explanation:
-    """A plan of an array program with the costs of other tilings beside it."""
+    """A plan of an array program with the costs of other tilings beside it. observed: what users' functions were seen
+    to update before it was made."""
 
     plan: Plan
+    observed: tuple[str, ...] = ()
 
     def __rich__(self) -> RenderableType:
-        return Group(summary(self.plan), Text(), tensors_table(self.plan), Text(), operators_table(self.plan))
+        seen = [Text(line) for line in self.observed]
+        return Group(summary(self.plan), *seen, Text(), tensors_table(self.plan), Text(), operators_table(self.plan))
 
     def __str__(self) -> str:
         return render(self)
@@ -75,12 +78,16 @@ def explain(x: Any) -> Explanation:
     expression = as_array(x).expression
     kept: Kept | None = expression.kept
     if kept is not None and expression.content is None:
-        return Explanation(with_others(kept.plan, kept.cluster.tiled_of(kept.plan)))
+        return _explained(kept.plan, kept.cluster.tiled_of(kept.plan))
     if expression.is_leaf:
         raise ValueError("explain: this array is in memory or in a file; nothing is computed for it")
     cluster = current()
     plan = cluster.plan_of(needed([expression]))
-    return Explanation(with_others(plan, cluster.tiled_of(plan)))
+    return _explained(plan, cluster.tiled_of(plan))
+
+
+def _explained(plan: Plan, tiled: Tiled | None) -> Explanation:
+    return Explanation(with_others(plan, tiled), tiled.told if tiled is not None else ())
 
 
 def with_others(made: Plan, tiled: Tiled | None = None) -> Plan:

@@ -2,15 +2,17 @@
 
 It is the search, the space and the price of PyTorch steps. Two rules differ: what is small may be held in copies and
 computed by everybody, since a number that all need is cheaper made than sent; and the mesh has one axis. Arrays may be
-held in a second layout under a budget (`girih.partition.tiled`); copies of arrays that stay stay, too.
+held in a second layout under a budget (`girih.partition.tiled`); copies of arrays that stay stay, too. What users'
+functions were seen to update is priced in place of whole results (`girih.array.observed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
+from girih.array.observed import Look, Observations
 from girih.capture.labels import sums_by_label
 from girih.graph import Graph, Output
 from girih.lower import Blocks
@@ -26,6 +28,11 @@ SMALL = 1 << 13
 RULES = Rules(small=SMALL)
 
 
+LOOK = 1.1
+"""A first look at what a function updates may move so many times what the plan without it moves: tiles are of equal
+size, where parts of arrays that lie already may differ by one."""
+
+
 @cache
 def machine_of(workers: int) -> Machine:
     """Workers of this host as a mesh of one axis."""
@@ -39,18 +46,48 @@ class Tiled:
     """A plan, and how it came about.
 
     wanted: what was searched for. copies: all second copies, each with what it is a copy of. staying: those that stay
-    with the workers.
+    with the workers. looks: outputs that say what users' functions updated. told: what was seen of them before.
     """
 
     plan: Plan
     wanted: Wanted
     copies: Mapping[str, str]
     staying: Mapping[str, str]
+    looks: Mapping[str, Look] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
 
     @property
     def graph(self) -> Graph:
         """Without copies."""
         return without_copies(self.plan.graph, self.copies)
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """tiled: how the plan came about. peak: the most bytes on a worker. refused: why it is more than there may be, or
+    ""."""
+
+    number: int
+    plan: Plan
+    tiled: Tiled
+    peak: int
+    refused: str
+
+
+def plan_observed(
+    graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks, seen: Observations
+) -> Tiled:
+    """`plan_arrays`, with what users' functions were seen to update where that moves less; what was not seen yet will
+    be, where that moves little more."""
+    plain = plan_arrays(graph, workers, wanted, known, blocks)
+    cost = plain.plan.certificate.cost
+    other = seen.observing(graph, workers)
+    if other is None or cost == 0:
+        return replace(plain, told=seen.told(graph, workers, False))
+    made = plan_arrays(other.graph, workers, wanted, known, blocks)
+    if made.plan.certificate.cost > cost * (LOOK if other.new else 1):
+        return replace(plain, told=seen.told(graph, workers, False))
+    return replace(made, looks=other.looks, told=seen.told(graph, workers, True))
 
 
 def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:

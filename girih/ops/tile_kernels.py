@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -82,14 +83,117 @@ def join_update(
     made = _call_join(function, tiles, axes, location, first)
     if not isinstance(made, tuple):
         return _made(function, kind, tuple(shape), tiles, made)
+    box, update = _placed(function, shape, made)
+    out = np.full(tuple(shape), _identity(reducer, np.dtype(kind)), kind)
+    out[box] = update
+    return torch.from_numpy(out)
+
+
+def _placed(function: str, shape: Sequence[int], made: tuple[Any, ...]) -> tuple[tuple[slice, ...], Array]:
+    """The box that a (place, update) is for, and the update.
+
+    Raises:
+        ValueError: it is not inside of the result.
+    """
     place, update = made[0], np.asarray(made[1])
     if update.ndim != len(shape) or len(place) != len(shape):
         raise ValueError(f"{_name_in(function)} updates {update.shape} at {place}, of a result of shape {tuple(shape)}")
-    stops = [int(start) + size for start, size in zip(place, update.shape, strict=True)]
-    if any(start < 0 or stop > size for start, stop, size in zip(place, stops, shape, strict=True)):
+    box = tuple(slice(int(start), int(start) + size) for start, size in zip(place, update.shape, strict=True))
+    if any(part.start < 0 or part.stop > size for part, size in zip(box, shape, strict=True)):
         raise ValueError(f"{_name_in(function)} updates {update.shape} at {place}, outside of {tuple(shape)}")
-    out = np.full(tuple(shape), _identity(reducer, np.dtype(kind)), kind)
-    out[tuple(slice(int(start), stop) for start, stop in zip(place, stops, strict=True))] = update
+    return box, update
+
+
+def join_parts(
+    tensors: Sequence[Tensor],
+    function: str,
+    axes: Sequence[int],
+    reducer: str,
+    shape: Sequence[int],
+    kind: str,
+    size: int,
+    window: Sequence[int],
+    along: int = -1,
+    location: bool = False,
+    timed: bool = False,
+    first: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """[tiles, *window]: what each tile updates; [tiles, ...]: what was seen of it (`seen_of`).
+
+    along: windows of tiles lie one after another along this dimension of the result; -1: each where its update is.
+    timed: how long the function takes is seen, too: it differs from run to run, and nothing else is computed from it.
+    """
+    whole = [_tile(x) for x in tensors]
+    length = next(tile.shape[axis] for tile, axis in zip(whole, axes, strict=True) if axis >= 0)
+    count, rank = -(-length // size), len(shape)
+    identity = _identity(reducer, np.dtype(kind))
+    parts = np.full((count, *window), identity, kind)
+    seen = np.zeros((count, seen_of(rank)), np.int64)
+    for number, row in enumerate(seen):
+        start = number * size
+        tiles = [_cut(tile, axis, start, size) for tile, axis in zip(whole, axes, strict=True)]
+        began = perf_counter_ns()
+        made = _call_join(function, tiles, axes, location, first + start)
+        row[-2] = perf_counter_ns() - began if timed else 0
+        if isinstance(made, tuple):
+            box, update = _placed(function, shape, made)
+        else:
+            update = _made(function, kind, tuple(shape), tiles, made).numpy()
+            box = _touched(update, identity)
+            update = update[box]
+        begin = [min(part.start, total - most) for part, total, most in zip(box, shape, window, strict=True)]
+        if along >= 0:
+            begin[along] = (first // size + number) * window[along]
+        row[:rank] = begin
+        row[rank : 2 * rank] = [part.start for part in box]
+        row[2 * rank : 3 * rank] = [part.stop for part in box]
+        inside = tuple(slice(part.start - at, part.stop - at) for part, at in zip(box, begin, strict=True))
+        if any(part.start < 0 or part.stop > most for part, most in zip(inside, window, strict=True)):
+            row[-1] = 1 if update.size else 0
+        else:
+            parts[number][inside] = update
+    return torch.from_numpy(parts), torch.from_numpy(seen)
+
+
+def seen_of(rank: int) -> int:
+    """Numbers that `join_parts` says of each tile: where its window begins, where its update begins and ends (`rank`
+    each); nanoseconds that the function took, or 0; and 1 if the update is larger than its window, and left out."""
+    return 3 * rank + 2
+
+
+def _cut(tile: Array, axis: int, start: int, size: int) -> Array:
+    """A part along an axis; the whole for -1."""
+    return tile if axis < 0 else tile[(slice(None),) * axis + (slice(start, start + size),)]
+
+
+def _touched(update: Array, identity: Any) -> tuple[slice, ...]:
+    """The box outside of which an update leaves everything as it is."""
+    where = update != identity
+    box = []
+    for dim in range(update.ndim):
+        there = np.flatnonzero(where.any(tuple(other for other in range(update.ndim) if other != dim)))
+        box.append(slice(int(there[0]), int(there[-1]) + 1) if there.size else slice(0, 0))
+    return tuple(box)
+
+
+def join_reduced(parts: Tensor, reducer: str) -> Tensor:
+    array = _tile(parts)
+    return torch.from_numpy(np.asarray(UFUNCS[reducer].reduce(array, axis=0, dtype=array.dtype)))
+
+
+def join_placed(parts: Tensor, seen: Tensor, reducer: str, shape: Sequence[int], first: Sequence[int] = ()) -> Tensor:
+    """Windows combined where they are; first: where this piece of the result begins."""
+    updates, rank = _tile(parts), len(shape)
+    out = np.full(tuple(shape), _identity(reducer, updates.dtype), updates.dtype)
+    for update, row in zip(updates, seen.tolist(), strict=True):
+        begin = [at - before for at, before in zip(row[:rank], first or (0,) * rank, strict=True)]
+        here, there = [], []
+        for at, most, size in zip(begin, update.shape, shape, strict=True):
+            low, high = max(at, 0), min(at + most, size)
+            here.append(slice(low, max(low, high)))
+            there.append(slice(low - at, max(low, high) - at))
+        into = out[tuple(here)]
+        UFUNCS[reducer](into, update[tuple(there)], out=into)
     return torch.from_numpy(out)
 
 
@@ -165,5 +269,8 @@ TILE_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.carries": carries,
     "girih.carried": carried,
     "girih.join_update": join_update,
+    "girih.join_parts": join_parts,
+    "girih.join_reduced": join_reduced,
+    "girih.join_placed": join_placed,
     "girih.join_along": join_along,
 }

@@ -9,6 +9,9 @@ the one that the base's tiling gives for nothing, so the operators that read the
 with its base. Where a view is decided first, its base may lie otherwise and pay. A tiling that holds a second copy
 (§3.4, "duplication tile") may be chosen while the memory budget has room for it.
 
+The paper adjusts the cost of a join_update by what its last run updated; here the graph itself then says what moves
+(`girih.array.observed`), and this search prices it like any other.
+
 Where the paper differs: it charges an operator for each input by itself, the input's whole size where tilings differ;
 here an operator is charged once, with the bytes that are moved. Ties go to the first tiling in the order of layouts,
 and among groups of equal connectivity to the first in the program.

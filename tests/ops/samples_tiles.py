@@ -79,6 +79,49 @@ def join_update(rng: Generator) -> Arguments:
     }  # fmt: skip
 
 
+@sample("girih.join_parts")
+def join_parts(rng: Generator) -> Arguments:
+    """Windows that hold all updates: lying one after another, wherever they are, or as large as the result."""
+    n, m, size = integer(rng, 1, 6), integer(rng, 1, 4), integer(rng, 1, 3)
+    tiles = -(-n // size)
+    given = {"axes": (0,), "reducer": some(rng, "sum", "max", "min", "prod"), "kind": "float64", "size": size}
+    placed = {"function": text_of(own_rows), "location": True, **given}
+    return {
+        "tensors": (real(rng, (n, m)),),
+        **some(
+            rng,
+            {**placed, "shape": (tiles * size, m), "window": (size, m), "along": 0},
+            {**placed, "shape": (tiles * size + 1, m), "window": (size, m)},
+            {**given, "function": text_of(first_row), "shape": (2, m), "window": (2, m)},
+        ),
+    }
+
+
+def own_rows(place: slice, tile: np.ndarray) -> tuple[tuple[int, int], np.ndarray]:
+    return (place.start, 0), tile
+
+
+def first_row(tile: np.ndarray) -> np.ndarray:
+    return np.stack([tile[0], 0 * tile[0]])
+
+
+@sample("girih.join_reduced")
+def join_reduced(rng: Generator) -> Arguments:
+    return {"parts": real(rng, shape(rng, 1, 4)), "reducer": some(rng, "sum", "max", "min", "prod")}
+
+
+@sample("girih.join_placed")
+def join_placed(rng: Generator) -> Arguments:
+    tiles, rank = integer(rng, 1, 3), integer(rng, 1, 3)
+    size = tuple(integer(rng, 1, 5) for _ in range(rank))
+    window = tuple(integer(rng, 1, extent) for extent in size)
+    seen = np.zeros((tiles, 3 * rank + 2), np.int64)
+    for row in seen:
+        row[:rank] = [integer(rng, 0, extent - most) for extent, most in zip(size, window, strict=True)]
+    reducer = some(rng, "sum", "max", "min", "prod")
+    return {"parts": real(rng, (tiles, *window)), "seen": seen, "reducer": reducer, "shape": size}
+
+
 @sample("girih.join_along")
 def join_along(rng: Generator) -> Arguments:
     n, k, m = (integer(rng, 1, 4) for _ in range(3))

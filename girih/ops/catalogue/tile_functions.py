@@ -79,6 +79,39 @@ def join_update(tensors, axes, reducer, first=0):
     return meaning
 
 
+@operator(
+    "girih.join_parts",
+    piece=lambda attributes, piece: {**attributes, "first": piece.start("w") * attributes["size"]},
+    results=2,
+)
+def join_parts(tensors, axes, size, first=0):
+    """`join_update` in tiles of `size`, the last one shorter: of each tile the part of the result that it updates, in a
+    window of one shape for all, and where that is, with what was observed."""
+
+    def meaning(w, *o):
+        parts = lambda t: (joined(x, axis, w * size + t) for x, axis in zip(tensors, axes, strict=True))
+        return function_of_elements(Sum(lambda t: Opaque(*parts(t))[o], sizes=(size,)))
+
+    return meaning, meaning
+
+
+@operator("girih.join_reduced")
+def join_reduced(parts, reducer):
+    """Updates of the whole result, combined."""
+    return lambda *o: reducing(reducer)(lambda w: parts[(w, *o)], sizes=(parts.shape[0],))
+
+
+def placed_piece(attributes, piece):
+    return {**attributes, "shape": piece.output_shape, "first": tuple(start for start, _ in piece.output)}
+
+
+@operator("girih.join_placed", piece=placed_piece)
+def join_placed(parts, seen):
+    """Updates of windows, combined where `seen` says that they are."""
+    every = slice(None)
+    return lambda *o: Opaque(parts[(every,) * parts.rank], seen[every, every])[()]
+
+
 def placed(attributes, piece):
     return {**attributes, "first": piece.start(f"o{attributes['along']}"), "shape": piece.output_shape}
 
