@@ -1,11 +1,12 @@
 """The 12 array applications on girih, on dask.array and on dask-array (its rewrite with a query optimiser).
 
-The same functions on the same data (`benchmarks/dask_programs.py` says what Dask has to be told), on two threads of one
-process and on two processes of one thread each (Dask: `threads` and a LocalCluster of `distributed`), BLAS on one
-thread. Dask's data is cut as `auto` cuts it, and along the rows into 2, 4, 8 and 16 pieces; the fastest counts. Results
-stay where they are made, in girih's tiles or Dask's chunks; they are compared with NumPy's. Each library has a process
-of its own for each program: seconds are medians on the wall after one warm call; memory is the most that all its
-processes have in memory during a call, less what they had before the data came.
+The same functions on the same data (`benchmarks/dask_programs.py` says what Dask has to be told), on two threads of
+one process and on two processes of one thread each (Dask: `threads` and a LocalCluster of `distributed`), BLAS on one
+thread. Dask's data is cut as `auto` cuts it, and along the rows into 2, 4, 8 and 16 pieces; the fastest counts.
+Results stay where they are made, in girih's tiles or Dask's chunks; they are compared with NumPy's. Each library has a
+process of its own for each program: seconds are medians on the wall after one warm call (no candidate
+is a cut with which that and the next take half as long again as another); memory is the most that all its processes have in
+memory during a call, less what they had before the data came.
 Floors: girih `--floor` times as fast as the faster Dask in geometric mean; nowhere slower; nowhere more memory.
 """
 
@@ -34,6 +35,7 @@ from benchmarks.common import Benchmark, Report, Row, note, repeats_option
 LIBRARIES = ("dask", "dask_array")
 KINDS = ("threads", "processes")
 QUICK = ("QR",)
+SLOWER = 1.5
 ROOT = Path(__file__).resolve().parent.parent
 
 # ------------------------------------------------------------------------------------------- in a process of its own
@@ -55,22 +57,24 @@ def memory(name: str) -> int:
     return found
 
 
-def measured(work: Callable[[], Any], repeats: int, base: int) -> Row:
-    """Median seconds, and the most bytes over `base` in a call."""
-    work()
+def measured(work: Callable[[], Any], repeats: int, base: int, best: float = math.inf) -> Row | None:
+    """Median seconds, and the most bytes over `base` in a call. best: seconds of another way to do the work; None if
+    the warm call and the first behind it both take half as long again or more: it is not the fastest way."""
     taken = []
-    for _ in range(repeats):
+    for _ in range(repeats + 1):
         gc.collect()
         began = time.perf_counter()
         made = work()
         taken.append(time.perf_counter() - began)
         del made
+        if len(taken) == 2 and min(taken) > SLOWER * best:
+            return None
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     for pid in processes():
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew
     work()
-    return {"seconds": median(taken), "bytes": memory("VmHWM") - base}
+    return {"seconds": median(taken[1:]), "bytes": memory("VmHWM") - base}
 
 
 @contextmanager
@@ -109,17 +113,23 @@ def of_dask(library: str, kind: str, application: Application, quick: bool, repe
         base = memory("VmRSS")
         arrays = application.arrays(quick)
         known = application.program()(np, *arrays)
+        best = math.inf
 
         def one(pieces: int | str) -> Row:
+            nonlocal best
             try:
                 given = list(persist(*dask_programs.cut(module, application, arrays, pieces)))
                 made = dask_programs.run(module, application, given)
                 wrong = same(tuple(item.compute() for item in made), known)
                 del made
-                work = measured(lambda: persist(*dask_programs.run(module, application, given)), repeats, base)
+                work = measured(lambda: persist(*dask_programs.run(module, application, given)), repeats, base, best)
             except (NotImplementedError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
                 words = str(error).splitlines()
                 return {"cut": pieces, "failed": f"{type(error).__name__}: {words[0][:120] if words else ''}"}
+            if work is None:
+                return {"cut": pieces, "slower": True}
+            if not wrong:
+                best = min(best, work["seconds"])
             return {"cut": pieces, "wrong": wrong, **work}
 
         return [one(pieces) for pieces in dask_programs.CUTS]
@@ -141,7 +151,7 @@ def of_girih(kind: str, application: Application, quick: bool, repeats: int) -> 
         made = evaluated(cluster, run(girih.array, *given))
         row: Row = {"wrong": same(tuple(item.compute() for item in made), known)}
         del made, known
-        row.update(measured(lambda: evaluated(cluster, run(girih.array, *given)), repeats, base))
+        row.update(measured(lambda: evaluated(cluster, run(girih.array, *given)), repeats, base) or {})
     return [row]
 
 
@@ -177,7 +187,7 @@ def compared(application: Application, quick: bool, repeats: int) -> tuple[list[
             wrong.append(f"{application.name}: {mine['wrong']}")
         best: list[Row] = []
         for library in LIBRARIES:
-            tried = found_by(library, kind, application, quick, repeats)
+            tried = [item for item in found_by(library, kind, application, quick, repeats) if "slower" not in item]
             done = [item for item in tried if "failed" not in item and not item["wrong"]]
             for item in tried:
                 if item not in done:

@@ -6,16 +6,16 @@ of a step under that plan, under data parallelism and under the expert's plan (o
 networks; replicas on nodes and layers on devices for recurrent ones), and the gap to a lower bound on any plan.
 How: each search is told to take `--floor` of the paper's seconds, at most `--seconds`, and one second where that is
 less than half of one: data parallelism, then as far as the time allows the experts, `exact` over the tables, layers
-exchanged between these, and chains from them, judged by the simulator. All three plans are priced by that simulator, by the data sheets of the
-machine. The clock is on the wall, as the paper's; it does not count importing, compiling the loops (once on each
-machine) and loading them, and capture, after which the graph has the backward pass and the update, operator by
-operator, where FlexFlow's has layers.
+exchanged between these, and chains from them, judged by the simulator. All three plans are priced by that simulator,
+by the data sheets of the machine. The clock is on the wall, as the paper's; it does not count importing, compiling the
+loops (once on each machine) and loading them, and capture, after which the graph has the backward pass and the update,
+operator by operator, where FlexFlow's has layers.
 Against: Table 3.4 of Jia 2020 (FlexFlow), seconds of the end-to-end search with full and delta simulation, and what
 its text states of the plans (§3.7.6).
 Floors: a search takes at most `--floor` of the paper's seconds with delta simulation, its plan is no slower than data
 parallelism's or the expert's, and faster than data parallelism's by what the paper states. A search cannot end before
-data parallelism's tables are priced once: where the paper's seconds are few, the floor is missed, and the table says by
-how much.
+data parallelism's tables are priced once: where the paper's seconds are few, the floor is missed, and the table says
+by how much.
 """
 
 from __future__ import annotations
