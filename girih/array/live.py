@@ -162,7 +162,12 @@ def table(run: TileRun, program: Program | None = None, began: float | None = No
         if program is not None:
             end = max(len(program.steps), 1)
             done = status.step if status.step != IDLE else end if begun else 0  # who is ready waits for the others
-            cells += [ProgressBar(total=end, completed=done, width=20), _at(program, status.step)]
+            inside = status.thousandths if status.step != IDLE else 0
+            share = f" ({inside / 10:.0f} %)" if inside else ""
+            cells += [
+                ProgressBar(total=end, completed=done + inside / 1000, width=20),
+                _at(program, status.step) + share,
+            ]
         made.add_row(*cells)
     return made
 

@@ -22,8 +22,6 @@ LEAST_OFFERED = 4
 """Chunks of a loop that is worth offering."""
 WIDE = {"float32": "float64", "float16": "float32", "bfloat16": "float32"}
 """In what sums over blocks are kept: there may be very many blocks."""
-IN_PLACE = ("sum", "prod")
-"""Reducers by which a block's result is combined without a new tensor."""
 
 
 def chunks(low: int, high: int, rows: int) -> list[tuple[int, int, int]]:
@@ -130,8 +128,6 @@ def _chunk_bytes(
                 extra += size
                 if kept_as(member) != member.description.output.dtype:
                     extra = max(extra, size + own)
-                if again and member.description.reducer not in IN_PLACE:
-                    extra = max(extra, 2 * own)
             elif member.kind == "made":
                 sizes[member.write] = size
                 now += size

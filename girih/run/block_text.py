@@ -28,9 +28,9 @@ FILE = "<girih blocks>"
 COMBINED = {
     "sum": "{total}.add_({part})",
     "prod": "{total}.mul_({part})",
-    "max": "{total} = {maximum}({total}, {part})",
-    "min": "{total} = {minimum}({total}, {part})",
-    "logsumexp": "{total} = {logaddexp}({total}, {part})",
+    "max": "{maximum}({total}, {part}, out={total})",
+    "min": "{minimum}({total}, {part}, out={total})",
+    "logsumexp": "{logaddexp}({total}, {part}, out={total})",
 }
 LOOP = "        high = low + rows\n"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableSequence
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
@@ -33,6 +33,10 @@ SCRIPTED = 64
 """A group of so many blocks is compiled as TorchScript at once, one of fewer when it runs again: that takes a while."""
 PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
 """What several threads compute together faster, even on a block."""
+REPORT_SECONDS = 0.1
+"""How often a loop tells how far it is, at most."""
+FIRST_BLOCKS = 8
+"""So many are computed before it is known how long a block takes."""
 _compiling = threading.Lock()
 
 
@@ -52,8 +56,8 @@ class Block:
     """Run a group: the instruction of a BlockStep on one device."""
 
     __slots__ = (
-        "_board", "_chunks", "_code", "_dtypes", "_files", "_outside", "_pool", "_rows", "_script", "_shapes",
-        "_single", "_span", "_text", "_times", "_views", "device", "writes",
+        "_block_seconds", "_board", "_chunks", "_code", "_dtypes", "_files", "_outside", "_pool", "_progress", "_rows",
+        "_script", "_shapes", "_single", "_span", "_text", "_times", "_told", "_views", "device", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +68,7 @@ class Block:
         slot_of: Mapping[str, int],
         device: Any,
         board: Board | None = None,
+        progress: MutableSequence[int] | None = None,
     ) -> None:
         self.device = device
         text = Text(program, step, rank)
@@ -86,6 +91,9 @@ class Block:
         self._single = PRODUCTS.isdisjoint(member.description.operator.name for member in text.members)
         self._times = 0
         self._script: str | None = None
+        self._progress = progress
+        self._told = 0.0
+        self._block_seconds = 0.0
 
     @property
     def source(self) -> str:
@@ -93,14 +101,16 @@ class Block:
 
     def run(self, slots: Slots, seconds: list[float]) -> None:
         threads = torch.get_num_threads()
-        if threads > 1 and self._single:
+        alone = threads > 1 and self._single
+        if alone:
             torch.set_num_threads(1)  # on a block, threads would wait for each other longer than they compute
-            try:
-                self._run(slots, seconds)
-            finally:
-                torch.set_num_threads(threads)
-        else:
+        try:
             self._run(slots, seconds)
+        finally:
+            if alone:
+                torch.set_num_threads(threads)
+            if self._progress is not None:
+                self._progress[2] = 0
 
     def _run(self, slots: Slots, seconds: list[float]) -> None:
         began = perf_counter()
@@ -110,14 +120,20 @@ class Block:
             outside[number] = in_memory(outside[number])
         made = {name: self._made(name) for name in self._text.direct}
         memory = [self._memory(member) for member in self._pool]
+        done = [0] * len(self._chunks)  # of each chunk, whoever computes it
+        self._told = began
 
         def run(number: int, memory: list[Tensor] | None = None) -> list[Tensor | None]:
             first, last, rows = self._chunks[number]
             if memory is None:
                 memory = [self._memory(member) for member in self._pool]
             buffers = [self._buffer(memory[place], member, first, rows) for place, member in self._views]
-            nothing: list[Tensor | None] = [None] * len(self._text.sums)
-            return self._blocks((first, last, rows, outside, list(made.values()), buffers, nothing))
+
+            def tell(stop: int) -> None:
+                done[number] = stop - first
+                self._tell(done)
+
+            return self._blocks((first, last, rows, outside, list(made.values()), buffers, tell))
 
         for name, total in zip(self._text.sums, self._totals(run, memory), strict=True):
             made[name] = self._made(name).copy_(total) if name in self._files else total.to(self._dtypes[name])
@@ -153,18 +169,49 @@ class Block:
             self._script = self._text.script
 
     def _blocks(self, arguments: tuple[Any, ...]) -> list[Tensor | None]:
+        """The sums of a chunk."""
         script = None if self._script is None else scripted(self._script, threading.get_ident())
         if script is not None:
-            before = [None if total is None else total.clone() for total in arguments[-1]]
             try:
                 with torch.jit.optimized_execution(False):  # which would take longer than it can save
-                    return script(*arguments)
+                    return self._portions(script, *arguments)
             except RuntimeError:  # Python's function then says which member it was
-                arguments = (*arguments[:-1], before)
+                pass
         try:
-            return self._code(*arguments)
+            return self._portions(self._code, *arguments)
         except Exception as error:
             raise MemberError(self._text.failed(error)) from error
+
+    def _portions(
+        self,
+        function: Callable[..., list[Tensor | None]],
+        first: int,
+        last: int,
+        rows: int,
+        outside: list[Any],
+        made: list[Tensor],
+        buffers: list[Tensor],
+        tell: Callable[[int], None],
+    ) -> list[Tensor | None]:
+        """So many blocks at a time as take REPORT_SECONDS; their sums go on from one call to the next."""
+        sums: list[Tensor | None] = [None] * len(self._text.sums)
+        while first < last:
+            count = int(REPORT_SECONDS / self._block_seconds) if self._block_seconds else FIRST_BLOCKS
+            stop = min(last, first + rows * max(1, count))
+            began = perf_counter()
+            sums = function(first, stop, rows, outside, made, buffers, sums)
+            self._block_seconds = (perf_counter() - began) * rows / (stop - first)
+            first = stop
+            tell(stop)
+        return sums
+
+    def _tell(self, done: list[int]) -> None:
+        """How much of the loop is done, if it was not told just now."""
+        now = perf_counter()
+        if self._progress is not None and now - self._told >= REPORT_SECONDS:
+            self._told = now
+            low, high = self._span
+            self._progress[2] = 1000 * sum(done) // (high - low)
 
     def _made(self, name: str) -> Tensor:
         shape, dtype = self._shapes[name], self._dtypes[name]

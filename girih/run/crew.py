@@ -37,11 +37,13 @@ class Crew(Protocol):
 
 @dataclass(frozen=True)
 class Status:
-    """A worker's progress: steps begun, and the instruction it is in or -1; bytes of its memory, or 0 if unknown."""
+    """A worker's progress: steps begun, the instruction it is in or -1, and how many thousandths of that, if it is a
+    long loop, are done; bytes of its memory, or 0 if unknown."""
 
     rank: int
     begun: int
     step: int
+    thousandths: int = 0
     resident: int = 0
 
 

@@ -9,6 +9,9 @@ from typing import Any
 from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep
 
 IDLE = -1
+NOT_BEGUN = (0, IDLE, 0)
+"""The cells in which a worker tells its progress: how many steps it has begun, the instruction that it is in or IDLE,
+and how many thousandths of that are done, if it is a long loop."""
 
 
 class TransportError(RuntimeError):

@@ -6,7 +6,7 @@ peers. Buffers are numbered slots of a list. Running an instruction then touches
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from typing import Any
 
 from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep, TransferStep
@@ -31,7 +31,12 @@ Instruction = Compute | Block | Nothing | Transfer | Start | Finish | Free
 
 
 def compile_instructions(
-    program: Program, rank: int, slots: Mapping[str, int], transport: Transport, device: Any
+    program: Program,
+    rank: int,
+    slots: Mapping[str, int],
+    transport: Transport,
+    device: Any,
+    progress: MutableSequence[int],
 ) -> list[Instruction]:
     """The instructions of one device, one for each step of the program."""
     result: list[Instruction] = []
@@ -40,7 +45,7 @@ def compile_instructions(
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):
-            result.append(Block(program, step, rank, slots, device, transport.board))
+            result.append(Block(program, step, rank, slots, device, transport.board, progress))
         elif isinstance(step, StartStep):
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))

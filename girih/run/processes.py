@@ -33,12 +33,12 @@ from typing import Any
 from girih.lower import Program
 from girih.run import shared, wire
 from girih.run.crew import Status, culprit, first_failure, resident_bytes
-from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
+from girih.run.errors import NOT_BEGUN, Failure, WorkerError, failure_of, where
 from girih.run.nursery import Process, launch
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
 
-CELLS = 2  # of progress, for each worker
+CELLS = len(NOT_BEGUN)  # of progress, for each worker
 START_SECONDS = 120.0  # the least that workers are given to start
 GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is known
 
@@ -153,7 +153,7 @@ class ProcessCrew:
         return [replies[rank] for rank in range(self.size)]
 
     def _status(self, rank: int) -> Status:
-        return Status(rank, self._progress[CELLS * rank], self._progress[CELLS * rank + 1])
+        return Status(rank, *self._progress[CELLS * rank : CELLS * rank + CELLS])
 
     def _where(self, rank: int) -> Any:
         return where(self.program, self._status(rank).step)
@@ -205,7 +205,7 @@ def _progress_file(directory: Path, workers: int) -> MutableSequence[int]:
     """The cells of all workers as shared memory."""
     path = directory / "progress"
     if not path.exists():
-        path.write_bytes(struct.pack("qq", 0, IDLE) * workers)
+        path.write_bytes(struct.pack("qqq", *NOT_BEGUN) * workers)
     with path.open("r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), 0)).cast("q")  # type: ignore[return-value]
 

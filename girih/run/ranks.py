@@ -12,7 +12,7 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.crew import Status
-from girih.run.errors import IDLE, failure_of
+from girih.run.errors import NOT_BEGUN, failure_of
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
 
@@ -39,7 +39,7 @@ class RankCrew:
             torch.cuda.set_device(device)
         transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
         own = Options(options.timeout, str(device), options.timeline, options.threads)
-        self._progress = [0, IDLE]
+        self._progress = list(NOT_BEGUN)
         self._service = Service(program, self.rank, transport, own, self._progress)
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from girih.run import wire
 from girih.run.crew import resident_bytes
-from girih.run.errors import IDLE, Failure, failure_of
+from girih.run.errors import NOT_BEGUN, Failure, failure_of
 from girih.run.ray_connect import imported
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
@@ -31,7 +31,7 @@ class RayWorker:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.identity = uuid.uuid4().hex
-        self.progress = [0, IDLE]
+        self.progress = list(NOT_BEGUN)
         self.rendezvous: Any = None
         self.service: Service | None = None
 
@@ -85,9 +85,9 @@ class RayWorker:
             self.leave()
             return failure_of(self.rank, error)
 
-    def status(self) -> tuple[int, int, int]:
-        """Steps begun, the instruction that it is in or -1, and the bytes of its memory."""
-        return self.progress[0], self.progress[1], resident_bytes()
+    def status(self) -> tuple[int, ...]:
+        """Its progress (`girih.run.errors.NOT_BEGUN`), and the bytes of its memory."""
+        return *self.progress, resident_bytes()
 
 
 def _address() -> str:

@@ -15,7 +15,7 @@ import torch
 
 from girih.lower import Program
 from girih.run.crew import Status, culprit, first_failure
-from girih.run.errors import IDLE, Failure, WorkerError, failure_of, where
+from girih.run.errors import NOT_BEGUN, Failure, WorkerError, failure_of, where
 from girih.run.service import Options, Service
 from girih.run.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 
@@ -33,7 +33,7 @@ class ThreadCrew:
         self.size = program.mesh.devices
         # The driver's own deadline names who hangs; waiting threads give up a little later.
         self.hub = ThreadHub(self.size, options.timeout * 1.5 + 1.0)
-        self.progress = [[0, IDLE] for _ in range(self.size)]
+        self.progress = [list(NOT_BEGUN) for _ in range(self.size)]
         self.broken: WorkerError | None = None
         self.services: list[Service | None] = [None] * self.size
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from girih.lower import Program
-from girih.run.errors import IDLE, MemberError, StepError, where
+from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.instructions import compile_instructions
 from girih.run.parts import Tensor, box_of, shape_of
 from girih.run.transport import NoTransport, Transport
@@ -54,8 +54,7 @@ class Running:
 class Worker:
     """Runs one device's share of a program.
 
-    progress: two integers that the worker keeps up to date: how many steps it has begun, and the instruction that it
-        is in, or -1. They may lie in memory that others can see.
+    progress: integers that the worker keeps up to date, as NOT_BEGUN. They may lie in memory that others can see.
     timeline: measure every instruction; the last step's are in `intervals`.
 
     Raises:
@@ -77,7 +76,7 @@ class Worker:
         self.rank = rank
         self.device = torch.device(device)
         self.transport: Transport = transport if transport is not None else NoTransport()
-        self.progress: MutableSequence[int] = progress if progress is not None else [0, IDLE]
+        self.progress: MutableSequence[int] = progress if progress is not None else list(NOT_BEGUN)
         self.times = Times()
         self.timeline = timeline
         self.intervals: list[Interval] = []
@@ -88,7 +87,7 @@ class Worker:
             if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
                 raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
         self._shapes = {item.name: shape_of(box_of(program, item.name, rank)) for item in graph.inputs}
-        self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device)
+        self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device, self.progress)
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run the program once.

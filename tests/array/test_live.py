@@ -82,3 +82,19 @@ def test_arrays_and_repr():
         ]
         assert repr(cluster).startswith("<girih cluster: 2 workers (threads), ")
         assert x.shape == (5, 4)
+
+
+def test_how_much_of_a_loop_is_done():
+    def drawn(thousandths: int) -> str:
+        out = console(False)
+        with gnp.cluster(workers=2, backend="threads", timeout=60.0) as cluster:
+            (gnp.array(np.ones((8, 4))) * 2).persist()
+            cells = cluster.run.crew.progress[1]
+            cells[1:] = [0, thousandths]
+            out.print(live.table(cluster.run, cluster.run.crew.program, time.monotonic()))
+        return out.file.getvalue()
+
+    before, later = drawn(0), drawn(370)
+    assert "%" not in before
+    assert "(37 %)" in later
+    assert later.count("━") >= before.count("━")
