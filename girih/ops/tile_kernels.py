@@ -127,7 +127,7 @@ def join_parts(
     length = next(tile.shape[axis] for tile, axis in zip(whole, axes, strict=True) if axis >= 0)
     count, rank = -(-length // size), len(shape)
     identity = _identity(reducer, np.dtype(kind))
-    parts = np.full((count, *window), identity, kind)
+    parts: Array = None
     seen = np.zeros((count, seen_of(rank)), np.int64)
     for number, row in enumerate(seen):
         start = number * size
@@ -140,6 +140,8 @@ def join_parts(
         else:
             update = _made(function, kind, tuple(shape), tiles, made).numpy()
             box = _touched(update, identity)
+            if count == 1 and tuple(window) == update.shape:  # it is what is asked for
+                parts = update[None]
             update = update[box]
         begin = [min(part.start, total - most) for part, total, most in zip(box, shape, window, strict=True)]
         if along >= 0:
@@ -148,9 +150,11 @@ def join_parts(
         row[rank : 2 * rank] = [part.start for part in box]
         row[2 * rank : 3 * rank] = [part.stop for part in box]
         inside = tuple(slice(part.start - at, part.stop - at) for part, at in zip(box, begin, strict=True))
-        if any(part.start < 0 or part.stop > most for part, most in zip(inside, window, strict=True)):
-            row[-1] = 1 if update.size else 0
-        else:
+        fits = all(part.start >= 0 and part.stop <= most for part, most in zip(inside, window, strict=True))
+        row[-1] = 0 if fits or not update.size else 1
+        if parts is None:
+            parts = np.full((count, *window), identity, kind)
+        if fits:
             parts[number][inside] = update
     return torch.from_numpy(parts), torch.from_numpy(seen)
 
@@ -167,13 +171,19 @@ def _cut(tile: Array, axis: int, start: int, size: int) -> Array:
 
 
 def _touched(update: Array, identity: Any) -> tuple[slice, ...]:
-    """The box outside of which an update leaves everything as it is."""
-    where = update != identity
-    box = []
-    for dim in range(update.ndim):
-        there = np.flatnonzero(where.any(tuple(other for other in range(update.ndim) if other != dim)))
-        box.append(slice(int(there[0]), int(there[-1]) + 1) if there.size else slice(0, 0))
-    return tuple(box)
+    """The box outside of which an update leaves everything as it is; looked at in parts of about a megabyte."""
+    found = [np.zeros(size, np.bool_) for size in update.shape]
+    step = max(1, (1 << 20) * len(update) // max(1, update.size))
+    for start in range(0, len(update), step):
+        where = update[start : start + step] != identity
+        for dim, there in enumerate(found):
+            other = tuple(number for number in range(update.ndim) if number != dim)
+            if dim:
+                there |= where.any(other)
+            else:
+                there[start : start + step] = where.any(other)
+    ends = [np.flatnonzero(there)[[0, -1]] if there.any() else (0, -1) for there in found]
+    return tuple(slice(int(first), int(last) + 1) for first, last in ends)
 
 
 def join_reduced(parts: Tensor, reducer: str) -> Tensor:
