@@ -4,8 +4,9 @@ The same functions on the same data (`benchmarks/dask_programs.py` says what Das
 one process and on two processes of one thread each (Dask: `threads` and a LocalCluster of `distributed`), BLAS on one
 thread. Dask's data is cut as `auto` cuts it, and along the rows into 2, 4, 8 and 16 pieces; the fastest counts.
 Results stay where they are made, in girih's tiles or Dask's chunks; they are compared with NumPy's. Each library has a
-process of its own for each program: seconds are medians on the wall after one warm call (no candidate
-is a cut with which that and the next take half as long again as another); memory is the most that all its processes have in
+process of its own for each program: seconds are medians on the wall after one warm call (a cut is no
+candidate with which that and the next take half as long again as another); memory is the most that all its processes
+have in
 memory during a call, less what they had before the data came.
 Floors: girih `--floor` times as fast as the faster Dask in geometric mean; nowhere slower; nowhere more memory.
 """

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, captured, forget, note, seconds_option
+from benchmarks.soap_search import load_kernels
 
 CASES: tuple[tuple[str, str, int, str, float, str], ...] = (
     # model, machine, examples for each device, expert, the paper's least speed-up over data parallelism, in its words
@@ -128,6 +129,7 @@ def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     misses: list[str] = []
     notes: list[str] = []
+    load_kernels((4,) if options.quick else (4, 64))
     for name, machine, each, expert, least, words in QUICK if options.quick else CASES:
         if (options.models and name not in options.models) or not machine.startswith(options.machine):
             continue
