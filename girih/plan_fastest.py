@@ -19,6 +19,7 @@ from girih.graph import Graph
 from girih.machine import Machine
 from girih.machine.profile import load_profile
 from girih.partition import Certificate, SearchResult, Strategy
+from girih.partition.clock import Clock
 from girih.partition.crossed import crossed
 from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.pricing import OutOfTimeError
@@ -89,11 +90,11 @@ class Judge:
         return predict(tried, memory=False).seconds
 
 
-def fastest(made: Plan, *, seconds: float, started: float, store: str | Path | None, note: Observe) -> Plan:
+def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | None, note: Observe) -> Plan:
     """The plan of the objective `time`: the given one, or a faster one.
 
     made: what the first search found. Only the exact search goes on; what another search found is priced as it is.
-    seconds, started: for all of the search, that over tables included, which began then (of `time.perf_counter`).
+    seconds: for all of the search, that over tables included, since the clock was started.
     What is not begun for want of time is estimated from what was measured before it.
 
     Raises:
@@ -102,17 +103,16 @@ def fastest(made: Plan, *, seconds: float, started: float, store: str | Path | N
     from girih.plan_optimum import proved
 
     told = made.certificate
-    deadline = started + KEPT * seconds
     judge = Judge(made, store)
     best = bound_of(made.graph, made.machine)
     note("simulate", 0.0)
     if made.search == "optimum":
         _by_data_sheet(made, store)
-        return proved(made, judge.in_full, started + seconds - time.perf_counter(), note)
+        return proved(made, judge.in_full, clock.end(seconds) - time.perf_counter(), note)
     first = judge(made.strategy)
     if made.search != "exact":
         return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how))
-    found = _Candidates(made, judge, deadline)
+    found = _Candidates(made, judge, clock, KEPT * seconds)
     if made.machine.devices > 1:
         found.took = sum(float(told.statistics.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
         note("search experts", 0.0)
@@ -160,10 +160,15 @@ class _Candidates:
 
     plan: Plan
     judge: Judge
-    deadline: float
+    clock: Clock
+    seconds: float
     took: float = 0.0
     tables: float | None = None
     made: dict[str, Strategy] = field(default_factory=dict)
+
+    @property
+    def deadline(self) -> float:
+        return self.clock.end(self.seconds)
 
     @property
     def left(self) -> float:

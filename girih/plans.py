@@ -6,7 +6,6 @@ file that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from girih.lower import check as check_program
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
 from girih.partition import Certificate, Strategy
+from girih.partition.clock import Clock
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
@@ -267,7 +267,7 @@ def plan_graph(
     goal = goal_of(objective, where)
     from girih.plan_memory import begins_with, fit, searched, widest_overlap
 
-    started, first = time.perf_counter(), begins_with(search, objective, where, limit)
+    clock, first = Clock(), begins_with(search, objective, where, limit)
     note(f"search {first}", 0.0)
     found = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
     result = fit(graph, goal, found, search, limit, seconds, note)
@@ -276,7 +276,7 @@ def plan_graph(
     if objective == "time":
         from girih.plan_fastest import fastest
 
-        made = fastest(made, seconds=seconds, started=started, store=store, note=note)
+        made = fastest(made, seconds=seconds, clock=clock, store=store, note=note)
     baselines = []
     for name in (other for other in compare if other != search):
         note(f"compare {name}", 0.0)

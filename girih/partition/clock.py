@@ -1,0 +1,37 @@
+"""The time of a search, without what is done once on each machine: compiling its loops, about a minute in all."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from numba.core.event import TimingListener
+
+
+class Clock:
+    """Seconds since it was made, less those in which Numba compiled. Loading what was compiled before counts."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.before = _compiled()
+
+    def end(self, seconds: float) -> float:
+        """When so many seconds will have gone by: of `time.perf_counter`; later when more is compiled."""
+        return self.started + seconds + _compiled() - self.before
+
+
+@cache
+def _listener() -> TimingListener:
+    from numba.core import event
+
+    found = event.TimingListener()
+    event.register("numba:compile", found)
+    return found
+
+
+def _compiled() -> float:
+    """Seconds that this process has compiled since the first clock was made."""
+    listener = _listener()
+    return float(listener.duration) if listener.done else 0.0
