@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,13 +203,18 @@ class _Kinds:
 
 def _divisions(description: Description, mesh: Mesh) -> NDArray[np.int64]:
     """Into how many parts each index variable can be cut, all ways: [ways, index variables]."""
-    able = [number for number, yes in enumerate(divisible(description)) if yes and description.sizes[number] > 1]
-    codes = np.asarray(list(product([-1, *able], repeat=mesh.axes)), np.int64)
-    parts = np.ones((len(codes), description.rank), np.int64)
-    for axis, size in enumerate(mesh.sizes):
-        parts *= np.where(codes[:, axis, None] == np.arange(description.rank), size, 1)
-    fits = (parts <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
-    return np.unique(parts[fits], axis=0)
+    sizes = description.sizes
+    able = [number for number, yes in enumerate(divisible(description)) if yes and sizes[number] > 1]
+    found = {(1,) * len(sizes)}
+    for size in mesh.sizes:  # parts only grow: what does not fit need not be followed
+        cut = {
+            (*parts[:number], parts[number] * size, *parts[number + 1 :])
+            for parts in found
+            for number in able
+            if parts[number] * size <= sizes[number]
+        }
+        found |= cut
+    return np.asarray(sorted(found), np.int64).reshape(len(found), len(sizes))
 
 
 def _read(

@@ -305,7 +305,7 @@ def test_a_computed_array_is_kept_in_two_layouts():
         again = (gnp.cumsum(x, axis=0)[1:]).sum() + (gnp.cumsum(x, axis=1)[:, 1:]).sum()
         assert float(again) == pytest.approx(np.cumsum(expected, 0)[1:].sum() + np.cumsum(expected, 1)[:, 1:].sum())
         assert int(again.expression.kept.plan.bytes_received.sum()) < points.nbytes / 2
-        np.testing.assert_array_equal(x.compute(), expected)
+        np.testing.assert_array_max_ulp(x.compute(), expected, 2)  # PyTorch's exp is another than NumPy's
 
 
 def test_a_search_that_is_not_there():
