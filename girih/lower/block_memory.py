@@ -128,6 +128,8 @@ def _chunk_bytes(
                 extra += size
                 if kept_as(member) != member.description.output.dtype:
                     extra = max(extra, size + own)
+            elif member.kind == "into" and not member.piece.operator.startswith("aten."):
+                extra += size  # girih's own kernels make a result, which is copied
             elif member.kind == "made":
                 sizes[member.write] = size
                 now += size

@@ -93,6 +93,28 @@ def test_processes_need_what_was_predicted(name: str, kind: str) -> None:
     assert measured == [memory_use(program, rank, 1).peak for rank in range(2)]
 
 
+OTHERS: dict[str, Function] = {
+    "finite": lambda x: [gnp.isfinite(x * 2).sum(0)],
+    "nan": lambda x: [gnp.isnan(x * 2).sum(0)],
+    "sorted": lambda x: [gnp.sort(x * 2, axis=1).max(0)],
+    "drawn": lambda x: [gnp.random.normal(size=(4 * ROWS, 7)).sum(0)],
+    "drawn and kept": lambda x: [gnp.random.uniform(size=(4 * ROWS, 7)) * 2],
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_kernels_that_make_a_result_of_their_own(name: str, kind: str) -> None:
+    """Their rules may be bounds, by some numbers."""
+    program, work = program_of(lambda: OTHERS[name](gnp.array(points(kind))), 1, "threads")
+    assert max(chunks_of(program)) > 2
+    run, given = started(program, work, "threads")
+    with run:
+        measured = run.peak_bytes({}, given)[0]
+    predicted = memory_use(program, 0, 1).peak
+    assert measured <= predicted <= measured + 64
+
+
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 def test_sums_in_files_are_beside_their_totals(kind: str) -> None:
     program, work = program_of(lambda: SUMS["several"](gnp.array(points(kind))), 1, "threads")

@@ -38,17 +38,33 @@ def ge(x, other):
     return x >= other
 
 
-@operator("aten.isnan", elementwise=True)
+def again(work):
+    """In a block the result is copied to its place (a bound, where it is not): PyTorch writes it nowhere else."""
+    return work.output.bytes
+
+
+def magnitudes(work):
+    """Also the absolute values and the number that they are compared with, of floating-point numbers."""
+    (item,) = work.inputs.values()
+    return again(work) + item.bytes + 16
+
+
+def magnitudes_and_truths(work):
+    """Also two truth values of each."""
+    return magnitudes(work) + 2 * work.output.bytes
+
+
+@operator("aten.isnan", elementwise=True, temporary=again)
 def isnan(x):
     return fn("isnan")(x)
 
 
-@operator("aten.isinf", elementwise=True)
+@operator("aten.isinf", elementwise=True, temporary=magnitudes)
 def isinf(x):
     return fn("isinf")(x)
 
 
-@operator("aten.isfinite", elementwise=True)
+@operator("aten.isfinite", elementwise=True, temporary=magnitudes_and_truths)
 def isfinite(x):
     return not_(fn("isinf")(x) | fn("isnan")(x))
 

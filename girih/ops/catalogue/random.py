@@ -24,13 +24,14 @@ CHUNK_WORDS = 1 << 17
 
 
 def drawn(work, words, later):
-    """26 bytes a word in the rounds of Philox; `later` while what the chunk before left is still there.
+    """26 bytes a word in the rounds of Philox, four words at once; `later` while what the chunk before left is there.
 
     words: for each element. Where rows are cut they are gathered: 13 bytes a word more (a bound).
     """
     count = work.output.elements * (2 if work.output.item_bytes == 8 and not work.attributes.get("high") else words)
     gathered = 13 if work.cut else 0
-    return min(count, CHUNK_WORDS) * ((26 if count <= CHUNK_WORDS else later) + gathered) + 128
+    whole = (min(count, CHUNK_WORDS) + 6) // 4 * 4  # wherever in its first four words the chunk begins
+    return whole * ((26 if count <= CHUNK_WORDS else later) + gathered) + 40
 
 
 @operator(

@@ -21,8 +21,24 @@ def scan(x, dim=-1):
     return along(x, dim)
 
 
-@operator("aten.cummax", "aten.cummin", "aten.sort", "aten.sort.stable", "aten.topk", result=0)
+def places(work):
+    """The second result, which is dropped (int64)."""
+    return 8 * work.output.elements
+
+
+def places_and_line(work):
+    """Also the places of one line, while it is sorted."""
+    shape = work.output.shape
+    return places(work) + 8 * (shape[work.attributes.get("dim", -1)] if shape else 1)
+
+
+@operator("aten.sort", "aten.sort.stable", result=0, temporary=places_and_line)
 def sort(x, dim=-1):
+    return along(x, dim)
+
+
+@operator("aten.cummax", "aten.cummin", "aten.topk", result=0, temporary=places)
+def scan_or_choose(x, dim=-1):
     return along(x, dim)
 
 
