@@ -16,7 +16,7 @@ from girih.graph import Graph
 from girih.layout import Placement, Transfers, route
 from girih.lower.liveness import free_early, lasting
 from girih.lower.program import ComputeStep, Program, ReadPart, Step, TransferStep
-from girih.ops import descriptions_of
+from girih.ops.known import several_descriptions
 from girih.partition.options import NodeOptions, options_at, whole_options
 from girih.partition.strategy import Strategy
 
@@ -24,7 +24,7 @@ from girih.partition.strategy import Strategy
 def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOptions:
     """Where the pieces of one node read and write under its division in the strategy."""
     node = graph.nodes[number]
-    found = descriptions_of(graph, node)
+    found = several_descriptions(graph)[number]
     inputs = tuple(graph.values[name] for name in node.inputs)
     outputs = tuple(graph.values[name] for name in node.outputs)
     if not found:

@@ -28,7 +28,7 @@ import numpy as np
 from girih.lower.exchange import is_local
 from girih.lower.liveness import free_early, lasting
 from girih.lower.program import ComputeStep, Program, StartStep, Step, TransferStep
-from girih.ops import description_of
+from girih.ops.known import descriptions
 
 if TYPE_CHECKING:
     from girih.lower.window_kernels import Outline
@@ -78,7 +78,7 @@ def overlapped(program: Program, options: Overlap) -> Program:
 
 def works(program: Program, step: ComputeStep) -> bool:
     """Does any device compute something: not a view, and not only empty pieces?"""
-    description = description_of(program.graph, program.graph.nodes[step.node])
+    description = descriptions(program.graph)[step.node]
     if description is not None and description.operator.view and len(step.reads) == 1:
         return False
     regions = [program.places[buffer].regions for buffer in step.writes]

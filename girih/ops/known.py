@@ -5,19 +5,36 @@ from __future__ import annotations
 import weakref
 
 from girih.graph import Graph
-from girih.ops.describe import description_of
+from girih.ops.describe import descriptions_of
 from girih.ops.operator import Description
 
 Descriptions = tuple[Description | None, ...]
+Several = tuple[tuple[Description, ...], ...]
 
-_known: dict[int, tuple[weakref.ref[Graph], Descriptions]] = {}  # by identity: a Graph has no hash
+_known: dict[int, tuple[weakref.ref[Graph], Several, Descriptions]] = {}  # by identity: a Graph has no hash
 
 
 def descriptions(graph: Graph) -> Descriptions:
     """`description_of` for each node, in their order."""
+    return _found(graph)[2]
+
+
+def several_descriptions(graph: Graph) -> Several:
+    """`descriptions_of` for each node, in their order."""
+    return _found(graph)[1]
+
+
+def _found(graph: Graph) -> tuple[weakref.ref[Graph], Several, Descriptions]:
     found = _known.get(id(graph))
     if found is None or found[0]() is not graph:
         number = id(graph)
         alive = weakref.ref(graph, lambda _: _known.pop(number, None))
-        found = _known[number] = alive, tuple(description_of(graph, node) for node in graph.nodes)
-    return found[1]
+        several = tuple([descriptions_of(graph, node) for node in graph.nodes])
+        single = tuple(
+            [
+                made[0] if made and len(node.outputs) == 1 else None
+                for made, node in zip(several, graph.nodes, strict=True)
+            ]
+        )
+        found = _known[number] = alive, several, single
+    return found

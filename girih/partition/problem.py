@@ -19,7 +19,7 @@ import numpy as np
 from girih.graph import Graph, Node
 from girih.layout import Layout, Mesh, Placements, Transfers
 from girih.machine import Machine
-from girih.ops import descriptions_of
+from girih.ops.known import several_descriptions
 from girih.partition.elimination import Problem
 from girih.partition.options import (
     NodeOptions,
@@ -233,7 +233,7 @@ def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, pr
 
 def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:
     node = graph.nodes[number]
-    found = descriptions_of(graph, node)
+    found = several_descriptions(graph)[number]
     if not found:
         return _whole(graph, node, mesh)
     items = tuple(graph.values[name].item_bytes for name in (*node.inputs, *node.outputs))

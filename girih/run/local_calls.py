@@ -25,7 +25,8 @@ from girih.lower import BlockStep, ComputeStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.machine.calls import Call, Operand
 from girih.machine.work import OPAQUE, Work, index_ranges, work_of
-from girih.ops import Description, description_of
+from girih.ops import Description
+from girih.ops.known import descriptions
 from girih.ops.pieces import PieceCall, make_piece
 
 Numbers = NDArray[np.int32]
@@ -121,7 +122,7 @@ class Collector:
         """How the results of a compute step lie in memory: views and element-wise operators keep an order."""
         for buffer in step.writes:
             self.contiguous(buffer)
-        description = description_of(self.graph, self.graph.nodes[step.node])
+        description = descriptions(self.graph)[step.node]
         if description is None or not step.reads or len(step.writes) != 1:
             return
         first, target = step.reads[0], step.writes[0]
@@ -160,7 +161,7 @@ class Collector:
     def row(self, step: ComputeStep) -> Numbers:
         """The number of each device's call: [devices]."""
         node = self.graph.nodes[step.node]
-        description = description_of(self.graph, node)
+        description = descriptions(self.graph)[step.node]
         held = [self.program.places[part.buffer].regions for part in step.reads]
         cut = [
             None if where is part.needed.regions or np.array_equal(where, part.needed.regions) else where.tobytes()
