@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from girih.ops import description_of
+from girih.ops import first_description
 from girih.ops.derive import floating_point_operations
 from girih.report.palette import device_colours
 from girih.report.tiles import Tile, axis_divisions, division_words, parameter_values, tile_of
@@ -82,7 +82,7 @@ def _operators(plan: Plan) -> str:
     total: dict[tuple[str, Tile], list[int]] = {}
     words: dict[tuple[str, Tile], str] = {}
     for number, node in enumerate(plan.graph.nodes):
-        description = description_of(plan.graph, node)
+        description = first_description(plan.graph, node)
         if description is None or description.operator.view:
             continue
         divided = axis_divisions(plan.graph, plan.strategy, number, parameters)

@@ -14,7 +14,7 @@ from math import prod
 from girih.graph import Graph, Node
 from girih.layout import Mesh, coordinates_of
 from girih.layout import kind_of as kind_of_code
-from girih.ops import Description, description_of, first_description
+from girih.ops import Description, first_description
 from girih.ops.classes import SAMPLE, classes
 from girih.ops.derive import is_elementwise
 from girih.partition.strategy import PASS, REPEAT, Strategy
@@ -69,7 +69,7 @@ def _of_the_same(graph: Graph, node: Node) -> set[str]:
     shapes = {graph.values[name].shape for name in node.outputs}
     if node.phase == "update":
         return {name for name in node.inputs if graph.values[name].shape}
-    description = description_of(graph, node)
+    description = first_description(graph, node)
     if description is None:
         return set()
     if description.operator.view:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from graphs import machine_of, perceptron
 from stand_in import as_if_measured, timeline_of
 
+from girih.graph import parse_graph
 from girih.plans import Plan, plan_graph
 from girih.report.page import write_page
 
@@ -253,3 +255,34 @@ def test_machines_of_one_three_and_many_devices(sizes: tuple[int, ...], pages: P
     assert page.locator("#phases .operator").count() == len(forward)
     page.locator("#phases .operator").first.click()
     assert page.locator("#details").is_visible()
+
+
+def test_a_node_of_several_results_tells_all_of_them(pages: Path, opened: Open) -> None:
+    graph = parse_graph("""graph
+  input %x: float32[4, 8, 6]  batch  "0"
+  %q: float32[4, 8, 6], %triangle: float32[4, 6, 6] = aten.linalg_qr(A=%x)  # forward
+  %largest: float32[4, 6], %place: int64[4, 6] = aten.max.dim(self=%q, dim=1, keepdim=False)  # forward
+  %r: float32[4, 6, 6] = aten.neg(self=%triangle)  # forward
+  return %largest result, %place result, %r result""")
+    plan = plan_graph(graph, machine=machine_of((2,)), objective="seconds", search="single")
+    layouts = plan.strategy.layouts | {"q": (0,), "triangle": (1,), "place": (0,)}
+    divisions = ((0,), *plan.strategy.divisions[1:])
+    plan = replace(plan, strategy=replace(plan.strategy, divisions=divisions, layouts=layouts))
+    page = opened(write_page(pages / "several.html", plan, timeline_of(plan)))
+    boxes = page.locator("#phases .operator")
+    assert boxes.locator(".results").all_inner_texts() == ["→ 2", "→ 2"]
+    titles = [box.get_attribute("title").partition("; makes ")[2] for box in boxes.all()]
+    assert titles == ["q (S0), triangle (S1)", "largest (R), place (S0)", ""]
+    assert "makes q (S0), triangle (S1)" in boxes.first.get_attribute("aria-label")
+    boxes.first.click()
+    told = page.inner_text("#details")
+    assert "Makes 2 results" in told
+    assert "q\nfloat32 4 × 8 × 6; lies S0; a device keeps 2 × 8 × 6" in told
+    assert "triangle\nfloat32 4 × 6 × 6; lies S1; a device keeps 4 × 3 × 6" in told
+    for word, number in (("triangle linalg_qr", 0), ("q linalg_qr", 0), ("place max", 1)):
+        page.fill("#graph-search", word)
+        assert page.inner_text("#graph-found") == "1 operator"
+        assert page.locator("#phases .operator.match").get_attribute("data-node") == str(number)
+        page.fill("#search", word)
+        assert page.evaluate("girih.matches") == [number]
+    assert "makes so many results" in page.inner_text("#tile-legend")

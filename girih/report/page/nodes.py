@@ -12,7 +12,7 @@ from girih.graph import Graph
 from girih.layout import Mesh, part_shape
 from girih.layout.mesh import format_layout
 from girih.lower import ComputeStep, Program, StartStep, TransferStep
-from girih.ops import description_of
+from girih.ops import first_description
 from girih.report.kinds import KINDS, kind_of
 from girih.report.page.folds import Fold, folds
 from girih.report.page.tables import Numbered
@@ -35,7 +35,7 @@ def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[st
     columns: dict[str, list[Any]] = {name: [] for name in NODE_COLUMNS}
     for number, node in enumerate(graph.nodes):
         divided = axis_divisions(graph, plan.strategy, number, parameters)
-        description = description_of(graph, node)
+        description = first_description(graph, node)
         row = (
             texts.number(node.name),
             texts.number(node.operator),

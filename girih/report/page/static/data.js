@@ -33,6 +33,11 @@ const girih = {};
     part: text(values.part[number]),
     bytes: values.bytes[number],
   });
+  /* `y (S0·R), mean (S0·S0)`: what a node makes and how each result lies; nothing where it has one result alone. */
+  girih.results = node =>
+    node.outputs.length > 1
+      ? node.outputs.map(girih.value).map(value => `${value.name} (${value.layout})`).join(", ")
+      : "";
   girih.transfer = number => ({
     node: transfers.node[number],
     value: transfers.value[number],

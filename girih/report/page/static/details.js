@@ -48,7 +48,7 @@
       make("div", { class: "big-tile" }, girih.largeTile(node.tile), sub(girih.tileWords(node.tile))),
       ...list("Division by mesh axis", axes),
       ...list("Reads", reads),
-      ...list("Makes", makes),
+      ...list(makes.length > 1 ? `Makes ${makes.length} results` : "Makes", makes),
       ...list("Transfers that it causes", transfers),
       ...list("Time", time),
       make("p", { class: "key" }, KEY),

@@ -8,7 +8,9 @@
     const node = girih.node(number);
     const received = girih.receivedFor(number);
     const name = girih.short(node.operator);
+    const results = girih.results(node);
     const told = [node.name, name, girih.tileWords(node.tile)];
+    if (results) told.push(`makes ${results}`);
     if (received) told.push(`${girih.bytes(received)} moved`);
     return make(
       "button",
@@ -16,12 +18,13 @@
         type: "button",
         class: node.view ? "operator view" : "operator",
         "data-node": number,
-        title: `${node.name}: ${node.divided}`,
+        title: `${node.name}: ${node.divided}${results ? `; makes ${results}` : ""}`,
         style: `--of-kind:var(${girih.kindStyle(node.kind)})`,
         "aria-label": told.join(", "),
       },
       girih.tile(node.tile, node.view ? 16 : 26),
       make("span", { class: "name" }, name),
+      results ? make("span", { class: "results" }, `→ ${node.outputs.length}`) : null,
       received ? make("span", { class: "bytes" }, `⇄ ${girih.bytes(received)}`) : null,
     );
   };

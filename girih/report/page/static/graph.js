@@ -85,6 +85,9 @@
     return [
       ...(data.colours.length > 1 ? divided : []),
       sample(make("span", { style: "color:var(--mark)" }, "⇄"), "bytes that all devices receive for it"),
+      ...(graph.nodes.outputs.some(made => made.length > 1)
+        ? [sample(make("span", { style: "color:var(--muted)" }, "→ 2"), "makes so many results")]
+        : []),
       sample(underlined, "underlined in the colour of its kind, as on the timeline"),
     ];
   };

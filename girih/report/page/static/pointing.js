@@ -41,7 +41,14 @@
     if (transfer < 0) {
       const over = (item, axis) => `${girih.axisWords(item, axis)[0]} over ${data.graph.axes[axis]}`;
       const what = `${node.operator}, ${data.graph.kinds[node.kind]}, ${node.phase}`;
-      girih.tip(event, node.name, [what, node.division.map(over).join("; "), where, `device ${device}: ${took}`]);
+      const results = girih.results(node);
+      girih.tip(event, node.name, [
+        what,
+        node.division.map(over).join("; "),
+        results && `makes ${results}`,
+        where,
+        `device ${device}: ${took}`,
+      ]);
       return;
     }
     const item = girih.transfer(transfer);
