@@ -15,6 +15,7 @@ from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
 from girih.plan_predict import Prediction, predict
 from girih.plans import Observe, Plan, PlanError, load
+from girih.report.overlap import overlap_words
 from girih.report.tables import render
 from girih.report.units import format_bytes, format_gap, format_seconds
 from girih.simulate.timeline import COMPUTE, Timeline
@@ -94,12 +95,13 @@ class Beside:
 def by_operator(item: Plan, forecast: Timeline, measured: Timeline) -> list[Beside]:
     """Each device's own work by operator, the largest measured first; transfers and their waits are one line."""
     program = item.program
+    moving = "transfers, with waiting" if item.bytes_received.any() else "copies inside a device"
 
     def name(step: int) -> str:
         one = program.steps[step]
         if isinstance(one, ComputeStep):
             return program.graph.nodes[one.node].operator
-        return "transfers, with waiting" if isinstance(one, TransferStep) else "starting transfers"
+        return moving if isinstance(one, TransferStep) else "starting transfers"
 
     found: dict[str, list[float]] = {}
     for column, timeline in enumerate((forecast, measured)):
@@ -110,11 +112,9 @@ def by_operator(item: Plan, forecast: Timeline, measured: Timeline) -> list[Besi
             row = found.setdefault(name(step), [0.0, 0.0, 0.0])
             row[column] += length
             row[2] += column
-    waits = found.get("transfers, with waiting")
+    waits = found.get(moving) if item.bytes_received.any() else None
     if waits is not None:  # predicted: what the devices do not compute
-        waits[0] = forecast.seconds * forecast.devices - sum(
-            row[0] for other, row in found.items() if other != "transfers, with waiting"
-        )
+        waits[0] = forecast.seconds * forecast.devices - sum(row[0] for other, row in found.items() if other != moving)
     rows = [Beside(which, int(row[2]), row[0], row[1]) for which, row in found.items()]
     return sorted(rows, key=lambda row: -row.measured)
 
@@ -128,17 +128,19 @@ def measured_beside(item: Plan, measured: Timeline, options: argparse.Namespace)
         "predicted_seconds": forecast.seconds,
         "operators": [vars(row) for row in rows],
     }
-    head = (
-        f"the last step took {format_seconds(measured.seconds)}, predicted {format_seconds(forecast.seconds)} "
-        f"({forecast.seconds / measured.seconds:.2f} of it); seconds of all devices together:"
-    )
-    return numbers, [head, *render(beside_table(rows), width=100).splitlines()]
+    share = f" ({forecast.seconds / measured.seconds:.2f} of it)" if measured.seconds else ""
+    head = [
+        f"the last step took {format_seconds(measured.seconds)}, predicted {format_seconds(forecast.seconds)}{share}",
+        overlap_words(item, measured),
+        "seconds of all devices together:",
+    ]
+    return numbers, [*head, *render(beside_table(rows), width=100).splitlines()]
 
 
 def beside_table(rows: list[Beside]) -> Table:
     table = Table("operator", "measured", "predicted", "predicted / measured", "times", box=None, header_style="bold")
     for row in rows[:24]:
-        ratio = f"{row.predicted / row.measured:.2f}" if row.measured else "-"
+        ratio = f"{row.predicted / row.measured:.2f}" if row.measured and row.predicted else "-"  # a view takes no time
         table.add_row(row.name, format_seconds(row.measured), format_seconds(row.predicted), ratio, str(row.count))
     if len(rows) > 24:
         rest = rows[24:]
@@ -193,13 +195,14 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
             str(device),
             format_seconds(float(busy[0][device])),
             f"{share:.0%}",
-            *(format_seconds(float(other[device])) for other in busy[1:]),
+            *(format_seconds(float(other[device])) if other[device] else "nothing" for other in busy[1:]),
         )
-    known = sum(made.sources.values()) or 1
+    known = sum(made.sources.values())
     where = ", ".join(f"{count / known:.0%} {name}" for name, count in made.sources.items() if count)
     head = [
         f"{item.model or 'program'} on {made.machine}: a step takes {format_seconds(result.seconds)}",
-        f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {where}",
+        f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {where or 'none'}",
+        overlap_words(item, timeline),
     ]
     if item.objective == "time":
         head.append(

@@ -133,6 +133,30 @@ def test_run_verifies(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_p
     assert all(row["ok"] for row in steps)
 
 
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [
+        ("local:1", "one device: nothing is exchanged, so there is nothing to overlap"),
+        ("local:2", "no device receives anything from another: there is nothing to overlap"),
+    ],
+)
+def test_a_step_without_transfers_says_that_nothing_overlaps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, machine: str, told: str
+) -> None:
+    where = str(tmp_path / "plan.json")
+    options = ["--machine", machine, "--search", "single", "--no-compare", "-o", where]
+    assert girih(capsys, "plan", "mlp-tiny", *options)[0] == 0
+    code, out, _ = girih(capsys, "simulate", where)
+    assert code == 0
+    assert told in out
+    assert ("nothing" in out.splitlines()[-1]) == (machine == "local:2")  # the column of what is received
+    code, out, _ = girih(capsys, "run", where, "--backend", "threads", "--steps", "1", "--measure")
+    assert code == 0
+    assert told in out
+    assert "transfers" not in out
+    assert "aten.mm" in out
+
+
 def test_own_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     where = str(tmp_path / "plan.json")

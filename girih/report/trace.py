@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from girih.lower import ComputeStep, StartStep, Step, TransferStep
 from girih.report.kinds import kind_of
+from girih.report.overlap import overlap_words
 from girih.report.page.transfers import axis_names
 from girih.report.tiles import axis_divisions, division_words, parameter_values
 from girih.report.timelines import followed
@@ -58,6 +59,7 @@ def trace(timeline: Timeline, plan: Plan) -> dict[str, Any]:
             counter = {"ph": "C", "name": "memory", "pid": device, "tid": COMPUTE, "ts": round(seconds * 1e6, 3)}
             events.append({**counter, "args": {"bytes": amount}})
     title = {"model": plan.model, "machine": str(plan.machine), "search": plan.search, "measured": timeline.measured}
+    title["overlap"] = overlap_words(plan, timeline)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": title}
 
 
