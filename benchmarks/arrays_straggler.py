@@ -57,7 +57,7 @@ def busy(core: int) -> Iterator[None]:
 def times(application: Application, quick: bool, repeats: int) -> tuple[float, float, int]:
     """(seconds without stealing, with it, chunks that were stolen)."""
     import girih.array
-    from girih.run import blocks
+    from girih.run import stealing
 
     run = application.program()
     with workers(2) as cluster:
@@ -68,13 +68,13 @@ def times(application: Application, quick: bool, repeats: int) -> tuple[float, f
             return evaluated(cluster, run(girih.array, *given))
 
         seconds(work, 2)  # placed, planned, compiled
-        taken: dict[int, list[float]] = {NEVER: [], blocks.LEAST_OFFERED: []}
+        taken: dict[int, list[float]] = {NEVER: [], stealing.LEAST_LEFT: []}
         for _ in range(repeats):
             for least, own in taken.items():
-                with mock.patch.object(blocks, "LEAST_OFFERED", least):
+                with mock.patch.object(stealing, "LEAST_LEFT", least):
                     own.append(seconds(work, 1))
-        without, stealing = map(median, taken.values())
-        return without, stealing, cluster.run.crew.hub.board.stolen
+        without, with_it = map(median, taken.values())
+        return without, with_it, cluster.run.crew.hub.board.stolen
 
 
 def measure(options: argparse.Namespace) -> Report:
