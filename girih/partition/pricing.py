@@ -18,8 +18,9 @@ import numpy as np
 from girih.graph import Value
 from girih.layout import Layout, Placements, Transfers
 
-LARGE = 2e6
-"""Pairs × devices above which the cores share the work: about a tenth of a second."""
+SMALL, LARGE = 1e5, 2e6
+"""Pairs × devices below which looking for equal pieces takes longer than it saves (a millisecond or two), and above
+which the cores share the work (about a tenth of a second)."""
 
 
 class OutOfTimeError(Exception):
@@ -60,8 +61,10 @@ def priced(wanted: Sequence[Wanted], transfers: Transfers, deadline: float | Non
         OutOfTimeError: the deadline was reached before all tables were priced.
     """
     groups: dict[object, _Group] = {}
+    devices = transfers.mesh.devices
+    small = sum([len(item.pieces) * len(item.layouts) for item in wanted]) * devices < SMALL
     for number, item in enumerate(wanted):
-        key = (item.value.shape, item.value.item_bytes, item.reads, item.layouts)
+        key = number if small else (item.value.shape, item.value.item_bytes, item.reads, item.layouts)
         group = groups.setdefault(key, _Group([], []))
         group.members.append(number)
         group.different.append(item.pieces.distinct())
@@ -77,15 +80,15 @@ def priced(wanted: Sequence[Wanted], transfers: Transfers, deadline: float | Non
                 table = np.where(lies.partial.any(axis=1), np.inf, table)
             tables[number] = table
 
-    order = sorted(groups.values(), key=lambda group: -group.pairs * len(wanted[group.members[0]].layouts))
-    size = sum(group.pairs * len(wanted[group.members[0]].layouts) for group in order) * transfers.mesh.devices
+    work_of = [group.pairs * len(wanted[group.members[0]].layouts) * devices for group in groups.values()]
     workers = os.cpu_count() or 1
-    if size < LARGE or workers == 1:
-        for group in order:
+    if sum(work_of) < LARGE or workers == 1:
+        for group in groups.values():
             work(group)
     else:
+        order = sorted(zip(work_of, groups.values(), strict=True), key=lambda one: -one[0])
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(work, order))
+            list(pool.map(work, [group for _, group in order]))
     return tables
 
 

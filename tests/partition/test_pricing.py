@@ -28,11 +28,12 @@ def test_distinct_rows_are_those_of_numpy(rows: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("objective", ["bytes", "seconds"])
-@pytest.mark.parametrize("threads", [False, True])
+@pytest.mark.parametrize(("alone", "threads"), [(True, False), (False, False), (False, True)])
 def test_tables_are_those_of_each_node_by_itself(
-    objective: str, threads: bool, monkeypatch: pytest.MonkeyPatch
+    objective: str, alone: bool, threads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pricing, "LARGE", 0 if threads else float("inf"))
+    monkeypatch.setattr(pricing, "SMALL", float("inf") if alone else 0)
     goal = Objective(objective, machine("p100-cluster:1"))
     graph = perceptron(3)
     made = build(graph, goal, SECONDS)
