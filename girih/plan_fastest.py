@@ -32,7 +32,7 @@ from girih.plan_prices import PRESET, Pricing
 from girih.plans import Observe, Plan, PlanError, goal_of
 from girih.simulate.bounds import WORK, bound_of
 
-KEPT = 0.97
+KEPT = 0.93
 """Of the seconds that are given: the rest is for what a search does behind its last look at the clock."""
 CROSSING = 0.3
 """Of the time that is left, for exchanging layers between the first candidates, where chains come behind."""
