@@ -37,6 +37,8 @@ LIBRARIES = ("dask", "dask_array")
 KINDS = ("threads", "processes")
 QUICK = ("QR",)
 SLOWER = 1.5
+FAILURES = (NotImplementedError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RecursionError)
+"""What Dask refuses a program with, or breaks down with."""
 ROOT = Path(__file__).resolve().parent.parent
 
 # ------------------------------------------------------------------------------------------- in a process of its own
@@ -124,7 +126,7 @@ def of_dask(library: str, kind: str, application: Application, quick: bool, repe
                 wrong = same(tuple(item.compute() for item in made), known)
                 del made
                 work = measured(lambda: persist(*dask_programs.run(module, application, given)), repeats, base, best)
-            except (NotImplementedError, ValueError, TypeError, AttributeError, IndexError, AssertionError) as error:
+            except FAILURES as error:
                 words = str(error).splitlines()
                 return {"cut": pieces, "failed": f"{type(error).__name__}: {words[0][:120] if words else ''}"}
             if work is None:
