@@ -142,6 +142,8 @@ def solve(a: Any, b: Any, /) -> Array:
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x = x if x.ndim - 2 >= len(batch) else broadcast_to(x, (*batch, *x.shape[-2:]))
     y = y if y.ndim - 2 >= len(batch) else broadcast_to(y, (*batch, *y.shape[-2:]))
+    if x.expression.operator == "aten.linalg_cholesky":  # triangular: half the work, and nothing to factorise
+        return apply("aten.linalg_solve_triangular", y.shape, kind, self=x, B=y, upper=False)
     return apply("aten.linalg_solve", (*batch, *y.shape[-2:]), kind, A=x, B=y)
 
 

@@ -162,3 +162,18 @@ def test_tiles_are_as_small_as_a_cache(cluster, rows):
     known = np.linalg.qr(x)
     np.testing.assert_allclose(Q.compute(), known.Q, atol=1e-12)
     np.testing.assert_allclose(R.compute(), known.R, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6,), (2, 6, 3)])
+def test_a_factor_of_cholesky_is_solved_as_a_triangle(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    root = random.normal(size=(*shape[:-2], 6, 6)) if len(shape) == 3 else random.normal(size=(6, 6))
+    spd, b = root @ root.swapaxes(-1, -2) + 6 * np.eye(6), random.normal(size=shape)
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0):
+        factor = gnp.linalg.cholesky(gnp.array(spd))
+        x = gnp.linalg.solve(factor, gnp.array(b))
+        expected = np.linalg.solve(np.linalg.cholesky(spd), b)
+        np.testing.assert_allclose(x.compute(), expected, rtol=1e-12, atol=1e-14)
+        used = {node.operator for node in x.expression.kept.plan.graph.nodes}
+    assert "aten.linalg_solve_triangular" in used
+    assert "aten.linalg_solve" not in used

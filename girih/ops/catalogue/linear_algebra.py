@@ -149,6 +149,10 @@ def solve(A, B):
 
 @operator("aten.linalg_solve_triangular")
 def solve_triangular(x, B, upper, left=True, unitriangular=False):
+    if left:  # each column of B by itself
+        return lambda *i: Opaque(x[(*i[:-2], slice(None), slice(None))], B[(*i[:-2], slice(None), i[-1])], linear=(1,))[
+            i[-2]
+        ]
     return lambda *i: Opaque(
         x[(*i[:-2], slice(None), slice(None))], B[(*i[:-2], slice(None), slice(None))], linear=(1,)
     )[i[-2:]]
