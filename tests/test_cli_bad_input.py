@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -183,7 +184,7 @@ def test_workers_that_fail_are_exit_code_1(
     monkeypatch.chdir(folder)
     code, _, err = girih(capsys, [*RUN, "--timeout", "0.000001"])
     assert code == 1
-    assert "girih run: worker 0 did not finish" in err
+    assert re.search(r"girih run: worker \d did not finish", err), err  # the other may have been quick enough
 
 
 def test_a_pipe_sees_every_step_when_it_is_done(folder: Path) -> None:
