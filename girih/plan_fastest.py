@@ -25,6 +25,7 @@ from girih.partition.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.pricing import OutOfTimeError
 from girih.partition.sampled import sampled
 from girih.partition.searches import SEARCHES
+from girih.partition.strategy import SearchError
 from girih.plan_composed import Composer
 from girih.plan_memory import begins_with
 from girih.plan_predict import opened, predict, priced_on
@@ -190,7 +191,7 @@ class _Candidates:
             goal = replace(goal, deadline=started + share * left)
         try:
             found: SearchResult = SEARCHES[name](self.plan.graph, goal, seconds=max(share * left, LEAST))
-        except OutOfTimeError:
+        except (OutOfTimeError, SearchError):
             return
         if name == "exact":
             self.tables = float(found.certificate.statistics["seconds to price"])

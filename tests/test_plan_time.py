@@ -37,3 +37,9 @@ def test_the_space_is_as_wide_as_the_time_affords() -> None:
     assert _affordable(where, 1.0, 10.0) == SECONDS
     assert _affordable(where, 1.0, 1.0) is None
     assert _affordable(machine("cpu-1g:16"), 1.0, 3.0) == SOAP  # no axis is short enough for places
+
+
+def test_what_cannot_be_placed_is_left_out() -> None:
+    made = plan_graph(perceptron(2), machine="local:64", objective="time", seconds=5.0)
+    assert "seconds, data parallel" in made.certificate.statistics
+    assert "seconds, model" not in made.certificate.statistics

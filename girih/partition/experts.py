@@ -19,7 +19,7 @@ from girih.partition.baselines import along, along_the_batch
 from girih.partition.exact import exact
 from girih.partition.options import SECONDS, SOAP
 from girih.partition.problem import Candidates, Objective
-from girih.partition.strategy import PASS, REPEAT, SearchResult
+from girih.partition.strategy import PASS, REPEAT, SearchResult, check_placeable
 
 Place = tuple[int, ...]  # a coordinate on each of the innermost axes
 
@@ -162,6 +162,7 @@ def _whole_or_passing(graph: Graph, number: int, mesh: Mesh) -> np.ndarray:
 
 
 def _places(mesh: Mesh) -> list[Place]:
+    check_placeable(mesh)
     return [tuple(int(part) for part in row) for row in mesh.coordinates]
 
 

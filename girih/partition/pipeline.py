@@ -26,7 +26,7 @@ from girih.ops.known import descriptions
 from girih.partition.exact import exact
 from girih.partition.options import SOAP, placed_at, whole_options
 from girih.partition.problem import Candidates, Objective, value_variables
-from girih.partition.strategy import REPEAT, SearchError, SearchResult
+from girih.partition.strategy import REPEAT, SearchError, SearchResult, check_placeable
 
 HALVINGS = 60
 
@@ -68,6 +68,7 @@ def micro_batches(graph: Graph) -> int:
 
 def _in_stages(graph: Graph, objective: Objective, seconds: float, space: str) -> SearchResult:
     mesh = objective.machine.mesh
+    check_placeable(mesh)
     stages = stages_of(graph, objective)
     places = [_at(mesh, stage) for stage in range(mesh.devices)]
     everywhere = (REPEAT,) * mesh.axes

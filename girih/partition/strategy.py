@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import Layout, Mesh
+from girih.layout.mesh import MOST_COORDINATES
 
 # A division says for each mesh axis what it does to a node: a number from 0 divides that index variable (an output's
 # or a reduction's), REPEAT repeats the work, and PASS - n lets partial sums pass through the n-th linear set of inputs.
@@ -18,6 +19,19 @@ PASS = -2
 
 class SearchError(ValueError):
     """A graph of which a search can make nothing; the message says what to do."""
+
+
+def check_placeable(mesh: Mesh) -> None:
+    """Can every device of the mesh be named in a code?
+
+    Raises:
+        SearchError: an axis is too long.
+    """
+    if max(mesh.sizes, default=1) > MOST_COORDINATES:
+        raise SearchError(
+            f"layers are placed on devices of axes of at most {MOST_COORDINATES}, the mesh is {mesh}: name the machine "
+            "with more axes (512 devices as 16x32), or search without places"
+        )
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from graphs import machine_of, perceptron
 
 import girih
 from girih.layout import coordinates_of, kind_of
 from girih.models import example
+from girih.partition.problem import Objective
+from girih.partition.searches import SEARCHES
+from girih.partition.strategy import SearchError
 from girih.plans import Plan
 
 
@@ -119,3 +123,9 @@ def test_a_weight_that_is_used_at_every_step_is_reduced_once(search: str) -> Non
         return float(plan.bytes_received.sum())
 
     assert received(6) < 1.3 * received(2)
+
+
+@pytest.mark.parametrize("search", ["model", "hybrid", "parameter-server"])
+def test_devices_of_a_long_axis_have_no_names(search: str) -> None:
+    with pytest.raises(SearchError, match=r"axes of at most 48.*512 devices as 16x32"):
+        SEARCHES[search](perceptron(2), Objective("seconds", machine_of((64,))))
