@@ -1,10 +1,10 @@
 """How much of the Python array API standard girih.array keeps, by an outside judge.
 
 What: the share of tests that pass. `--suite DIR` is a checkout of the public suite (data-apis/array-api-tests, with its
-submodule), which runs on `girih.array` itself, without a compatibility layer; skipped tests are listed with their
-reasons and count for nothing. Without a checkout it is girih's own tests: every function, operator and extension of the
-standard on `--examples` random calls against array-api-strict, on one worker and on three.
-Against: the suite's share for NumPy, 96.6 to 98 %; for Dask through its compatibility layer 93.5 %.
+submodule), which runs on `girih.array` itself, without a compatibility layer, and on NumPy beside it; skipped tests are
+listed with their reasons and count for nothing. Without a checkout it is girih's own tests: every function, operator
+and extension of the standard on `--examples` random calls against array-api-strict, on one worker and on three.
+Against: NumPy's share in the same run of the suite (it does not pass all of it).
 The floor: `--floor` of the tests that ran.
 """
 
@@ -42,11 +42,18 @@ def measure(given: argparse.Namespace) -> Report:
     groups = sorted({group for group, *_ in found})
     rows: list[Row] = [row(group, [what for name, _, what, _ in found if name == group]) for group in groups]
     rows.append(row("all", [what for _, _, what, _ in found]))
+    both: set[str] = set()
+    if given.suite is not None:
+        known = outcomes(given.suite, examples, select, "numpy")
+        both = {name for _, name, what, _ in known if what == "failed"}
+        for item in rows:
+            of_numpy = [what for name, _, what, _ in known if item["group"] in (name, "all")]
+            item["numpy"] = row("", of_numpy)["share"]
     share = rows[-1]["share"]
     failed = [name for _, name, what, _ in found if what == "failed"]
     reasons = Counter(reason for _, _, what, reason in found if what == "skipped")
     notes = [f"skipped: {count} × {reason}" for reason, count in reasons.most_common()]
-    notes += [f"failed: {name}" for name in failed[:MOST_NAMES]]
+    notes += [f"failed{' (by NumPy, too)' if name in both else ''}: {name}" for name in failed[:MOST_NAMES]]
     if len(failed) > MOST_NAMES:
         notes.append(f"and {len(failed) - MOST_NAMES} more failed")
     judge = f"the public suite in {given.suite}" if given.suite else "girih's own tests against array-api-strict"
@@ -58,6 +65,7 @@ def measure(given: argparse.Namespace) -> Report:
         ("failed", "failed"),
         ("skipped", "skipped"),
         ("share", "share"),
+        *((("NumPy's", "numpy"),) if given.suite is not None else ()),
     )
     return Report(f"The array API standard on girih.array: {judge}", columns, tuple(rows), summary, tuple(misses),
                   tuple(notes))  # fmt: skip
@@ -76,8 +84,10 @@ def row(group: str, results: list[str]) -> Row:
     }
 
 
-def outcomes(suite: Path | None, examples: int, select: str | None) -> list[tuple[str, str, str, str]]:
-    """(group, test, passed or failed or skipped, reason) of every test.
+def outcomes(
+    suite: Path | None, examples: int, select: str | None, module: str = "girih.array"
+) -> list[tuple[str, str, str, str]]:
+    """(group, test, passed or failed or skipped, reason) of every test. module: what the public suite runs on.
 
     Raises:
         FileNotFoundError: the suite is not there. RuntimeError: pytest ran no tests.
@@ -90,9 +100,9 @@ def outcomes(suite: Path | None, examples: int, select: str | None) -> list[tupl
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", str(folder)]
         command += [] if select is None else ["-k", select]
         count = ["--examples", str(examples)] if suite is None else ["--max-examples", str(examples)]
-        done = run(command + count + ([] if suite is None else ["--disable-deadline"]), suite)
+        done = run(command + count + ([] if suite is None else ["--disable-deadline"]), suite, module)
         if done.returncode == USAGE_ERROR and suite is not None:
-            done = run(command + count, suite)
+            done = run(command + count, suite, module)
         if not report.exists():
             raise RuntimeError(f"pytest ran no tests in {folder}: {last_line(done)}")
         found = [outcome(case) for case in ET.parse(report).iter("testcase")]
@@ -101,9 +111,9 @@ def outcomes(suite: Path | None, examples: int, select: str | None) -> list[tupl
     return found
 
 
-def run(command: list[str], suite: Path | None) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], suite: Path | None, module: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(item for item in (str(ROOT), os.environ.get("PYTHONPATH")) if item)
-    environment = {**os.environ, "ARRAY_API_TESTS_MODULE": "girih.array", "PYTHONPATH": path}
+    environment = {**os.environ, "ARRAY_API_TESTS_MODULE": module, "PYTHONPATH": path}
     folder = ROOT if suite is None else suite
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

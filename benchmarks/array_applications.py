@@ -77,7 +77,7 @@ APPLICATIONS = (
     Application("SSVD", "ssvd", {"rows": 100_000, "columns": 200}, {"rows": 5000, "columns": 50}),
     Application("QR", "qr", {"count": 500_000}, {"count": 20_000}),
     Application("CG", "cg", {"count": 3000}, {"count": 400}),
-    Application("Cholesky", "cholesky", {"count": 3000}, {"count": 1200}, {"block": 300}),
+    Application("Cholesky", "cholesky", {"count": 3000}, {"count": 1200}),
     Application("Black-Scholes", "black_scholes", {"count": 5_000_000}, {"count": 50_000}, elementwise=True),
     Application("binomial tree", "price_prediction", {"options": 50_000}, {"options": 1000}, elementwise=True),
     Application(

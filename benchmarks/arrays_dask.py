@@ -5,9 +5,9 @@ one process and on two processes of one thread each (Dask: `threads` and a Local
 thread. Dask's data is cut as `auto` cuts it, and along the rows into 2, 4, 8 and 16 pieces; the fastest counts.
 Results stay where they are made, in girih's tiles or Dask's chunks; they are compared with NumPy's. Each library has a
 process of its own for each program: seconds are medians on the wall after one warm call (a cut is no
-candidate with which that and the next take half as long again as another); memory is the most that all its processes
-have in
-memory during a call, less what they had before the data came.
+candidate with which that and the next take half as long again as another; calls are not repeated for more than half a
+minute); memory is the most that all its processes have in memory during a call, less what they had before the data
+came.
 Floors: girih `--floor` times as fast as the faster Dask in geometric mean; nowhere slower; nowhere more memory.
 """
 
@@ -37,6 +37,8 @@ LIBRARIES = ("dask", "dask_array")
 KINDS = ("threads", "processes")
 QUICK = ("QR",)
 SLOWER = 1.5
+LONG = 30.0
+"""Seconds behind which a call is not repeated."""
 FAILURES = (NotImplementedError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RecursionError)
 """What Dask refuses a program with, or breaks down with."""
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +74,8 @@ def measured(work: Callable[[], Any], repeats: int, base: int, best: float = mat
         del made
         if len(taken) == 2 and min(taken) > SLOWER * best:
             return None
+        if len(taken) > 1 and sum(taken) > LONG:
+            break
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     for pid in processes():

@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     plan.add_argument("model", metavar="MODEL", help="a name from `girih models`, or file.py:function that returns "
                       "a TrainingStep and a batch")  # fmt: skip
-    plan.add_argument("--batch", type=count, help="examples in a batch (default: the model's)")
+    plan.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
     plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
                       "their gradients; --search pipeline sends them through stages")  # fmt: skip
     plan.add_argument("--machine", "-m", default="local:2", help="local:N, HOSTSxDEVICES or a preset (default local:2)")
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
                       help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
                       "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
     _store(plan)
-    plan.add_argument("--optimizer", choices=("sgd", "momentum", "adam", "adamw", "adagrad"), default="momentum",
+    plan.add_argument("--optimizer", choices=("sgd", "momentum", "adam", "adamw", "adagrad"),
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument("--seconds", type=float, default=60.0, help="most seconds to search (default 60)")
     plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")

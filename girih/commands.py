@@ -26,7 +26,7 @@ def models(options: argparse.Namespace) -> int:
 
     if options.name:
         with clear_errors():
-            made = program(options.name, None, "momentum")
+            made = program(options.name)
         parameters = sum(item.numel() for item in made.step.model.parameters())
         tensors = {path: f"{item.dtype}{list(item.shape)}" for path, item in batch_of(made).items()}
         if options.json:
@@ -278,7 +278,7 @@ def ops(options: argparse.Namespace) -> int:
     rows = list(standard())
     with clear_errors():
         for model in options.models:
-            made = program(model, None, "momentum")
+            made = program(model)
             graph = capture(made.step, made.batch).graph
             rows.append(count(model, [(node.operator, description_of(graph, node)) for node in graph.nodes]))
     if options.json:

@@ -114,34 +114,9 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
     if made.search != "exact":
         return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how))
     found = _Candidates(made, judge, clock, KEPT * seconds)
-    if made.machine.devices > 1:
-        found.took = sum(float(told.statistics.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
-        note("search experts", 0.0)
-        if begins_with(made.search, made.objective, made.machine, made.memory) == "data":
-            found.add("data", made.strategy)
-        else:
-            found.add("exact", made.strategy)
-            found.tables = float(told.statistics.get("seconds to price", 0.0))
-            found.search("data", 0.5, needed=True)
-        alone = dict(best.parts)[WORK] * made.machine.devices < first  # less than sending takes: a small model
-        for name in (*(("single",) if alone else ()), *_order(made.graph)):
-            if name != "exact":
-                found.search(name, 0.25)
-            elif "exact" not in found.made:
-                found.search(name, 0.5)
-    else:
-        found.add("exact", made.strategy)
-        found.tables = float(told.statistics.get("seconds to price", 0.0))
-    if found.tables is not None:
-        rules = _affordable(made.machine, found.tables, (1 - CROSSING) * found.left - 2 * judge.seconds)
-    else:
-        rules = None
-    if len(found.made) > 1:
-        note("cross", 0.0)
-        share = 1.0 if rules is None else CROSSING
-        joined = crossed(made.graph, list(found.made.values()), judge, time.perf_counter() + share * found.left)
-        if joined.seconds < min(map(judge, found.made.values())):
-            found.made["crossed"] = joined.strategy
+    found.gather(dict(best.parts)[WORK] * made.machine.devices, note)
+    rules = found.affordable()
+    found.cross(1.0 if rules is None else CROSSING, note)
     if rules is not None:
         note("search sampled", 0.0)
         result = found.sampled(rules, best.seconds, best.how)
@@ -180,6 +155,40 @@ class _Candidates:
         self.made["data parallel" if name == "data" else name] = strategy
         self.judge(strategy)
 
+    def gather(self, work: float, note: Observe) -> None:
+        """The plan that was made first; then, of several devices, what other searches find.
+
+        work: seconds in which one device does all of it, at least.
+        """
+        made, told = self.plan, self.plan.certificate.statistics
+        alone = made.machine.devices == 1
+        whole = alone or begins_with(made.search, made.objective, made.machine, made.memory) != "data"
+        if whole:
+            self.tables = float(told.get("seconds to price", 0.0))
+        self.add("exact" if whole else "data", made.strategy)
+        if alone:
+            return
+        self.took = sum(float(told.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
+        note("search experts", 0.0)
+        if whole:
+            self.search("data", 0.5, needed=True)
+        if work < self.judge(made.strategy):  # less than sending takes: a small model
+            self.search("single", 0.25)
+        for name in _order(made.graph):
+            if name != "exact":
+                self.search(name, 0.25)
+            elif not whole:
+                self.search(name, 0.5)
+
+    def cross(self, share: float, note: Observe) -> None:
+        """Layers exchanged between the candidates, in a share of the time that is left."""
+        if len(self.made) < 2:
+            return
+        note("cross", 0.0)
+        joined = crossed(self.plan.graph, list(self.made.values()), self.judge, time.perf_counter() + share * self.left)
+        if joined.seconds < min(map(self.judge, self.made.values())):
+            self.made["crossed"] = joined.strategy
+
     def search(self, name: str, share: float, needed: bool = False) -> None:
         """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
         is needed."""
@@ -198,6 +207,12 @@ class _Candidates:
         elif name in EXPERTS:
             self.took = max(self.took, time.perf_counter() - started)
         self.add(name, found.strategy)
+
+    def affordable(self) -> Rules | None:
+        """The widest space whose tables can be priced in the time that chains have."""
+        if self.tables is None:
+            return None
+        return _affordable(self.plan.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.judge.seconds)
 
     def sampled(self, rules: Rules, bound: float, how: str) -> SearchResult | None:
         """What chains find from the best expert's plan and the others; None where the tables take too long."""

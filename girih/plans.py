@@ -145,10 +145,15 @@ class Plan:
 
         return notebook_html(self)
 
-    def __str__(self) -> str:
-        from girih.report.tables import render, summary
+    def __repr__(self) -> str:
+        from girih.report import tables
 
-        return render(summary(self))
+        return f"<Plan: {tables.title(self)}>"
+
+    def __str__(self) -> str:
+        from girih.report import tables
+
+        return tables.render(tables.summary(self))
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON (gzipped if the name ends in .gz)."""
@@ -212,7 +217,7 @@ def plan(
     """
     from girih.capture import capture, state_of
 
-    note = observe or _silent
+    note = observe or (lambda what, share: None)
     note("capture", 0.0)
     captured = capture(step, batch)
     check_graph(captured.graph)
@@ -227,9 +232,8 @@ def plan(
         store=store,
         observe=observe,
     )
-    recipes: dict[str, tuple[str, float, float]] = {
-        path: (item.kind, item.a, item.b) for path, item in captured.initial.items()
-    }
+    first = captured.initial.items()
+    recipes: dict[str, tuple[str, float, float]] = {path: (item.kind, item.a, item.b) for path, item in first}
     return replace(
         made,
         initial=recipes,
@@ -253,7 +257,7 @@ def plan_graph(
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
-    note = observe or _silent
+    note = observe or (lambda what, share: None)
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:
@@ -333,10 +337,6 @@ def load(path: str | Path) -> Plan:
     from girih.plan_file import load as read
 
     return read(path)
-
-
-def _silent(what: str, share: float) -> None:
-    pass
 
 
 def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:

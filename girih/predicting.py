@@ -129,8 +129,11 @@ def measured_beside(item: Plan, measured: Timeline, options: argparse.Namespace)
         "operators": [vars(row) for row in rows],
     }
     share = f" ({forecast.seconds / measured.seconds:.2f} of it)" if measured.seconds else ""
+    # The first step of a worker compiles kernels and fills caches.
+    warm = "" if options.steps > 1 else "; it was the first of these workers: --steps 2 leaves out what starting takes"
     head = [
-        f"the last step took {format_seconds(measured.seconds)}, predicted {format_seconds(forecast.seconds)}{share}",
+        f"the last step took {format_seconds(measured.seconds)}, predicted {format_seconds(forecast.seconds)}{share}"
+        f"{warm}",
         overlap_words(item, measured),
         "seconds of all devices together:",
     ]
@@ -185,7 +188,9 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
     """What `girih simulate` prints: lines and a table of devices."""
     result = made.simulation
     timeline = result.timeline
-    table = Table("device", "computing", "share", *(f"receiving, {name}" for name in timeline.streams[1:]), box=None)
+    links = timeline.streams[1:]
+    heads = [name if links.count(name) == 1 else f"{name} (axis {axis})" for axis, name in enumerate(links)]
+    table = Table("device", "computing", "share", *(f"receiving, {head}" for head in heads), box=None)
     busy = [timeline.busy(stream) for stream in range(len(timeline.streams))]
     for device in range(timeline.devices):
         if timeline.devices > 16 and 8 <= device < timeline.devices - 1:
@@ -197,11 +202,9 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
             f"{share:.0%}",
             *(format_seconds(float(other[device])) if other[device] else "nothing" for other in busy[1:]),
         )
-    known = sum(made.sources.values())
-    where = ", ".join(f"{count / known:.0%} {name}" for name, count in made.sources.items() if count)
     head = [
         f"{item.model or 'program'} on {made.machine}: a step takes {format_seconds(result.seconds)}",
-        f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {where or 'none'}",
+        f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {made.priced_by}",
         overlap_words(item, timeline),
     ]
     if item.objective == "time":

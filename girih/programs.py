@@ -30,20 +30,24 @@ class NamedProgram:
     batch: Any
 
 
-def program(name: str, batch: int | None, optimizer: str, device: str = "meta") -> NamedProgram:
-    """The program that a name means.
+def program(name: str, batch: int | None = None, optimizer: str | None = None, device: str = "meta") -> NamedProgram:
+    """The program that a name means. batch, optimizer: of a model by name; None: the model's, and momentum.
 
     Raises:
-        ProgramError: for unknown models, files that are not there, functions that fail or return something else.
+        ProgramError: for unknown models, files that are not there, functions that fail or return something else, and
+            for a batch or an optimizer beside a file, whose function makes its own.
     """
     path, colon, function = name.rpartition(":")
     if colon and path.endswith(".py"):
+        for option, given in (("--batch", batch), ("--optimizer", optimizer)):
+            if given is not None:
+                raise ProgramError(f"{option} {given} is for models by name: {name} makes its own, change it there")
         return _from_file(name, Path(path), function)
     if name.endswith(".py"):
         raise ProgramError(f"{name}: say which function makes the step and the batch, as {name}:training")
     if colon:
         raise ProgramError(f"no program {name!r}: expected the name of a model, or file.py:function")
-    return _from_catalogue(name, batch, optimizer, device)
+    return _from_catalogue(name, batch, optimizer or "momentum", device)
 
 
 def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -> NamedProgram:

@@ -37,7 +37,7 @@ def no_step(): return model(), torch.randn(4, 8)
 
 def other_optimizer():
     own = model()
-    return girih.TrainingStep(own, loss=F.mse_loss, optimizer=torch.optim.RMSprop(own.parameters())), torch.randn(4, 8)
+    return girih.TrainingStep(own, loss=F.mse_loss, optimizer=torch.optim.NAdam(own.parameters())), torch.randn(4, 8)
 
 def other_model():
     return girih.TrainingStep(model(), F.mse_loss, torch.optim.SGD(model().parameters(), lr=0.1)), torch.randn(4, 8)
@@ -107,10 +107,12 @@ LINES: list[tuple[list[str], str]] = [
     (["plan", "own.py:needs"], "own.py:needs raises TypeError: needs() missing 1 required positional argument: 'path'"),
     (["plan", "own.py:three"], "must return a girih.TrainingStep (or Inference) and a batch, got int and int and int"),
     (["plan", "own.py:no_step"], "and a batch, got Linear and Tensor"),
-    (["plan", "own.py:other_optimizer"], "RMSprop has no functional form here"),
+    (["plan", "own.py:other_optimizer"], "NAdam has no functional form here"),
     (["plan", "own.py:other_model"], "is not one of the model's: make the optimizer from model.parameters()"),
     (["plan", "own.py:wrong_shape"], "fails at aten.addmm(float32[3], float32[4, 9], float32[8, 3])"),
     (["plan", "own.py:many_losses"], "the loss must be a tensor of one floating-point number, got (4, 3)"),
+    (["plan", "own.py:training", "--batch", "16"], "--batch 16 is for models by name: own.py:training makes its own"),
+    (["plan", "own.py:training", "--optimizer", "adamw"], "--optimizer adamw is for models by name"),
     (["plan", "own.py:arrays"], "the batch has a NumPy array at '0'"),
     (["plan", "imports.py:training"], "imports.py:2: `import nothing_of_that_name` raises ModuleNotFoundError"),
     (["plan", "syntax.py:training"], "syntax.py:1: invalid syntax: `def training(:`"),

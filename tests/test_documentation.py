@@ -2,7 +2,8 @@
 
 ```python blocks of one page run one after another in one namespace; those marked `python fragment` are only compiled.
 Every line of an ```sh block that begins with `girih` is run, in one temporary directory for each page; a comment
-`# exit code 2` says that it must be refused.
+`# exit code 2` says that it must be refused. A ```text block that follows them shows lines of what they print, but for
+losses, whose last digits are the processor's; `…` stands for what is left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from girih.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOSS = re.compile(r"step +\d+ +loss ")
 EXIT_CODE = re.compile(r"#\s*exit code (\d)")
 
 
@@ -63,13 +65,22 @@ def test_commands_succeed(
     page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # no measurements of this host
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    seen: set[str] = set()
+    end = 0
     for start, info, text in blocks(page):
+        shown = [line for line in text.splitlines() if line.strip() and "…" not in line and not LOSS.match(line)]
+        if info == "text" and seen and start - end < 6:  # right behind it
+            drifted = [line for line in shown if " ".join(line.split()) not in seen]
+            assert not drifted, f"{page.name}:{start}: the commands above print otherwise: {drifted}"
+        seen, end = (seen if info == "sh" else set()), start + len(text.splitlines())
         for offset, line in enumerate(text.splitlines(), 1):
             if info == "sh" and line.startswith("girih "):
                 expected = EXIT_CODE.search(line)
                 code = main(shlex.split(line, comments=True)[1:])
                 printed = capsys.readouterr()
+                seen |= {" ".join(line.split()) for line in (printed.out + printed.err).splitlines()}
                 assert code == (int(expected[1]) if expected else 0), (
                     f"{page.name}:{start + offset}: {line}\n{printed.out}{printed.err}"
                 )

@@ -15,6 +15,7 @@ from girih.machine import machine
 from girih.partition.strategy import Strategy
 from girih.plan_predict import predict
 from girih.plans import Plan, PlanError, check, plan_graph
+from girih.report.units import format_seconds
 from girih.simulate.timeline import COMPUTE
 
 
@@ -139,6 +140,13 @@ def test_a_measured_step_has_every_step_of_every_device(made: Plan) -> None:
 def test_a_run_that_does_not_measure_says_so(made: Plan) -> None:
     with made.start(backend="threads") as run, pytest.raises(PlanError, match="measure=True"):
         run.timeline()
+
+
+def test_a_plan_and_a_prediction_are_one_line_at_a_prompt(made: Plan) -> None:
+    found = made.predict()
+    assert repr(made).startswith("<Plan: program on 2x2 ")
+    assert f"a step takes {format_seconds(found.seconds)}; busiest: device" in str(found)
+    assert all(len(repr(item)) < 300 and "\n" not in repr(item) for item in (made, found))
 
 
 def test_a_notebook_shows_the_plan(made: Plan) -> None:

@@ -51,10 +51,12 @@ from girih.array.files import (
     savez_compressed, to_hdf5, to_npy, to_zarr,
 )
 from girih.array.indexing import argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis
+from girih.array.grids import c_, mgrid, ogrid, r_
 from girih.array.information import (
     __array_namespace_info__, array2string, array_repr, array_str, broadcast_shapes, can_cast, common_type,
     finfo, iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndim, shape, size,
 )
+from girih.array.limits import MemoryLimitError
 from girih.array.linear_algebra import dot, einsum, inner, kron, matmul, outer, tensordot, vdot, vecdot
 from girih.array.logic import (
     bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -229,6 +229,28 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
         raise ValueError("Cannot insert from an empty array!")
     rank = (cumsum(chosen) - 1).reshape(chosen.shape)
     x[...] = e.where(chosen, take(new, e.remainder(rank, new.size)), x)
+
+
+class Flat:
+    """x.flat: the elements of an array one after another, in C order; writing goes to the array, as with `put`."""
+
+    def __init__(self, x: Array) -> None:
+        self._x = x
+
+    def __len__(self) -> int:
+        return self._x.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._x.ravel())
+
+    def __getitem__(self, key: Any) -> Array:
+        return self._x.ravel()[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Values are repeated as often as is needed, as NumPy does."""
+        flat, new = self._x.reshape(-1).copy(), as_array(value)
+        flat[key] = resize(new, flat[key].shape) if new.ndim else new
+        self._x[...] = flat.reshape(self._x.shape)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from girih.array.dtypes import dtype_of
 from girih.array.operators import Operators
 from girih.array.views import Family, Layout, Step
 from girih.capture.expressions import Expression
+
+if TYPE_CHECKING:
+    from girih.array.arrangement import Flat
 
 
 class Array(Operators):
@@ -99,7 +102,7 @@ class Array(Operators):
     def imag(self) -> Array:
         if self.dtype.kind == "c":
             return self._part("imag")
-        made = elementwise.multiply(self, 0).astype(self.dtype)
+        made = creation.zeros(self.shape, self.dtype)
         made.writeable = False
         return made
 
@@ -116,8 +119,14 @@ class Array(Operators):
         return view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
 
     @property
-    def flat(self) -> Iterator[Any]:
-        return iter(self.ravel())
+    def flat(self) -> Flat:
+        from girih.array.arrangement import Flat
+
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[:] = value
 
     def __len__(self) -> int:
         if not self.shape:
@@ -177,6 +186,9 @@ class Array(Operators):
             )
         return bool(self.compute().reshape(())[()])
 
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
@@ -224,11 +236,22 @@ class Array(Operators):
             raise ValueError(f"device={device!r}, stream={stream!r}: girih arrays have device 'cpu' and no streams")
         return self
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """A copy of the value for another library, computed now."""
-        if options.pop("copy", None) is False:
+        if copy is False:
             raise BufferError("a girih array is handed over by computing and copying it: copy=False is not possible")
-        return self.compute().__dlpack__(stream=stream, **options)
+        given = {"max_version": max_version, "dl_device": dl_device}
+        known: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }  # older NumPy has neither
+        return self.compute().__dlpack__(stream=stream, **known)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -256,7 +279,8 @@ class Array(Operators):
 
             function = getattr(girih.array, name)
             return lambda *args, **options: function(self, *args, **options)
-        raise AttributeError(f"girih arrays have no attribute {name!r}")
+        hint = f": x.compute().{name} is NumPy's" if hasattr(np.ndarray, name) and not name.startswith("_") else ""
+        raise AttributeError(f"girih arrays have no attribute {name!r}{hint}")
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *METHODS})
@@ -266,6 +290,19 @@ class Array(Operators):
 
     def copy(self) -> Array:
         return Array(self.expression)
+
+    def __copy__(self) -> Array:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self.copy()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """An expression is bound to the workers that hold its tiles; a function of tiles cannot wait for them."""
+        raise TypeError(
+            "girih arrays are not pickled: pickle x.compute(); to a function on tiles give the array as an argument, "
+            "or refer to x.compute() in it"
+        )
 
     def reshape(self, *shape: Any, order: str = "C") -> Array:
         return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
@@ -341,4 +378,4 @@ METHODS = frozenset(
     ]
 )
 
-from girih.array import elementwise, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array
+from girih.array import creation, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array

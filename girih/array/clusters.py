@@ -31,7 +31,7 @@ from girih.partition.remembered import Remembered
 from girih.partition.tiled import Wanted
 from girih.plans import Plan
 from girih.report.units import format_bytes
-from girih.run.errors import WorkerError
+from girih.run.errors import SpoiltError, WorkerError
 from girih.run.parts import box_of, reporters
 from girih.run.ray_connect import RayConnection, connect
 from girih.run.ray_crew import RayOptions
@@ -122,7 +122,8 @@ class Cluster:
         report: also return the values, which are then expected not to be there yet.
 
         Raises:
-            EvaluationError: a worker failed. All tiles are gone then.
+            EvaluationError: a worker failed. If it failed while it computed, nothing was made, and all that was there
+                before is still there; if it died, hung or lost its peers, all tiles are gone.
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
         work = needed(wanted)
@@ -309,6 +310,9 @@ class Cluster:
                 self.run.spill(spilled)
             with self.view(self.run, planned.plan.program):
                 made = self.run.evaluate(planned.plan.program, what)
+        except SpoiltError as error:
+            self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
+            raise named(error, work) from error
         except WorkerError as error:
             self._after(error)
             raise named(error, work) from error

@@ -271,7 +271,7 @@ def eye(
 ) -> Array:
     check_device(device)
     rows, columns = _count(N), _count(N if M is None else M)
-    return cast(rows[:, None] + k == columns[None, :], dtype_or(dtype, float))
+    return cast(rows[:, None] + _within(rows, columns, k) == columns[None, :], dtype_or(dtype, float))
 
 
 def identity(n: int, dtype: Any = None, *, like: Any = None) -> Array:
@@ -280,7 +280,12 @@ def identity(n: int, dtype: Any = None, *, like: Any = None) -> Array:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Array:
     rows, columns = _count(N), _count(N if M is None else M)
-    return cast(columns[None, :] <= rows[:, None] + k, dtype_or(dtype, float))
+    return cast(columns[None, :] <= rows[:, None] + _within(rows, columns, k), dtype_or(dtype, float))
+
+
+def _within(rows: Array, columns: Array, k: int) -> int:
+    """The number of a diagonal, and of one just outside of the matrix for all that are further away."""
+    return max(-rows.shape[0], min(columns.shape[0], k))
 
 
 def indices(dimensions: Sequence[int], dtype: Any = int, sparse: bool = False) -> Any:

@@ -20,14 +20,18 @@ multiply = mapped(np.multiply, "aten.mul.Tensor")
 divide = true_divide = mapped(np.divide, "aten.div.Tensor")
 
 
-def _guarded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
-    """Division of whole numbers: by zero it gives 0, as NumPy's, where ATen's fails."""
+def _guarded(ufunc: np.ufunc, operator: str, signed: bool = False) -> UniversalFunction:
+    """Division of whole numbers: by zero it gives 0, as NumPy's, where ATen's fails.
+
+    signed: a zero has the divisor's sign.
+    """
 
     def divided(x1: Any, x2: Any, /) -> Array:
         first, second = operands(x1, x2)
         dtype = loop_dtypes(ufunc, (kind_of(first), kind_of(second)), 1)[0]
         if dtype.kind not in "iu":
-            return elementwise(ufunc, operator, x1, x2)
+            made = elementwise(ufunc, operator, x1, x2)
+            return where(equal(made, 0), copysign(0, typed(second, dtype)), made).astype(made.dtype) if signed else made
         divisor = typed(second, dtype)
         zero = equal(divisor, 0)
         return where(zero, 0, elementwise(ufunc, operator, typed(first, dtype), where(zero, 1, divisor)))
@@ -36,7 +40,7 @@ def _guarded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
 
 
 floor_divide = _guarded(np.floor_divide, "aten.floor_divide")
-remainder = mod = _guarded(np.remainder, "aten.remainder.Tensor")
+remainder = mod = _guarded(np.remainder, "aten.remainder.Tensor", signed=True)
 fmod = _guarded(np.fmod, "aten.fmod.Tensor")
 
 
@@ -54,7 +58,10 @@ def power(x1: Any, x2: Any, /) -> Array:
         return x.copy() if x2 == 1 else apply("aten.pow.Tensor_Scalar", x.shape, dtype, self=x, exponent=x2)
     if type(x2) is int and x2 < 0 and isinstance(x1, Array) and x1.dtype.kind in "iu":
         raise ValueError("Integers to negative integer powers are not allowed.")
-    return elementwise(np.power, "aten.pow.Tensor_Tensor", x1, x2, names=("self", "exponent"))
+    names = ("self", "exponent")
+    if isinstance(x2, Array) and x2.dtype.kind == "i" and result_type(x1, x2).kind == "i":
+        return elementwise(np.power, "girih.whole_power", x1, x2, names=names)
+    return elementwise(np.power, "aten.pow.Tensor_Tensor", x1, x2, names=names)
 
 
 pow = power
@@ -62,14 +69,26 @@ float_power = mapped(np.float_power, "aten.pow.Tensor_Tensor", "self", "exponent
 negative = mapped(np.negative, "aten.neg")
 positive = mapped(np.positive, "aten.alias")
 square = mapped(np.square, "aten.square")
-absolute = abs = mapped(np.absolute, "aten.abs")
+
+
+@universal(np.absolute)
+def absolute(x: Any, /) -> Array:
+    x = as_array(x)
+    return x.copy() if x.dtype.kind == "b" else elementwise(np.absolute, "aten.abs", x)
+
+
+abs = absolute
 fabs = mapped(np.fabs, "aten.abs")
 
 
 @universal(np.reciprocal)
 def reciprocal(x: Any, /) -> Array:
     x = as_array(x)
-    return elementwise(np.reciprocal, "aten.reciprocal", x) if x.dtype.kind in "fc" else floor_divide(1, x)
+    if x.dtype.kind in "fc":
+        return elementwise(np.reciprocal, "aten.reciprocal", x)
+    x = cast(x, loop_dtypes(np.reciprocal, (x.dtype,), 1)[0])
+    made = floor_divide(1, x)
+    return made if x.dtype.kind == "u" else where(x < -1, 0, made)  # towards zero, as in C
 
 
 @universal(np.sign)
@@ -136,7 +155,7 @@ def _parts(function: Any, x: Array) -> Array:
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     a = as_array(a)
-    if a.dtype.kind in "iub" and decimals >= 0:
+    if a.dtype.kind in "iu" and decimals >= 0:
         return written(a.copy(), out)
     if decimals == 0:
         return rint(a, out=out)
@@ -164,6 +183,7 @@ hypot = mapped(np.hypot, "aten.hypot")
 @universal(np.cbrt)
 def cbrt(x: Any, /) -> Array:
     x = as_array(x)
+    x = cast(x, loop_dtypes(np.cbrt, (x.dtype,), 1)[0])
     return copysign(power(absolute(x), 1 / 3), x)
 
 
@@ -199,6 +219,8 @@ def _floating(x: Any) -> Array:
 @universal(np.signbit)
 def signbit(x: Any, /) -> Array:
     x = as_array(x)
+    if x.dtype.kind == "c":
+        loop_dtypes(np.signbit, (x.dtype,), 1)  # raises NumPy's error
     return elementwise(np.signbit, "aten.signbit", x) if x.dtype.kind == "f" else less(x, 0)
 
 
@@ -259,7 +281,9 @@ def imag(x: Any, /) -> Array:
 @universal(np.conjugate)
 def conjugate(x: Any, /) -> Array:
     x = as_array(x)
-    return apply("aten.conj_physical", x.shape, name_of(x.dtype), self=x) if x.dtype.kind == "c" else x.copy()
+    if x.dtype.kind == "c":
+        return apply("aten.conj_physical", x.shape, name_of(x.dtype), self=x)
+    return cast(x, np.int8) if x.dtype.kind == "b" else x.copy()
 
 
 conj = conjugate

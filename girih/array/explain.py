@@ -73,8 +73,10 @@ def explain(x: Any) -> Explanation:
     """How x will be computed; of what was evaluated already, how it was.
 
     Raises:
-        ValueError: x is an array in memory: nothing was or will be computed.
+        ValueError: x is an array in memory: nothing was or will be computed. TypeError: x is no girih array.
     """
+    if not isinstance(x, Array):
+        raise TypeError(f"explain: expected an array of girih.array, got {type(x).__name__}: nothing is to be computed")
     expression = as_array(x).expression
     kept: Kept | None = expression.kept
     if kept is not None and expression.content is None:

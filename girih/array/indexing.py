@@ -179,7 +179,7 @@ def fits(x: Array, mask: Array, at: int) -> None:
     if mask.ndim > x.ndim:
         raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {mask.ndim} were indexed")
     for dim, size in enumerate(mask.shape, at):
-        if x.shape[dim] != size and mask.size:
+        if x.shape[dim] != size and size:  # as NumPy, which lets an axis of nothing choose nothing
             raise IndexError(
                 f"boolean index did not match indexed array along axis {dim}; size of axis is {x.shape[dim]} but size "
                 f"of corresponding boolean axis is {size}"

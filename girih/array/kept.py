@@ -68,13 +68,24 @@ def as_numpy(tensor: Any) -> np.ndarray:
     return np.array(value)
 
 
+NUMPY_ERRORS: dict[str, type[Exception]] = {
+    "LinAlgError": np.linalg.LinAlgError,
+    "IndexError": IndexError,
+    "out of bounds for dimension": IndexError,  # torch.gather's is a RuntimeError
+    "self indexing axis dim should be positive": IndexError,  # nothing to choose from
+    "negative integer powers": ValueError,
+}
+"""What the reasons of failures that NumPy tells have in them."""
+
+
 def named(error: WorkerError, work: Needed) -> Exception:
     """The error with the line that made the array; NumPy's class where NumPy has one."""
     lines = {work.names[item]: item for item in work.nodes}
     failed = lines.get(error.place.node)
     where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
     text = f"{where} {error.reason}"
-    return np.linalg.LinAlgError(text) if "LinAlgError" in error.reason else EvaluationError(text)
+    kinds = (kind for words, kind in NUMPY_ERRORS.items() if words in error.reason)
+    return next(kinds, EvaluationError)(text)
 
 
 def lost(expression: Expression) -> EvaluationError:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from girih.array import elementwise as e
+from girih.array import panels
 from girih.array import reductions as r
 from girih.array.array import Array
 from girih.array.eigenvalues import eigh as eigh
@@ -96,7 +97,7 @@ class SlogdetResult(NamedTuple):
 
 
 def cholesky(a: Any, /, *, upper: bool = False) -> Array:
-    """L of a = L·Lᴴ, of the lower triangle of a; or Lᴴ, of the upper.
+    """L of a = L·Lᴴ, of the lower triangle of a; or Lᴴ, of the upper. A large matrix is factored by all workers.
 
     Raises:
         LinAlgError: NumPy's; that a is not positive definite shows when it is computed.
@@ -104,6 +105,8 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Array:
     x = square(a)
     if upper:
         return adjoint(cholesky(adjoint(x)))
+    if panels.divides(x):
+        return panels.cholesky(x)
     return apply("aten.linalg_cholesky", x.shape, x.dtype, self=x)
 
 
@@ -142,7 +145,7 @@ def solve(a: Any, b: Any, /) -> Array:
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x = x if x.ndim - 2 >= len(batch) else broadcast_to(x, (*batch, *x.shape[-2:]))
     y = y if y.ndim - 2 >= len(batch) else broadcast_to(y, (*batch, *y.shape[-2:]))
-    if x.expression.operator == "aten.linalg_cholesky":  # triangular: half the work, and nothing to factorise
+    if panels.is_factor(x):  # triangular: half the work, and nothing to factorise
         return apply("aten.linalg_solve_triangular", y.shape, kind, self=x, B=y, upper=False)
     return apply("aten.linalg_solve", (*batch, *y.shape[-2:]), kind, A=x, B=y)
 
@@ -183,3 +186,9 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
             f"{second.shape[axis]} dimensional instead."
         )
     return general(first, second, axis=axis)
+
+
+def __getattr__(name: str) -> Any:
+    from girih.array.unsupported import missing
+
+    raise missing(__name__, name, globals())

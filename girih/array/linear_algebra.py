@@ -91,13 +91,15 @@ def inner(a: Any, b: Any) -> Array:
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     from girih.array.elementwise import conjugate
-    from girih.array.reductions import sum
+    from girih.array.reductions import any, sum
 
     first, second = as_array(x1), as_array(x2)
     if first.shape[axis] != second.shape[axis]:
         raise ValueError(f"vecdot: sizes {first.shape[axis]} and {second.shape[axis]} along axis {axis} differ")
     kind = np.result_type(first.dtype, second.dtype)
-    return sum(conjugate(first) * second, axis, kind if kind.kind != "b" else None)
+    if kind.kind == "b":
+        return any(first * second, axis)
+    return sum((conjugate(first) if first.dtype.kind == "c" else first) * second, axis, kind)
 
 
 def outer(a: Any, b: Any) -> Array:

@@ -358,13 +358,20 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def tril(m: Any, k: int = 0) -> Array:
-    x = as_array(m)
+    """Of matrices in the last two dimensions; a vector is every row of one."""
+    x = _matrices(m)
     return apply("aten.tril", x.shape, x.dtype, self=x, diagonal=k)
 
 
 def triu(m: Any, k: int = 0) -> Array:
-    x = as_array(m)
+    """As `tril`."""
+    x = _matrices(m)
     return apply("aten.triu", x.shape, x.dtype, self=x, diagonal=k)
+
+
+def _matrices(m: Any) -> Array:
+    x = as_array(m)
+    return broadcast_to(x, (x.shape[0], x.shape[0])) if x.ndim == 1 else x
 
 
 def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:

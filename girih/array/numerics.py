@@ -225,6 +225,8 @@ def i0(x: Any, /) -> Array:
     from girih.array.make import apply
 
     x = as_array(x)
+    if x.dtype.kind == "c":
+        raise TypeError("i0 not supported for complex values")
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
     return apply("aten.i0", x.shape, x.dtype, self=x)
 

@@ -73,19 +73,23 @@ def bitwise_count(x: Any, /) -> Array:
 
 def angle(z: Any, deg: bool = False) -> Array:
     x = as_array(z)
-    x = x if x.dtype.kind in "fc" else cast(x, np.float64)
-    made = e.arctan2(e.imag(x), e.real(x))
+    made = e.arctan2(x.imag, x.real) if x.dtype.kind == "c" else e.arctan2(0, x)
     return made * (180 / np.pi) if deg else made
 
 
 def isposinf(x: Any, /, out: Any = None) -> Any:
-    x = as_array(x)
-    return written(logic.logical_and(logic.isinf(x), ~e.signbit(x)), out)
+    return written(logic.logical_and(logic.isinf(_ordered(x)), ~e.signbit(x)), out)
 
 
 def isneginf(x: Any, /, out: Any = None) -> Any:
+    return written(logic.logical_and(logic.isinf(_ordered(x)), e.signbit(x)), out)
+
+
+def _ordered(x: Any) -> Array:
     x = as_array(x)
-    return written(logic.logical_and(logic.isinf(x), e.signbit(x)), out)
+    if x.dtype.kind == "c":
+        raise TypeError(f"This operation is not supported for {x.dtype} values because it would be ambiguous.")
+    return x
 
 
 def iscomplex(x: Any) -> Array:

@@ -90,8 +90,14 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
 ) -> Any:
-    """q: a number or a sequence of them, which comes first."""
+    """q: a number or a sequence of them, which comes first.
+
+    Raises:
+        TypeError: the elements are complex: they have no order.
+    """
     x = as_array(a)
+    if x.dtype.kind == "c":
+        raise TypeError("a must be an array of real numbers")
     return written(ranked(x if x.dtype.kind == "f" else cast(x, np.float64), q, axis, keepdims, method), out)
 
 

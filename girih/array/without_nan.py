@@ -107,6 +107,8 @@ def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: 
     from girih.array.statistics import ranked
 
     x = as_array(a)
+    if x.dtype.kind == "c":
+        raise TypeError("a must be an array of real numbers")
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
     return written(ranked(x, q, axis, keepdims, method, known=~logic.isnan(x)), out)
 

@@ -127,6 +127,85 @@ def _adam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor
     return torch.addcdiv(parameter, mean * shared["size"], scale, value=-1.0)
 
 
+def _begin_radam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    first, second = options["betas"]
+    step = _scalar(_step(store), rate)
+    power = torch.pow(second, step)
+    most = 2.0 / (1.0 - second) - 1.0
+    length = most - 2.0 * step * power / (1.0 - power)
+    rectified = length > 5.0
+    inner = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
+    factor = torch.sqrt(torch.where(rectified, inner, torch.zeros_like(rate)) * (1.0 - power))
+    shared = {
+        "size": rate / (1.0 - torch.pow(first, step)),
+        "adaptive": factor,
+        "plain": torch.where(rectified, torch.zeros_like(rate), torch.ones_like(rate)),
+    }
+    if options["decoupled_weight_decay"] and options["weight_decay"]:
+        shared["decay"] = 1.0 - rate * options["weight_decay"]
+    return shared
+
+
+def _radam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    first, second = group["betas"]
+    shared = group.shared
+    grad = _gradient(group, parameter, grad, 0.0 if group["decoupled_weight_decay"] else group["weight_decay"])
+    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
+    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
+    store.write("mean", mean)
+    store.write("square", square)
+    if "decay" in shared:
+        parameter = parameter * shared["decay"]
+    scale = shared["adaptive"] / (torch.sqrt(square) + group["eps"]) + shared["plain"]
+    return torch.addcmul(parameter, mean * shared["size"], scale, value=-1.0)
+
+
+def _begin_adamax(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    return {"size": rate / (1.0 - torch.pow(options["betas"][0], _scalar(_step(store), rate)))}
+
+
+def _adamax(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    first, second = group["betas"]
+    grad = _gradient(group, parameter, grad, group["weight_decay"])
+    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
+    greatest = torch.maximum(store.read("greatest", 0.0, parameter) * second, torch.abs(grad) + group["eps"])
+    store.write("mean", mean)
+    store.write("greatest", greatest)
+    return torch.addcdiv(parameter, mean * group.shared["size"], greatest, value=-1.0)
+
+
+def _begin_nothing(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    return {}
+
+
+def _rmsprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    kept, momentum = group["alpha"], group["momentum"]
+    grad = _gradient(group, parameter, grad, group["weight_decay"])
+    square = torch.addcmul(store.read("square", 0.0, parameter) * kept, grad, grad, value=1.0 - kept)
+    store.write("square", square)
+    if group["centered"]:
+        mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - kept)
+        store.write("mean", mean)
+        square = torch.addcmul(square, mean, mean, value=-1.0)
+    scale = torch.sqrt(square) + group["eps"]
+    if not momentum:
+        return torch.addcdiv(parameter, grad * group.rate, scale, value=-1.0)
+    moved = torch.addcdiv(store.read("momentum", 0.0, parameter) * momentum, grad, scale)
+    store.write("momentum", moved)
+    return torch.addcmul(parameter, moved, group.rate, value=-1.0)
+
+
+def _adadelta(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    kept, eps = group["rho"], group["eps"]
+    grad = _gradient(group, parameter, grad, group["weight_decay"])
+    square = torch.addcmul(store.read("square", 0.0, parameter) * kept, grad, grad, value=1.0 - kept)
+    before = store.read("moves", 0.0, parameter)
+    move = torch.sqrt(before + eps) / torch.sqrt(square + eps) * grad
+    store.write("square", square)
+    store.write("moves", torch.addcmul(before * kept, move, move, value=1.0 - kept))
+    return torch.addcmul(parameter, move, group.rate, value=-1.0)
+
+
 def _begin_adagrad(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
     if not options["lr_decay"]:
         return {"size": rate}
@@ -148,6 +227,12 @@ OPTIMIZERS: dict[type, Rule] = {
     torch.optim.Adam: _ADAM,
     torch.optim.AdamW: _ADAM,
     torch.optim.Adagrad: Rule(_begin_adagrad, _adagrad, {"sum": "sum"}),
+    torch.optim.RMSprop: Rule(
+        _begin_nothing, _rmsprop, {"square": "square_avg", "mean": "grad_avg", "momentum": "momentum_buffer"}
+    ),
+    torch.optim.Adadelta: Rule(_begin_nothing, _adadelta, {"square": "square_avg", "moves": "acc_delta"}),
+    torch.optim.Adamax: Rule(_begin_adamax, _adamax, {"mean": "exp_avg", "greatest": "exp_inf"}),
+    torch.optim.RAdam: Rule(_begin_radam, _radam, {"mean": "exp_avg", "square": "exp_avg_sq"}),
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from girih.graph.graph import ITEM_BYTES
+from girih.graph.identity import Same
 from girih.lower.program import BlockStep, Program
 from girih.lower.registers import Member, members_of, ranges, registers
 from girih.ops.temporaries import Operand, Work
@@ -154,31 +155,16 @@ def _temporary(member: Member, low: int, high: int, threads: int) -> int:
     return operator.temporary(Work(member.attributes(low, high), inputs, result, frozenset(), threads))
 
 
-class _Same:
-    """A program as a dictionary's key, by identity."""
-
-    __slots__ = ("program",)
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def __hash__(self) -> int:
-        return id(self.program)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.program is self.program
-
-
 def stolen_bytes(program: Program, device: int, threads: int) -> int:
     """The most that this device's worker holds for a chunk of another's loop: it computes one at a time."""
-    others = _offered_bytes(_Same(program), threads) if program.stealing else ()
+    others = _offered_bytes(Same(program), threads) if program.stealing else ()
     return max((size for other, size in enumerate(others) if other != device), default=0)
 
 
 @lru_cache(maxsize=4)
-def _offered_bytes(same: _Same, threads: int) -> tuple[int, ...]:
+def _offered_bytes(same: Same[Program], threads: int) -> tuple[int, ...]:
     """By device, the most that another one holds for a chunk of its loops."""
-    program = same.program
+    program = same.item
     steps = [step for step in program.steps if isinstance(step, BlockStep)]
     return tuple(
         max((loop_bytes(program, step, device, threads).stolen for step in steps), default=0)

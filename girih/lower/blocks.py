@@ -29,9 +29,14 @@ TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
 MOST_TRIED = 8
 NEARLY_ALL = 0.9
+PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
+PRODUCT_ROWS = 192
+"""A product of fewer rows takes longer for each: it arranges all of the other matrix anew."""
+PRODUCT_CACHES = 4
+"""To have so many rows, a block may be so many times as large."""
 SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product", "girih.sums_by_position"})
 """Operators that look through their indices, the second operand, for whatever part of the result."""
-FACTORED = frozenset({"aten.linalg_solve"})
+FACTORED = frozenset({"aten.linalg_solve", "girih.cholesky_panel"})
 """Operators that factor the first operand, for whatever part of the second."""
 MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
 """Operators that make their result from the index, in less time than it takes to write it to memory."""
@@ -325,6 +330,9 @@ class _Gathering:
         members = [members_of(self.program, step, device) for device in range(self.program.mesh.devices)]
         width = max(row_bytes(one, writes) for one in members)
         blocks = -(-unit.length * width // self.options.cache)
+        if any(one.node.operator in PRODUCTS and one.way.read[-1] == FREE for one in members[0]):
+            rows = min(PRODUCT_ROWS, PRODUCT_CACHES * self.options.cache // width)
+            blocks = min(blocks, max(2, unit.length // max(rows, 1)))
         needed = self.options.always or not self.options.streamed.isdisjoint(reads)
         if (blocks < 2 or self.simple(members[0])) and not needed:
             return list(steps)

@@ -9,6 +9,7 @@ from itertools import combinations
 from math import prod
 
 from girih.graph.graph import ITEM_BYTES
+from girih.graph.identity import Same
 from girih.ops import Description
 from girih.ops.derive import is_elementwise, is_opaque, operations_per_point
 from girih.ops.language import Affine, Call, Choice, Expression, Position, Read, Reduce, walk
@@ -58,7 +59,7 @@ def work_of(
 
 def _looked_up(description: Description, extents: Sequence[int], inputs: Sequence[float]) -> list[float]:
     """Bytes that are read of each input: of a table what is found, one row for each number; of all else everything."""
-    tables, compared = _tables(_Same(description))
+    tables, compared = _tables(Same(description))
     found = prod(extent for variable, extent in enumerate(extents) if variable not in compared)
     kinds = description.inputs
     return [
@@ -67,34 +68,19 @@ def _looked_up(description: Description, extents: Sequence[int], inputs: Sequenc
     ]
 
 
-class _Same:
-    """A description as a dictionary's key, by identity: equal nodes share one, and comparing their trees is slow."""
-
-    __slots__ = ("description",)
-
-    def __init__(self, description: Description) -> None:
-        self.description = description
-
-    def __hash__(self) -> int:
-        return id(self.description)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.description is self.description
+@lru_cache(maxsize=65536)
+def _facts(same: Same[Description]) -> tuple[str, int]:
+    return _kind(same.item), operations_per_point(same.item)
 
 
 @lru_cache(maxsize=65536)
-def _facts(same: _Same) -> tuple[str, int]:
-    return _kind(same.description), operations_per_point(same.description)
-
-
-@lru_cache(maxsize=65536)
-def _tables(same: _Same) -> tuple[frozenset[int], frozenset[int]]:
+def _tables(same: Same[Description]) -> tuple[frozenset[int], frozenset[int]]:
     """The tensors of which only what is found is read, and the index variables that are compared with numbers.
 
     A variable that is compared and summed goes through a table, of which one row is found. A compared variable of the
     result says where something goes: what goes there is read from the first element to the last.
     """
-    description = same.description
+    description = same.item
     hits = [hit for item in walk(description.body) if (hit := _hit(item, description)) is not None]
     compared = frozenset(variable for _, index in hits for variable, _ in index.terms)
     summed = compared - _variables(description.place)
@@ -103,12 +89,12 @@ def _tables(same: _Same) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def kind_of(description: Description) -> str:
-    return _facts(_Same(description))[0]
+    return _facts(Same(description))[0]
 
 
 def operations_of(description: Description) -> int:
     """Arithmetic operations for each point of the index space."""
-    return _facts(_Same(description))[1]
+    return _facts(Same(description))[1]
 
 
 def _kind(description: Description) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from girih.ops.factor_kernels import FACTOR_KERNELS
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
 from girih.ops.scripted_kernels import SCRIPTED_KERNELS
 from girih.ops.temporaries import kept_and_reduced, slices, summed_item_bytes
@@ -306,6 +307,17 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
     return found.masked_fill_(values.isnan(), len(sequence) if right else known)
 
 
+def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
+    """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
+
+    Raises:
+        ValueError: an exponent is negative.
+    """
+    if exponent.numel() and int(exponent.min()) < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    return torch.pow(self, exponent)
+
+
 # Random masks
 
 
@@ -356,6 +368,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         convolution_weight_gradient,
         max_pool,
         max_pool_gradient,
+        whole_power,
         constant,
     )
-} | {**SCRIPTED_KERNELS, **TILE_KERNELS}
+} | {**FACTOR_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}

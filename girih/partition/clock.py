@@ -1,4 +1,4 @@
-"""The time of a search, without what is done once on each machine: compiling its loops, about a minute in all."""
+"""The time of a search, without what is done once on each machine: compiling its loops."""
 
 from __future__ import annotations
 

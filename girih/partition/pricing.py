@@ -19,8 +19,8 @@ from girih.graph import Value
 from girih.layout import Layout, Placements, Transfers
 
 SMALL, LARGE = 1e5, 2e6
-"""Pairs × devices below which looking for equal pieces takes longer than it saves (a millisecond or two), and above
-which the cores share the work (about a tenth of a second)."""
+"""Pairs × devices below which looking for equal pieces takes longer than it saves, and above which the cores share the
+work: below, starting threads takes longer than they save."""
 
 
 class OutOfTimeError(Exception):

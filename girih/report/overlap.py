@@ -14,6 +14,9 @@ from girih.simulate.timeline import COMPUTE, Timeline
 if TYPE_CHECKING:
     from girih.plans import Plan
 
+NEGLIGIBLE = 1e-3
+"""Of a step's seconds."""
+
 
 def overlap_words(plan: Plan, timeline: Timeline) -> str:
     """A sentence without a full stop. Of a run, whose messages are not followed, what the program starts early."""
@@ -27,6 +30,8 @@ def overlap_words(plan: Plan, timeline: Timeline) -> str:
             return "nothing overlaps: no exchange starts before its result is needed"
         return f"{early} of {len(plan.program.transfers)} transfers start early, beside computing"
     whole, hidden = receiving_seconds(timeline)
+    if whole < NEGLIGIBLE * timeline.seconds:
+        return f"receiving takes less than {NEGLIGIBLE:.1%} of the step: there is next to nothing to overlap"
     if hidden <= 0:
         return f"nothing overlaps: no device computes while it receives ({format_seconds(whole)} of all devices)"
     share = hidden / whole

@@ -26,6 +26,14 @@ def render(item: RenderableType, width: int = 110) -> str:
     return out.getvalue().rstrip()
 
 
+def title(plan: Plan) -> str:
+    """The plan in one line."""
+    return (
+        f"{plan.model or 'program'} on {plan.machine}, search {plan.search}, "
+        f"cost {_cost(plan, plan.certificate.cost)}, gap {format_gap(plan.gap)}"
+    )
+
+
 def summary(plan: Plan) -> RenderableType:
     """What a plan costs on each device, its certificate, and what the alternatives would cost."""
     head = Text()

@@ -18,6 +18,8 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.2f} s"
     if seconds >= 1e-3:
         return f"{seconds * 1e3:.2f} ms"
+    if 0 < seconds < 5e-8:  # would be 0.0 µs
+        return f"{seconds * 1e9:.1g} ns"
     return f"{seconds * 1e6:.1f} µs"
 
 

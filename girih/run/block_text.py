@@ -17,8 +17,9 @@ import torch
 from girih.lower import BlockStep, Program
 from girih.lower.along import Moving
 from girih.lower.block_memory import kept_as
-from girih.lower.registers import Member, members_of, registers
+from girih.lower.registers import Member, members_of, ranges, registers
 from girih.ops.evaluate import resolve
+from girih.ops.products import PRODUCTS, SCRIPT_NAME, is_long
 from girih.ops.scripted_kernels import SCRIPT, SCRIPTED_KERNELS
 from girih.run.compute import Hole, bind
 from girih.run.elsewhere import in_memory
@@ -44,6 +45,8 @@ class Text:
         self.program = program
         self.rank = rank
         self.members = members_of(program, step, rank)
+        low, high = ranges(program, step.members[0], step.variables[0])[rank].tolist()
+        self.block = (low, min(high, low + step.rows))  # the first
         self.registers = registers(self.members, step.writes)
         self.direct = [m.write for m in self.members if m.write in step.writes and m.kind != "reduced"]
         self.sums = [m.write for m in self.members if m.kind == "reduced"]
@@ -180,7 +183,13 @@ class Text:
         space, name, *_ = member.piece.operator.split(".")
         own = name if member.piece.operator in SCRIPTED_KERNELS else None
         script = f"torch.ops.aten.{name}" if space == "aten" else own
+        if member.piece.operator in PRODUCTS and self.is_long(member):
+            script = SCRIPT_NAME
         return f"{self.constant(function, f'{name}_', script)}({', '.join(parts)})"
+
+    def is_long(self, member: Member) -> bool:
+        """Of a product's blocks."""
+        return is_long(member.result_shape(*self.block), member.read_shape(0, *self.block)[-1])
 
     def argument(self, item: Any, operands: list[str]) -> str:
         if isinstance(item, Hole):

@@ -20,6 +20,7 @@ from girih.ops import descriptions_of
 from girih.ops.evaluate import resolve
 from girih.ops.numpy_kernels import WEAK, with_numpy
 from girih.ops.pieces import PieceCall, make_piece
+from girih.ops.products import PRODUCTS
 from girih.run.elsewhere import Streamed
 from girih.run.parts import Cuts, held_box, relative, shape_of
 
@@ -202,7 +203,8 @@ def _with_holes(node: Node) -> dict[str, Any]:
 
 def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """A function and its arguments, positional as far as they can be: those are passed fastest."""
-    function = resolve(operator)
+    function = PRODUCTS.get(operator) if device.type == "cpu" else None
+    function = function or resolve(operator)
     given = {name: _plain(name, value) for name, value in named.items()}
     order = _parameters(operator)
     if device.type != "cpu" and any(name == "device" for name, _, _ in order):

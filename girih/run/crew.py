@@ -26,6 +26,7 @@ class Crew(Protocol):
 
         Raises:
             WorkerError: a worker failed, died, or took longer than the timeout.
+            ClosedError: the crew was closed.
         """
 
     def status(self) -> list[Status]:

@@ -92,7 +92,19 @@ class WorkerError(RuntimeError):
         self.lost = lost
 
     def __reduce__(self) -> Any:
-        return WorkerError, (self.rank, self.place, self.reason, self.details, self.lost)
+        return type(self), (self.rank, self.place, self.reason, self.details, self.lost)
+
+
+class ClosedError(RuntimeError):
+    """A command to workers that were ended on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__("the run was closed and its workers have ended: start another one")
+
+
+class SpoiltError(WorkerError):
+    """A worker failed while it computed, and all went on without what it would have made: nothing was made, the workers
+    are there, and their tiles are as before."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +117,15 @@ class Failure:
     details: str
     in_transfer: bool
 
-    def error(self) -> WorkerError:
-        return WorkerError(self.rank, self.place, f"failed ({self.message})", self.details, self.in_transfer)
+    def error(self, kind: type[WorkerError] = WorkerError) -> WorkerError:
+        return kind(self.rank, self.place, f"failed ({self.message})", self.details, self.in_transfer)
+
+
+@dataclass(frozen=True)
+class Spoilt:
+    """What a worker replies that failed and went on, so that none of its peers waited in vain."""
+
+    failure: Failure
 
 
 def failure_of(rank: int, error: BaseException) -> Failure:

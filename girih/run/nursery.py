@@ -217,7 +217,8 @@ def main() -> None:
         if pid == 0:
             _become_worker(pickle.loads(text), files)
         pipes[pid] = files[0]
-        os.write(files[0], NUMBER.pack(pid))
+        with suppress(BrokenPipeError):  # the driver was interrupted meanwhile; the child sees it and ends
+            os.write(files[0], NUMBER.pack(pid))
         for file in files[1:]:
             os.close(file)
 

@@ -33,7 +33,7 @@ from typing import Any
 from girih.lower import Program
 from girih.run import shared, wire
 from girih.run.crew import Status, culprit, first_failure, resident_bytes
-from girih.run.errors import NOT_BEGUN, Failure, WorkerError, failure_of, where
+from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.nursery import Process, launch
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
@@ -50,7 +50,7 @@ class ProcessCrew:
         self.program = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
-        self.broken: WorkerError | None = None
+        self.broken: WorkerError | ClosedError | None = None
         self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
         self.processes: list[Process] = []
         self._pipes: list[Connection] = []
@@ -84,6 +84,7 @@ class ProcessCrew:
 
         Raises:
             WorkerError: one failed, died, or took longer than the timeout; all workers are then gone.
+            ClosedError: the crew was closed.
         """
         if self.broken is not None:
             raise self.broken
@@ -109,6 +110,7 @@ class ProcessCrew:
         return [replace(self._status(rank), resident=resident_bytes(pid)) for rank, pid in enumerate(self.pids)]
 
     def close(self) -> None:
+        self.broken = self.broken or ClosedError()
         self._finalizer()
 
     def _start(self, rank: int, life: int, options: Options, files: shared.Files | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.crew import Status
-from girih.run.errors import NOT_BEGUN, failure_of
+from girih.run.errors import NOT_BEGUN, ClosedError, failure_of
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
 
@@ -27,13 +27,17 @@ class RankCrew:
         import torch.distributed as dist
 
         device = torch.device(options.device)
+        self._closed = False
         self._started = not dist.is_initialized()
         if self._started:
             backend = "nccl" if device.type == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(seconds=options.timeout))
         self.size, self.rank = dist.get_world_size(), dist.get_rank()
         if self.size != program.mesh.devices:
-            raise ValueError(f"{self.size} ranks were started, the program is for {program.mesh.devices} devices")
+            raise ValueError(
+                f"{self.size} ranks were started, the program is for {program.mesh.devices} devices: start as many "
+                f"ranks (--nproc-per-node times --nnodes), or plan for {self.size}"
+            )
         if device.type == "cuda":
             device = torch.device("cuda", self.rank % torch.cuda.device_count())
             torch.cuda.set_device(device)
@@ -47,8 +51,12 @@ class RankCrew:
 
         Raises:
             WorkerError: this rank failed.
+            ClosedError: the crew was closed.
         """
         import torch.distributed as dist
+
+        if self._closed:
+            raise ClosedError
 
         try:
             reply = self._service.handle(name, fields[self.rank])
@@ -65,6 +73,7 @@ class RankCrew:
     def close(self) -> None:
         import torch.distributed as dist
 
+        self._closed = True
         if self._started and dist.is_initialized():
             self._started = False
             dist.destroy_process_group()

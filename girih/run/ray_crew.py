@@ -17,7 +17,7 @@ from typing import Any
 from girih.lower import Program
 from girih.run import wire
 from girih.run.crew import Status, culprit, first_failure
-from girih.run.errors import IDLE, Failure, WorkerError, where
+from girih.run.errors import IDLE, ClosedError, Failure, WorkerError, where
 from girih.run.ray_connect import RayUnavailableError, imported
 from girih.run.ray_worker import WATCH, RayWorker
 from girih.run.service import Options
@@ -54,7 +54,7 @@ class RayCrew:
         self.options = options if isinstance(options, RayOptions) else RayOptions(**vars(options))
         self.timeout = options.timeout
         self.size = program.mesh.devices
-        self.broken: WorkerError | None = None
+        self.broken: WorkerError | ClosedError | None = None
         self.seen = [Status(rank, 0, IDLE) for rank in range(self.size)]
         self.places: list[tuple[str, str, int]] = []  # by rank: identity, address of the node, process
         self.group: Any = None
@@ -79,6 +79,7 @@ class RayCrew:
 
         Raises:
             WorkerError: one failed, died, or took longer than the timeout; the crew may be mended (`mend`).
+            ClosedError: the crew was closed.
         """
         if self.broken is not None:
             raise self.broken
@@ -111,6 +112,7 @@ class RayCrew:
 
     def close(self) -> None:
         """End all workers. May be called again."""
+        self.broken = self.broken or ClosedError()
         if not self.ray.is_initialized():
             return
         for actor in self.actors:

@@ -15,7 +15,7 @@ import torch
 
 from girih.lower import Program
 from girih.run.crew import Status, culprit, first_failure
-from girih.run.errors import NOT_BEGUN, Failure, WorkerError, failure_of, where
+from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.service import Options, Service
 from girih.run.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 
@@ -34,7 +34,7 @@ class ThreadCrew:
         # The driver's own deadline names who hangs; waiting threads give up a little later.
         self.hub = ThreadHub(self.size, options.timeout * 1.5 + 1.0)
         self.progress = [list(NOT_BEGUN) for _ in range(self.size)]
-        self.broken: WorkerError | None = None
+        self.broken: WorkerError | ClosedError | None = None
         self.services: list[Service | None] = [None] * self.size
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._commands: list[queue.SimpleQueue[_Command]] = [queue.SimpleQueue() for _ in range(self.size)]
@@ -51,6 +51,7 @@ class ThreadCrew:
 
         Raises:
             WorkerError: one failed or took longer than the timeout; the crew is then broken.
+            ClosedError: the crew was closed.
         """
         if self.broken is not None:
             raise self.broken
@@ -64,12 +65,13 @@ class ThreadCrew:
         return [Status(rank, *cells) for rank, cells in enumerate(self.progress)]
 
     def close(self) -> None:
+        failed, self.broken = self.broken is not None, self.broken or ClosedError()
         for commands in self._commands:
             commands.put(None)
         self.hub.abort()
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(timeout=5.0 if self.broken is None else 1.0)
+                thread.join(timeout=1.0 if failed else 5.0)
 
     def _gather(self, name: str, timeout: float) -> list[Any]:
         replies: dict[int, Any] = {}

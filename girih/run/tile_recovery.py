@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from girih.layout import Mesh
 from girih.lower import Program, StartStep, TransferStep
 from girih.run import tile_checkpoint
-from girih.run.errors import WorkerError
+from girih.run.errors import SpoiltError, WorkerError
 from girih.run.parts import Tensor, box_of
 from girih.run.service import Options, Statistics
 from girih.run.tile_checkpoint import Manifest
@@ -254,6 +254,8 @@ class RecoveringRun(TileRun):
         while True:
             try:
                 made = do()
+            except SpoiltError:  # nothing is lost
+                raise
             except WorkerError as error:
                 self._recover(error)
                 if not error.lost:

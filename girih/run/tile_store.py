@@ -11,6 +11,7 @@ from girih.capture.sources import Part
 from girih.lower import Program
 from girih.run import tile_checkpoint
 from girih.run.elsewhere import Streamed, in_memory, on_file
+from girih.run.errors import Spoilt, failure_of
 from girih.run.parts import Tensor
 from girih.run.transport import Transport
 from girih.run.worker import Running, Times, Worker, settle
@@ -31,11 +32,15 @@ class TileStore:
         self.workers: dict[int, Worker] = {}
         self.running: tuple[Worker, Running] | None = None
 
-    def evaluate(self, keep: Mapping[str, int], report: tuple[str, ...], **fields: Any) -> dict[str, Tensor]:
+    def evaluate(self, keep: Mapping[str, int], report: tuple[str, ...], **fields: Any) -> dict[str, Tensor] | Spoilt:
         """Run a program on tiles, keep what it makes, and return what is to be reported; fields as for `begin`."""
         self.begin(**fields)
-        self.advance(None)
-        return self.finish(keep, report)
+        worker, step = self._under_way()
+        failure = worker.attempt(step)
+        if failure is None:
+            return self.finish(keep, report)
+        self.running = None
+        return Spoilt(failure_of(self.rank, failure))
 
     def begin(
         self,

@@ -15,6 +15,8 @@ from girih.graph import Graph
 from girih.layout import Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
+from girih.run.crew import first_failure
+from girih.run.errors import Spoilt, SpoiltError
 from girih.run.pages import large_pages
 from girih.run.parts import Box, Tensor, assemble, box_of, cut, reporters
 from girih.run.processes import ProcessCrew
@@ -76,17 +78,21 @@ class TileRun:
         """Run a program once on kept and given arrays; the reported outputs, whole.
 
         Raises:
-            WorkerError: a worker failed, died or hung; the crew is gone, and all tiles with it.
+            SpoiltError: a worker failed while it computed; nothing was made, and the tiles are as before. What was
+                `placed` or made elsewhere may still lie under its key, to be freed.
+            WorkerError: a worker died or hung, or an exchange failed; the crew is gone, and all tiles with it.
         """
-        made = self._once(program, what)
         for key in what.free:
             self._held.pop(key, None)
+        made = self._once(program, what)
         self._held.update((key, (program, name)) for name, (key, _) in what.placed.items())
         self._held.update((key, (program, name)) for name, key in what.keep.items())
         return made
 
     def _once(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         replies = self._start("evaluate", program, what, [self._ending(program, what, rank) for rank in self.ranks])
+        if failures := [reply.failure for reply in replies if isinstance(reply, Spoilt)]:
+            raise first_failure(failures).error(SpoiltError)
         return {name: whole(program, name, replies) for name in what.report}
 
     def fetch(self, program: Program, name: str, key: int) -> Tensor:
@@ -128,9 +134,7 @@ class TileRun:
     def close(self) -> None:
         self.crew.close()
 
-    def _start(
-        self, command: str, program: Program, what: Evaluation, more: Sequence[Mapping[str, Any]]
-    ) -> list[Mapping[str, Tensor]]:
+    def _start(self, command: str, program: Program, what: Evaluation, more: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Hand a program what it needs, by `evaluate` or `begin`; more: further fields, by rank."""
         self.crew.program = program  # whose instructions the workers' progress counts
         fields = [

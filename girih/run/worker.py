@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from girih.lower import Program
+from girih.lower import BlockStep, ComputeStep, Program
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.instructions import compile_instructions
-from girih.run.parts import Tensor, box_of, shape_of
+from girih.run.parts import Tensor, box_of, held_box, shape_of
 from girih.run.transport import NoTransport, Transport
+
+COMPUTING = (ComputeStep, BlockStep)
 
 
 @dataclass
@@ -116,23 +118,69 @@ class Worker:
             StepError: an instruction failed.
         """
         began = perf_counter()
-        progress = self.progress
         try:
             with torch.no_grad():
                 if self.timeline:
                     self._run_timed(running.slots, running.seconds)
                 else:
-                    slots, seconds = running.slots, running.seconds
-                    for index, instruction in enumerate(self._instructions[running.at : stop], running.at):
-                        progress[1] = index
-                        instruction.run(slots, seconds)
-        except MemberError as error:
-            cause = error.__cause__ or error
-            raise StepError(self.rank, where(self.program, progress[1], error.node), cause) from cause
+                    self._run(running.slots, running.seconds, running.at, stop)
         except Exception as error:
-            raise StepError(self.rank, where(self.program, progress[1]), error) from error
+            raise self._failed(error) from (error.__cause__ if isinstance(error, MemberError) else error)
         running.at = stop
         running.took += perf_counter() - began
+
+    def attempt(self, running: Running) -> StepError | None:
+        """Run all instructions. After a failure what is left to compute is zeros, and exchanges go on with them: no
+        peer waits for this worker, and what it held before is as it was. The step's results are then worth nothing.
+
+        Returns the failure, if there was one.
+
+        Raises:
+            StepError: an exchange failed, or there was no memory for the zeros.
+        """
+        try:
+            self.advance(running, len(self._instructions))
+        except StepError as failure:
+            at = self.progress[1]
+            if failure.in_transfer or not isinstance(self.program.steps[at], COMPUTING):
+                raise
+            self._go_on(running, at)
+            self.progress[1] = IDLE
+            return failure
+        return None
+
+    def _go_on(self, running: Running, at: int) -> None:
+        try:
+            with torch.no_grad():
+                for index in range(at, len(self._instructions)):
+                    step = self.program.steps[index]
+                    if isinstance(step, COMPUTING):
+                        self._nothing(step.writes, running.slots)
+                    else:
+                        self._run(running.slots, running.seconds, index, index + 1)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _nothing(self, writes: Iterable[str], slots: list[Any]) -> None:
+        """Zeros: numbers of elements are among what is made, and zero is one of any tensor's."""
+        program = self.program
+        for name in writes:
+            shape = shape_of(held_box(program, name, program.places[name], self.rank))
+            dtype = getattr(torch, program.graph.values[program.value_of[name]].dtype)
+            slots[self._slot[name]] = torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def _run(self, slots: list[Any], seconds: list[float], start: int, stop: int) -> None:
+        progress = self.progress
+        for index, instruction in enumerate(self._instructions[start:stop], start):
+            progress[1] = index
+            instruction.run(slots, seconds)
+
+    def _failed(self, error: Exception) -> StepError:
+        """At the instruction that progress tells."""
+        at = self.progress[1]
+        if isinstance(error, MemberError):
+            return StepError(self.rank, where(self.program, at, error.node), error.__cause__ or error)
+        return StepError(self.rank, where(self.program, at), error)
 
     def finish(self, running: Running) -> dict[str, Tensor]:
         """What the step made, once all its instructions are done."""

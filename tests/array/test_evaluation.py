@@ -167,7 +167,28 @@ def test_an_error_names_the_line_that_made_the_array():
         line = int(str(got.value).split(".py:")[1].split(":")[0])
         with open(__file__) as file:
             assert "this line" in file.readlines()[line - 1]
-        assert gnp.array(np.ones(3)).sum().compute() == 3.0  # new workers
+        assert gnp.array(np.ones(3)).sum().compute() == 3.0
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_an_error_leaves_alone_what_was_computed_before(backend):
+    with gnp.cluster(workers=3, backend=backend, timeout=60.0) as cluster:
+        noise = gnp.random.default_rng(0).random((9000, 4))
+        kept = (noise * 2).persist()
+        crew = cluster.run.crew
+        known = kept.compute()
+        places = gnp.array(np.r_[np.zeros(8999, np.int64), 9000]) + 0
+        sent = noise[places].T @ noise  # one worker fails, and the others wait for its part of the sum
+        with pytest.raises(IndexError, match=r"test_evaluation\.py:\d+: aten\.index"):
+            sent.compute()
+        whole = (gnp.array(np.arange(9000)) - 8000) ** gnp.array(np.r_[np.zeros(8999, np.int64), -1])
+        with pytest.raises(ValueError, match="negative integer powers"):  # in a loop over blocks
+            (whole + 1).sum().compute()
+        np.testing.assert_array_equal(kept.compute(), known)
+        np.testing.assert_allclose((kept - 2 * noise).compute(), 0)
+        assert cluster.run.crew is crew
+        held = set(cluster.run.held())
+        assert [set(tiles) for tiles in cluster.run.tiles()] == [held] * 3  # what the failures left is freed
 
 
 def test_bytes_are_as_planned(two):

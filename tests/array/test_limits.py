@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.array.limits import MemoryLimitError
 
 ROWS = 40_000  # of 8 columns: 2.56 MB
 
@@ -59,7 +58,7 @@ def test_tiles_that_do_not_fit_go_to_files():
 def test_what_does_not_fit_is_refused_with_its_line():
     with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
         x = gnp.array(np.ones((300, 300)))
-        with pytest.raises(MemoryLimitError, match=r"test_limits.py:\d+: .* takes .* the limit is 1.00 MB"):
+        with pytest.raises(gnp.MemoryLimitError, match=r"test_limits.py:\d+: .* takes .* the limit is 1.00 MB"):
             gnp.linalg.inv(x + 1.0 * gnp.eye(300)).compute()
         assert cluster.evaluations == 0
         assert float(x[0, 0]) == 1.0  # and the workers go on

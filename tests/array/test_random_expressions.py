@@ -24,6 +24,10 @@ UNARY = [
     lambda np, x: x[[0, -1]],
     lambda np, x: np.stack([x.max(0), x.min(0)]),
     lambda np, x: np.argmin(x, axis=0)[None] * 0.25,
+    lambda np, x: (x - x.mean(0)) / (x.std(0) + 1),
+    lambda np, x: x[x[:, 0] > 0] if (x[:, 0] > 0).any() else x,
+    lambda np, x: np.stack([x[np.abs(x[:, 0]) % 2 >= group].sum(0) for group in (0, 1)]),
+    lambda np, x: ((x[:, None] - x[:2][None]) ** 2).sum(-1) * 0.1,
 ]
 BINARY = [
     lambda np, x, y: x + y if _fits(x, y) else x,
@@ -47,7 +51,7 @@ def build(np_like, leaves, steps, touch):
             made = UNARY[number](np_like, x)
         else:
             made = BINARY[number - len(UNARY)](np_like, x, y)
-        if made.size <= 400:
+        if made.size <= 30_000:
             values.append(made)
             if looked_at:
                 touch(made)
@@ -62,7 +66,7 @@ steps = st.lists(
 
 
 @settings(max_examples=25, deadline=None)
-@given(steps=steps, rows=st.integers(1, 6), columns=st.integers(1, 6))
+@given(steps=steps, rows=st.integers(1, 6) | st.sampled_from([700, 2500]), columns=st.integers(1, 6))
 def test_random_expressions(cluster, steps, rows, columns):
     random = np.random.default_rng(rows * 7 + columns)
     leaves = [random.normal(size=(rows, columns)), random.normal(size=(columns, 3))]

@@ -66,6 +66,7 @@ add("aten.mul.Tensor aten.maximum aten.minimum aten.fmax aten.fmin aten.atan2 at
 add("aten.mul.Scalar aten.div.Scalar", scalar(real, number))
 add("aten.nextafter aten.logaddexp2", binary())
 add("aten.gcd aten.lcm", binary(whole, whole))
+add("girih.whole_power", binary(whole, lambda rng, size: rng.integers(0, 4, size), "exponent"))
 add("aten.i0 aten.special_i0 aten.sinc aten.signbit", unary())
 add("aten.real aten.imag aten.angle", unary(lambda rng, size: real(rng, size) + 1j * real(rng, size)))
 add("aten.div.Tensor", binary(real, away))

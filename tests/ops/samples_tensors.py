@@ -104,6 +104,22 @@ def solve_triangular(rng: Generator) -> Arguments:
     return {"self": matrix, "B": real(rng, (*matrix.shape[:-1], 2)), "upper": True}
 
 
+@sample("girih.cholesky_panel")
+def cholesky_panel(rng: Generator) -> Arguments:
+    parts, rows, more = integer(rng, 1, 3), integer(rng, 1, 2), integer(rng, 0, 3)
+    root = real(rng, (parts * rows, parts * rows))
+    square = root @ root.T + 2 * np.eye(parts * rows)
+    below = real(rng, (parts, more, parts * rows))
+    panel = np.concatenate([square.reshape(parts, rows, parts * rows), below], axis=1)
+    return {"square": square, "panel": panel, "rows": rows}
+
+
+@sample("girih.join_panels")
+def join_panels(rng: Generator) -> Arguments:
+    parts, rows, blocks = integer(rng, 1, 3), integer(rng, 1, 2), integer(rng, 1, 3)
+    return {"tensors": tuple(real(rng, (parts, blocks - k, rows, parts * rows)) for k in range(blocks))}
+
+
 @sample("aten._fft_r2c")
 def fft_r2c(rng: Generator) -> Arguments:
     size = shape(rng, 1)

@@ -201,7 +201,7 @@ def test_every_part_is_there_in_light_and_dark(
     assert page.locator("#tensors tbody tr").count() >= 12
     assert page.locator("#received tbody tr").count() == 5
     assert page.locator("#collectives tbody tr").count() == len(gpt.program.kinds())
-    assert page.locator("#totals tbody tr").count() == 4
+    assert page.locator("#totals tbody tr").count() == 3
     assert page.locator("#which button").all_inner_texts() == ["Predicted", "Measured"]
     page.click("#which button:last-child")
     for text in page.locator("section h2").all_inner_texts():

@@ -66,6 +66,13 @@ def test_what_overlaps_is_a_share_and_what_does_not_is_said(small: Plan) -> None
     assert overlap_words(small, apart).startswith("nothing overlaps: no device computes while it receives (")
 
 
+def test_next_to_nothing_has_no_share(small: Plan) -> None:
+    made = timeline_of(small)
+    links = made.stream != COMPUTE
+    short = replace(made, end=np.where(links, made.begin + 1e-6 * made.seconds / links.sum(), made.end))
+    assert overlap_words(small, short).startswith("receiving takes less than 0.1% of the step: there is next")
+
+
 def test_of_a_run_it_is_told_what_starts_early(small: Plan) -> None:
     measured = replace(timeline_of(small), measured=True)
     assert " transfers start early, beside computing" in overlap_words(small, measured)

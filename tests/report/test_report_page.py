@@ -142,7 +142,12 @@ def test_measured_beside_predicted(gpt: Plan) -> None:
     measured = as_if_measured(timeline)
     data = page_data(gpt, timeline, measured)["measured"]
     assert data["totals"][0] == ["whole step", timeline.seconds, measured.seconds]
-    assert len(data["totals"]) == 4
+    name, predicted, taken = data["totals"][2]
+    assert name == "receiving; measured: and waiting for it"
+    axes = range(1, len(timeline.streams))
+    assert predicted == max(sum(timeline.busy(axis)[device] for axis in axes) for device in range(timeline.devices))
+    assert taken == max(sum(measured.busy(axis)[device] for axis in axes) for device in range(measured.devices))
+    assert len(data["totals"]) == 3
     for column, item in ((1, timeline), (2, measured)):
         total = (item.end - item.begin).sum() / item.devices
         assert sum(row[column] for row in data["kinds"]) == pytest.approx(total)

@@ -15,7 +15,7 @@ from run_programs import cholesky_program, is_alive, program_of
 
 from girih.layout import Mesh
 from girih.run.crew import Status, culprit
-from girih.run.errors import WorkerError
+from girih.run.errors import ClosedError, WorkerError
 from girih.run.session import start
 
 GOOD = torch.eye(3, dtype=torch.float64).expand(4, 3, 3).contiguous()
@@ -51,6 +51,18 @@ def test_an_exception_comes_back(backend):
             run.step({"x": GOOD})
         if backend == "processes":
             gone(run)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_closed_run_says_so_at_once(backend):
+    with start(cholesky_program(2), backend=backend, timeout=30.0) as run:
+        run.step({"x": GOOD})
+    began = time.monotonic()
+    for use in (lambda: run.step({"x": GOOD}), run.state, run.statistics):
+        with pytest.raises(ClosedError, match=r"the run was closed .*: start another one"):
+            use()
+    assert time.monotonic() - began < 5
+    run.close()
 
 
 def test_a_killed_worker(example):

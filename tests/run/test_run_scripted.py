@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 import girih
 import girih.array as gnp
 from girih.lower import BlockStep
+from girih.ops.products import SCRIPT_NAME
 from girih.run import blocks
 from girih.run.block_text import Text
 
 
-def test_a_mean_in_a_loop_is_compiled(monkeypatch):
-    """The text is compiled where `blocks` compiles it: its names of types are those that the text means."""
+@pytest.fixture
+def found(monkeypatch):
+    """Texts that are compiled and their functions. A text is compiled where `blocks` compiles it: its names of types
+    are those that the text means."""
     found = []
     unit = torch.jit.CompilationUnit
 
@@ -23,6 +27,10 @@ def test_a_mean_in_a_loop_is_compiled(monkeypatch):
         return made
 
     monkeypatch.setattr(torch.jit, "CompilationUnit", compiled)
+    return found
+
+
+def test_a_mean_in_a_loop_is_compiled(found):
     content = np.random.default_rng(0).normal(size=(100_000, 50))
     with girih.cluster(1, backend="threads"):
         x = np.exp(gnp.array(content)).mean(1).persist()
@@ -32,3 +40,17 @@ def test_a_mean_in_a_loop_is_compiled(monkeypatch):
         assert blocks.SCRIPTED * step.rows <= len(content)
         np.testing.assert_allclose(x.compute(), np.exp(content).mean(1))
     assert [text] == [name for name, _ in found]
+
+
+@pytest.mark.parametrize(("columns", "long"), [(40, True), (4, False)])
+def test_a_product_in_a_loop_is_compiled(found, columns, long):
+    """A long one calls back into Python; a short one does not."""
+    content = np.random.default_rng(0).normal(size=(6_000_000 // columns, columns))
+    with girih.cluster(1, backend="threads"):
+        away = gnp.array(content) - 0.5
+        made = (away.T @ away).compute()
+    known = content - 0.5
+    np.testing.assert_allclose(made, known.T @ known, rtol=1e-9, atol=1e-6)
+    (text,) = (text for text, _ in found)
+    assert (SCRIPT_NAME in text) == long
+    assert ("torch.ops.aten.mm" in text) != long

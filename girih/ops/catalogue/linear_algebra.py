@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from girih.ops.catalogue.indices import dimensions, opaque_along
 from girih.ops.catalogue.pointwise import times
-from girih.ops.language import Max, Opaque, Select, Sum, equal, fn
+from girih.ops.language import Concatenated, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
-absolute = fn("abs")
+absolute, at_least = fn("abs"), fn("ge")
 
 
 @operator("aten.mm")
@@ -156,6 +156,34 @@ def solve_triangular(x, B, upper, left=True, unitriangular=False):
     return lambda *i: Opaque(
         x[(*i[:-2], slice(None), slice(None))], B[(*i[:-2], slice(None), slice(None))], linear=(1,)
     )[i[-2:]]
+
+
+def factor_of_square(work):
+    """The factor, and once more what LAPACK is given. A bound: complex numbers alone are copied to be conjugated."""
+    return 2 * work.inputs["square"].bytes
+
+
+@operator(
+    "girih.cholesky_panel",
+    piece=lambda attributes, piece: {**attributes, "first": piece.start("p")},
+    temporary=factor_of_square,
+)
+def cholesky_panel(square, panel, rows, first=0):
+    """Every part of the panel by itself: whoever has one factors the square."""
+    return lambda p, i, j: Opaque(square[:, :], panel[p, :, :])[i, j]
+
+
+@operator("girih.join_panels", piece=lambda attributes, piece: attributes)
+def join_panels(tensors):
+    """[blocks, parts, rows, columns] of panels [parts, blocks, rows, columns] of a lower triangle, each from its
+    diagonal down; the kernel sees by their blocks where that is."""
+    widths = [x.shape[3] for x in tensors]
+    above = [tensors[0].shape[1] - x.shape[1] for x in tensors]
+
+    def element(q, p, i, number, j):
+        return Select(at_least(q, above[number]), tensors[number][p, q - above[number], i, j], 0)
+
+    return lambda q, p, i, j: Concatenated(j, widths, lambda number, column: element(q, p, i, number, column))
 
 
 def regression(work):

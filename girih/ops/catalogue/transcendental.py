@@ -45,7 +45,7 @@ sinc = unary("sinc", "aten.sinc")
 signbit = unary("signbit", "aten.signbit")
 
 
-@operator("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", elementwise=True)
+@operator("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "girih.whole_power", elementwise=True)
 def power(x, exponent):
     return fn("pow")(x, exponent)
 

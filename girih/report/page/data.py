@@ -33,6 +33,6 @@ def page_data(plan: Plan, timeline: Timeline, measured: Timeline | None = None) 
         "graph": graph_data(plan, traffic, axes, texts),
         "holdings": holdings_data(plan),
         "links": links_data(traffic, devices, axes),
-        "measured": None if measured is None else measured_data(plan, timeline, measured, axes, traffic.kinds),
+        "measured": None if measured is None else measured_data(plan, timeline, measured, traffic.kinds),
     }
     return {**data, "texts": texts.items}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from girih.lower import ComputeStep, StartStep, Step, TransferStep
 from girih.report.kinds import kind_of
-from girih.simulate.timeline import Timeline
+from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
     from girih.plans import Plan
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 MOST_STEPS = 12
 
 
-def measured_data(
-    plan: Plan, predicted: Timeline, measured: Timeline, axes: list[str], kinds: tuple[str, ...]
-) -> dict[str, Any]:
+def measured_data(plan: Plan, predicted: Timeline, measured: Timeline, kinds: tuple[str, ...]) -> dict[str, Any]:
     """Seconds, (predicted, measured) each.
 
-    totals: of the step, and of the busiest device on each stream. kinds: mean over devices, by kind of operator and by
-    collective. steps: [position of the step, predicted, measured], mean over devices, largest difference first.
+    totals: of the step, of the device that computes longest, and of that which receives longest: what is measured of a
+    transfer begins with the wait for it, and is told of one axis where several carry it. kinds: mean over devices, by
+    kind of operator and by collective. steps: [position of the step, predicted, measured], mean over devices, largest
+    difference first.
 
-    axes: names of the mesh axes. kinds (argument): the collective of each transfer of the program.
+    kinds (argument): the collective of each transfer of the program.
     """
     collective = {step.target: kind for step, kind in zip(plan.program.transfers, kinds, strict=True)}
 
@@ -40,7 +40,7 @@ def measured_data(
     one, other = _by_step(plan, predicted), _by_step(plan, measured)
     order = np.argsort(-np.abs(one - other), kind="stable")[:MOST_STEPS]
     return {
-        "totals": _totals(predicted, measured, axes),
+        "totals": _totals(predicted, measured),
         "kinds": _by_label(plan, one, other, label),
         "steps": [[int(at), float(one[at]), float(other[at])] for at in order if one[at] or other[at]],
     }
@@ -54,11 +54,17 @@ def _by_step(plan: Plan, timeline: Timeline) -> NDArray[np.float64]:
     return mean
 
 
-def _totals(predicted: Timeline, measured: Timeline, axes: list[str]) -> list[list[Any]]:
+def _totals(predicted: Timeline, measured: Timeline) -> list[list[Any]]:
     rows: list[list[Any]] = [["whole step", predicted.seconds, measured.seconds]]
-    for stream, name in enumerate(("computing", *(f"receiving over {axis}" for axis in axes))):
-        rows.append([name, float(predicted.busy(stream).max()), float(measured.busy(stream).max())])
+    for name, of in (("computing", Timeline.busy), ("receiving; measured: and waiting for it", _receiving)):
+        rows.append([name, float(of(predicted).max()), float(of(measured).max())])
     return rows
+
+
+def _receiving(timeline: Timeline) -> NDArray[np.float64]:
+    """Seconds by device, over all axes."""
+    links = range(COMPUTE + 1, len(timeline.streams))
+    return np.sum([timeline.busy(stream) for stream in links], axis=0) if links else np.zeros(timeline.devices)
 
 
 def _by_label(

@@ -1,0 +1,46 @@
+"""Kernels of Cholesky's factorisation in panels (`girih.array.panels`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Tensor = Any  # torch is untyped for the type checker
+
+
+def cholesky_panel(square: Tensor, panel: Tensor, rows: int, first: int = 0) -> Tensor:
+    """A panel of Cholesky's factor: L of square = L·Lᴴ on top, panel·L⁻ᴴ below.
+
+    panel: [parts, rows of each, columns]; the first `rows` of each part are those of the square, of which the lower
+    triangle is read. first: how many parts come before these. Whoever has one of them factors the square.
+    """
+    factor = torch.linalg.cholesky(square)
+    made = torch.empty(panel.shape, dtype=panel.dtype, device=panel.device)
+    for number, (part, done) in enumerate(zip(panel, made, strict=True), first):
+        done[:rows] = factor[number * rows : (number + 1) * rows]
+        if len(part) > rows:  # X of X·Lᴴ = B, as conj(L)·Xᵀ = Bᵀ: LAPACK's columns are rows, and made where they stay
+            torch.linalg.solve_triangular(factor.conj(), part[rows:].mT, upper=False, out=done[rows:].mT)
+    return made
+
+
+def join_panels(tensors: Sequence[Tensor]) -> Tensor:
+    """[blocks, parts, rows, columns] of panels [parts, blocks, rows, columns], side by side, all down to the same
+    block; above them are zeros."""
+    parts, blocks, rows, _ = tensors[0].shape
+    made = tensors[0].new_empty(blocks, parts, rows, sum(panel.shape[3] for panel in tensors))
+    start = 0
+    for panel in tensors:
+        columns = made[..., start : start + panel.shape[3]]
+        above = blocks - panel.shape[1]
+        columns[:above] = 0
+        columns[above:] = panel.transpose(0, 1)
+        start += panel.shape[3]
+    return made
+
+
+FACTOR_KERNELS: dict[str, Callable[..., Tensor]] = {
+    "girih.cholesky_panel": cholesky_panel,
+    "girih.join_panels": join_panels,
+}
