@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,11 @@ from hypothesis import settings
 # The same examples in every run; how many, and how long one may take, is each test's own.
 settings.register_profile("girih", derandomize=True, deadline=None)
 settings.load_profile("girih")
+
+# Clusters of Ray that tests start ask for a token of their own: Ray's default, a file in the home, would be made by
+# whichever test comes first, and a cluster that began before it refuses all that come after.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -202,10 +202,10 @@ class Cluster:
 
     def _options(self) -> Options:
         if self.backend != "ray":
-            return Options(timeout=self.timeout, threads=max(1, (os.cpu_count() or 1) // self.workers))
+            return Options(timeout=self.timeout, threads=max(1, (os.cpu_count() or 1) // self.workers), keeps=False)
         if self._ray is None:
             self._ray = connect(self.address)
-        return RayOptions(timeout=self.timeout, threads=max(1, int(self.cpus)), cpus=self.cpus)
+        return RayOptions(timeout=self.timeout, threads=max(1, int(self.cpus)), keeps=False, cpus=self.cpus)
 
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""

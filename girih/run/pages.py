@@ -1,8 +1,12 @@
-"""Large pages for large tensors, as NumPy has them for its arrays (`madvise`)."""
+"""Pages of memory: large ones for large tensors, as NumPy has them for its arrays, and freed ones that are kept."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def large_pages() -> None:
@@ -13,3 +17,16 @@ def large_pages() -> None:
     variable, which it reads when it makes its first tensor; processes that are started later inherit it.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+
+
+def keep_freed() -> None:
+    """Have this process keep the memory that it frees, as a step of training asks for the same again.
+
+    glibc gives blocks of 128 KB to 32 MB and more back to the kernel, which clears their pages when they are asked for
+    again: a third of a small network's step. Only with glibc; elsewhere nothing changes.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        most = 2**31 - 1
+        mallopt(TRIM_THRESHOLD, most)
+        mallopt(MMAP_THRESHOLD, most)

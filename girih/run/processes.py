@@ -35,6 +35,7 @@ from girih.run import shared, wire
 from girih.run.crew import Status, culprit, first_failure, resident_bytes
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.nursery import Process, launch
+from girih.run.pages import keep_freed
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
 
@@ -246,6 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _service(program: Program, rank: int, options: Options, directory: Path, files: Sequence[int]) -> Service:
     import torch
 
+    if options.keeps:
+        keep_freed()
     workers = program.mesh.devices
     torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // workers))
     device = torch.device(options.device)

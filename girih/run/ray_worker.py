@@ -17,6 +17,7 @@ from typing import Any
 from girih.run import wire
 from girih.run.crew import resident_bytes
 from girih.run.errors import NOT_BEGUN, Failure, failure_of
+from girih.run.pages import keep_freed
 from girih.run.ray_connect import imported
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
@@ -53,6 +54,8 @@ class RayWorker:
         from torch.distributed import TCPStore
 
         program, options = wire.unpack(content)
+        if options.keeps:
+            keep_freed()
         torch.set_num_threads(options.threads or 1)  # of the kernels that the calling thread, the actor's, asks for
         workers = program.mesh.devices
         transport: Transport = NoTransport()

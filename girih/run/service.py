@@ -17,12 +17,17 @@ from girih.run.worker import Interval, Times, Worker
 
 @dataclass(frozen=True)
 class Options:
-    """How workers run. timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`."""
+    """How workers run.
+
+    timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes
+    keep the memory that they free (`girih.run.pages`).
+    """
 
     timeout: float = 60.0
     device: str = "cpu"
     timeline: bool = False
     threads: int = 0
+    keeps: bool = True
 
 
 @dataclass(frozen=True)
