@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,23 +70,44 @@ def as_numpy(tensor: Any) -> np.ndarray:
 
 
 NUMPY_ERRORS: dict[str, type[Exception]] = {
-    "LinAlgError": np.linalg.LinAlgError,
-    "IndexError": IndexError,
     "out of bounds for dimension": IndexError,  # torch.gather's is a RuntimeError
     "self indexing axis dim should be positive": IndexError,  # nothing to choose from
     "negative integer powers": ValueError,
 }
-"""What the reasons of failures that NumPy tells have in them."""
+"""What the reasons of failures have in them that NumPy tells, and PyTorch by RuntimeErrors."""
+
+
+SPECIAL = (KeyError, UnicodeError, ExceptionGroup, StopIteration, StopAsyncIteration)
+"""Exceptions that are no text alone, or that Python itself awaits."""
 
 
 def named(error: WorkerError, work: Needed) -> Exception:
-    """The error with the line that made the array; NumPy's class where NumPy has one."""
+    """The error with the line that made the array. Its class is that of what was raised, where that is Python's or
+    NumPy's and says something; what a function of the user's own raised is an EvaluationError, too."""
     lines = {work.names[item]: item for item in work.nodes}
     failed = lines.get(error.place.node)
     where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
     text = f"{where} {error.reason}"
-    kinds = (kind for words, kind in NUMPY_ERRORS.items() if words in error.reason)
-    return next(kinds, EvaluationError)(text)
+    kind = next((kind for words, kind in NUMPY_ERRORS.items() if words in error.reason), _class(error.kind))
+    if failed is not None and any(name == "function" for name, _ in failed.arguments):
+        return own_error(kind, text)
+    return kind(text)
+
+
+def _class(name: str) -> type[Exception]:
+    """The class that `girih.run.errors.kind_of` named, unless a RuntimeError says as much."""
+    module, _, own = name.rpartition(".")
+    found = getattr(sys.modules.get(module), own, Exception)
+    says = issubclass(found, Exception) and not issubclass(EvaluationError, found) and not issubclass(found, SPECIAL)
+    return found if says else EvaluationError
+
+
+def own_error(kind: type[Exception], text: str) -> Exception:
+    """An EvaluationError that is also of this kind."""
+    if issubclass(kind, EvaluationError):
+        return kind(text)
+    reduce = {"__reduce__": lambda self: (own_error, (kind, str(self)))}
+    return type(kind.__name__, (kind, EvaluationError), reduce)(text)
 
 
 def lost(expression: Expression) -> EvaluationError:

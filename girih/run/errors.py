@@ -79,10 +79,13 @@ class WorkerError(RuntimeError):
     """A worker failed, died or hung, and the run was stopped.
 
     rank: the worker that is to blame. place: the instruction it was in. details: its traceback, or "". lost: it died,
-    hung or lost its peers, so that another worker may do the same with success.
+    hung or lost its peers, so that another worker may do the same with success. kind: as `kind_of` names the class of
+    what was raised there, or "".
     """
 
-    def __init__(self, rank: int, place: Where, reason: str, details: str = "", lost: bool = False) -> None:
+    def __init__(
+        self, rank: int, place: Where, reason: str, details: str = "", lost: bool = False, kind: str = ""
+    ) -> None:
         text = f"worker {rank} {reason} {place}"
         super().__init__(f"{text}\n\n{details.rstrip()}" if details else text)
         self.rank = rank
@@ -90,9 +93,10 @@ class WorkerError(RuntimeError):
         self.reason = reason
         self.details = details
         self.lost = lost
+        self.kind = kind
 
     def __reduce__(self) -> Any:
-        return type(self), (self.rank, self.place, self.reason, self.details, self.lost)
+        return type(self), (self.rank, self.place, self.reason, self.details, self.lost, self.kind)
 
 
 class ClosedError(RuntimeError):
@@ -109,16 +113,18 @@ class SpoiltError(WorkerError):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker reports instead of a reply. in_transfer: it may only be the victim of another."""
+    """What a worker reports instead of a reply. in_transfer: it may only be the victim of another. kind: the class of
+    what was raised, as `kind_of` names it."""
 
     rank: int
     place: Where
     message: str
     details: str
     in_transfer: bool
+    kind: str = ""
 
     def error(self, kind: type[WorkerError] = WorkerError) -> WorkerError:
-        return kind(self.rank, self.place, f"failed ({self.message})", self.details, self.in_transfer)
+        return kind(self.rank, self.place, f"failed ({self.message})", self.details, self.in_transfer, self.kind)
 
 
 @dataclass(frozen=True)
@@ -133,4 +139,17 @@ def failure_of(rank: int, error: BaseException) -> Failure:
     inner = error.__cause__ if isinstance(error, StepError) and error.__cause__ is not None else error
     place = error.place if isinstance(error, StepError) else Where(IDLE, 0)
     details = "".join(traceback.format_exception(inner))
-    return Failure(rank, place, f"{type(inner).__name__}: {inner}", details, isinstance(inner, TransportError))
+    message = f"{type(inner).__name__}: {inner}"
+    return Failure(rank, place, message, details, isinstance(inner, TransportError), kind_of(inner))
+
+
+PUBLIC = ("builtins", "numpy.linalg", "numpy.exceptions")
+"""Modules whose classes every process has under the same name."""
+ALIKE = {"torch._C._LinAlgError": "numpy.linalg.LinAlgError", "torch.OutOfMemoryError": "builtins.MemoryError"}
+"""What PyTorch raises where NumPy has a class."""
+
+
+def kind_of(error: BaseException) -> str:
+    """The qualified name of the nearest class, of the error's own and its bases, that is NumPy's or Python's."""
+    names = (f"{base.__module__}.{base.__qualname__}" for base in type(error).__mro__)
+    return next(ALIKE.get(name, name) for name in names if name in ALIKE or name.rpartition(".")[0] in PUBLIC)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from girih.lower import BlockStep, ComputeStep, Program
+from girih.run.elsewhere import mapped
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.instructions import compile_instructions
 from girih.run.parts import Tensor, box_of, held_box, shape_of
@@ -167,7 +168,10 @@ class Worker:
         for name in writes:
             shape = shape_of(held_box(program, name, program.places[name], self.rank))
             dtype = getattr(torch, program.graph.values[program.value_of[name]].dtype)
-            slots[self._slot[name]] = torch.zeros(shape, dtype=dtype, device=self.device)
+            if name in program.files:  # of which there may be more than memory
+                slots[self._slot[name]] = mapped(shape, dtype).zero_()
+            else:
+                slots[self._slot[name]] = torch.zeros(shape, dtype=dtype, device=self.device)
 
     def _run(self, slots: list[Any], seconds: list[float], start: int, stop: int) -> None:
         progress = self.progress

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import pickle
 
 import numpy as np
 import pytest
+import torch
 
 import girih
 import girih.array as gnp
@@ -167,6 +169,38 @@ def test_an_error_names_the_line_that_made_the_array():
         line = int(str(got.value).split(".py:")[1].split(":")[0])
         with open(__file__) as file:
             assert "this line" in file.readlines()[line - 1]
+        assert gnp.array(np.ones(3)).sum().compute() == 3.0
+
+
+class OddError(ZeroDivisionError):
+    """A class that only this module has."""
+
+
+def test_errors_have_the_class_of_what_was_raised():
+    """By its name, not by words of its message; an odd one has that of its base."""
+
+    def failing(error):
+        def function(tile):
+            raise error
+
+        return gnp.map(function, gnp.array(np.ones(4)), dtype=float)
+
+    with gnp.cluster(workers=2, timeout=60.0):  # processes
+        for error, kinds in (
+            (ValueError("no IndexError"), (ValueError, gnp.EvaluationError)),
+            (OddError("odd"), (ZeroDivisionError, gnp.EvaluationError)),
+            (torch.linalg.LinAlgError("singular"), (np.linalg.LinAlgError, gnp.EvaluationError)),
+            (np.exceptions.AxisError("no axis"), (np.exceptions.AxisError,)),
+            (KeyError("says only its key"), (gnp.EvaluationError,)),
+        ):
+            array = failing(error)
+            with pytest.raises(Exception, match=rf"test_evaluation\.py:\d+: girih\.map.*{error.args[0]}") as got:
+                array.compute()
+            copied = pickle.loads(pickle.dumps(got.value))
+            assert str(copied) == str(got.value)
+            for made in (got.value, copied):
+                assert all(isinstance(made, kind) for kind in kinds)
+                assert not isinstance(made, (IndexError, KeyError)) or isinstance(error, IndexError)
         assert gnp.array(np.ones(3)).sum().compute() == 3.0
 
 

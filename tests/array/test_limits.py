@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
+from girih.run.worker import Running, Worker
 
 ROWS = 40_000  # of 8 columns: 2.56 MB
 
@@ -62,6 +63,27 @@ def test_what_does_not_fit_is_refused_with_its_line():
             gnp.linalg.inv(x + 1.0 * gnp.eye(300)).compute()
         assert cluster.evaluations == 0
         assert float(x[0, 0]) == 1.0  # and the workers go on
+
+
+def test_what_is_left_of_a_failed_program_lies_in_files_too(monkeypatch):
+    """Results that were to lie there, which the worker goes on with as zeros."""
+    in_memory: dict[str, bool] = {}
+
+    def go_on(worker: Worker, running: Running, at: int) -> None:
+        original(worker, running, at)
+        for name in worker.program.files:
+            in_memory[name] = running.slots[worker._slot[name]].untyped_storage().resizable()
+
+    original = Worker._go_on
+    monkeypatch.setattr(Worker, "_go_on", go_on)
+    with gnp.cluster(workers=1, backend="threads", memory="1 MB"):
+        x = gnp.array(np.arange(200_000))
+        power = (x - 1000) ** gnp.array(np.r_[np.zeros(199_999, np.int64), -1])
+        with pytest.raises(ValueError, match="negative integer powers"):
+            power.compute()
+        assert int(x.sum()) == 199_999 * 100_000
+    assert len(in_memory) == 3
+    assert not any(in_memory.values())
 
 
 def test_files_are_gone_with_the_cluster(monkeypatch, tmp_path):
