@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from girih.plan_inputs import rates_of
 from girih.plans import PlanError, check, flatten_batch
 
 if TYPE_CHECKING:
@@ -158,11 +159,12 @@ class TrainingRun:
         levels = [level.name for level in self.plan.machine.levels for _ in level.axes]
         return measured_timeline(self.plan.program, intervals, ("compute", *levels))
 
-    def step(self, *batch: Any, lr: float | None = None) -> Any:
+    def step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Any:
         """One step: the loss as a float for a training step, the outputs for an inference.
 
-        batch: as it was planned, `step(x, y)` for a pair or `step({"input_ids": …})`. lr: the learning rate from this
-        step on; by default the optimizer's.
+        batch: as it was planned, `step(x, y)` for a pair or `step({"input_ids": …})`. lr: this step's learning rate, or
+        one for each of the optimizer's groups, such as a scheduler's `get_last_lr()`; by default the optimizer's as it
+        was when the plan was made.
 
         Raises:
             PlanError: if the batch does not fit the plan.
@@ -173,19 +175,22 @@ class TrainingRun:
             return outputs["loss"]
         return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
 
-    def _inputs(self, batch: tuple[Any, ...], lr: float | None) -> tuple[dict[str, Any], dict[str, float]]:
+    def _inputs(
+        self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
+    ) -> tuple[dict[str, Any], dict[str, float]]:
         single = len(batch) == 1 and (
             isinstance(batch[0], (Mapping, tuple, list))
             or [item.path for item in self.plan.graph.inputs if item.role == "batch"] == [""]
         )
-        scalars = {
-            item.name: lr if lr is not None else self.plan.scalars.get(item.path, 0.0)
-            for item in self.plan.graph.inputs
-            if item.role == "scalar"
-        }
+        inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
+        try:
+            rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        scalars = {item.name: rates[item.path] for item in inputs}
         return check_batch(self.plan, batch[0] if single else tuple(batch)), scalars
 
-    def verified_step(self, *batch: Any, lr: float | None = None) -> Comparison:
+    def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.
 
         Every updated tensor is compared; both start from the workers' state before the step. Costs the memory and
@@ -211,9 +216,11 @@ class TrainingRun:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters and buffers as whole tensors, loadable into the original module."""
-        keep = {item.path for item in self.plan.graph.inputs if item.role in ("parameter", "buffer")}
-        return {path: tensor for path, tensor in self.run.state().items() if path in keep}
+        """Parameters and buffers as whole tensors by the keys of the module's own `state_dict`, loadable into it."""
+        paths = [item.path for item in self.plan.graph.inputs if item.role in ("parameter", "buffer")]
+        keys = {path: path for path in paths} if self.plan.keys is None else self.plan.keys
+        state = self.run.state()
+        return {key: state[path] for key, path in keys.items()}
 
     def save(self, directory: str | Path) -> None:
         """A sharded checkpoint (torch.distributed.checkpoint); `plan.start(resume=directory)` goes on from it."""

@@ -26,6 +26,7 @@ from girih.partition.clock import Clock
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
+from girih.plan_inputs import learning_rates, ranges_of, state_keys
 
 if TYPE_CHECKING:
     from girih.plan_predict import Prediction
@@ -62,7 +63,8 @@ class Plan:
     model: what was planned, as the command line names it, or "". batch: (input name, path) pairs of the batch.
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
-    blocks: how the program is cut into blocks, or None. state: the user's tensors by path; never saved.
+    blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
+    None: paths are keys. state: the user's tensors by path; never saved.
     """
 
     graph: Graph
@@ -79,6 +81,7 @@ class Plan:
     ranges: dict[str, int] = field(default_factory=dict)
     overlap: Overlap = field(default_factory=Overlap)
     blocks: Blocks | None = None
+    keys: Mapping[str, str] | None = None
     state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -238,8 +241,9 @@ def plan(
         made,
         initial=recipes,
         model=model,
-        scalars=_scalars(step),
-        ranges=_ranges(batch),
+        scalars=learning_rates(step),
+        ranges=ranges_of(flatten_batch(batch)),
+        keys=state_keys(step.model),
         state=state_of(step),
     )
 
@@ -296,24 +300,6 @@ def plan_graph(
 def goal_of(objective: str, where: Machine) -> Objective:
     """What is minimised, as the searches over tables know it: `time` begins with `seconds`."""
     return Objective("seconds" if objective == "time" else objective, where)
-
-
-def _scalars(step: Any) -> dict[str, float]:
-    """Learning rates by their input's path, as the optimizer has them now."""
-    optimizer = getattr(step, "optimizer", None)
-    groups = [] if optimizer is None else optimizer.param_groups
-    if len(groups) == 1:
-        return {"lr": float(groups[0]["lr"])}
-    return {f"lr/{number}": float(group["lr"]) for number, group in enumerate(groups)}
-
-
-def _ranges(batch: Any) -> dict[str, int]:
-    """By path, one more than the largest number in each real integer tensor: for making data like it."""
-    found = {}
-    for path, tensor in flatten_batch(batch).items():
-        if not tensor.is_floating_point() and tensor.device.type == "cpu" and type(tensor).__name__ == "Tensor":
-            found[path] = int(tensor.max()) + 1 if tensor.numel() else 1
-    return found
 
 
 def flatten_batch(batch: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plan_composed",
             "plan_costs",
             "plan_fastest",
+            "plan_inputs",
             "plan_memory",
             "plan_optimum",
             "plan_pieces",

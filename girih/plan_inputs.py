@@ -1,0 +1,53 @@
+"""What a plan keeps of the user's program beside its graph: learning rates, keys of the state, ranges of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def learning_rates(step: Any) -> dict[str, float]:
+    """Learning rates by their input's path, as the optimizer has them now."""
+    optimizer = getattr(step, "optimizer", None)
+    groups = [] if optimizer is None else optimizer.param_groups
+    if len(groups) == 1:
+        return {"lr": float(groups[0]["lr"])}
+    return {f"lr/{number}": float(group["lr"]) for number, group in enumerate(groups)}
+
+
+def rates_of(scalars: Mapping[str, float], given: Any) -> dict[str, float]:
+    """Learning rates by path. given: one for all groups, one for each of them, or None for those of the plan.
+
+    Raises:
+        ValueError: another number of rates than there are groups.
+    """
+    if given is None:
+        return dict(scalars)
+    if not isinstance(given, Sequence):
+        return dict.fromkeys(scalars, float(given))
+    if len(given) != len(scalars):
+        raise ValueError(
+            f"lr= has {len(given)} learning rates for {len(scalars)} of the optimizer's groups: give one for each, as "
+            "a scheduler's get_last_lr() does, or one number for all"
+        )
+    return {path: float(rate) for path, rate in zip(scalars, given, strict=True)}
+
+
+def state_keys(model: Any) -> dict[str, str]:
+    """By key of the model's `state_dict`, the path under which a plan knows the tensor.
+
+    A tensor that several modules share has a key in each and one path; a buffer that is not persistent has no key.
+    """
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    paths = {id(tensor): path for path, tensor in own.items()}
+    kept = model.state_dict(keep_vars=True)
+    return {key: paths[id(tensor)] for key, tensor in kept.items() if id(tensor) in paths}
+
+
+def ranges_of(batch: Mapping[str, Any]) -> dict[str, int]:
+    """By path, one more than the largest number in each real integer tensor: for making data like it."""
+    found = {}
+    for path, tensor in batch.items():
+        if not tensor.is_floating_point() and tensor.device.type == "cpu" and type(tensor).__name__ == "Tensor":
+            found[path] = int(tensor.max()) + 1 if tensor.numel() else 1
+    return found

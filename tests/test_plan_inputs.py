@@ -1,0 +1,85 @@
+"""What a plan keeps of the user's program: learning rates of groups, and the keys of the model's state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import girih
+from girih.plans import Plan, PlanError
+
+
+class Words(nn.Module):
+    """Tied weights, a layer that is never called, a buffer that is kept and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(12, 8)
+        self.head = nn.Linear(8, 12)
+        self.head.weight = self.words.weight
+        self.unused = nn.Linear(3, 3)
+        self.register_buffer("kept", torch.ones(8))
+        self.register_buffer("derived", torch.arange(8.0), persistent=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(tokens) * self.kept + self.derived)
+
+
+def made() -> tuple[Words, Any, girih.TrainingStep]:
+    torch.manual_seed(0)
+    model = Words()
+    groups = [{"params": [model.words.weight]}, {"params": [model.head.bias], "lr": 0.5}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    return model, optimizer, girih.TrainingStep(model, loss=cross_entropy, optimizer=optimizer)
+
+
+BATCH = (torch.arange(6), torch.arange(6) + 3)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return girih.plan(made()[2], BATCH, compare=())
+
+
+def test_the_state_has_the_keys_of_the_model(plan: Plan, tmp_path: Path) -> None:
+    model, _, _ = made()
+    plan.save(tmp_path / "plan.json")
+    for chosen in (plan, girih.load(tmp_path / "plan.json")):
+        with chosen.start(backend="threads", model=model) as running:
+            running.step(*BATCH)
+            state = running.state_dict()
+        assert list(state) == list(model.state_dict())
+        assert torch.equal(state["head.weight"], state["words.weight"])
+        Words().load_state_dict(state)
+
+
+def test_a_scheduler_sets_the_rate_of_each_group(plan: Plan) -> None:
+    model, optimizer, step = made()
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    losses, wanted = [], []
+    with plan.start(backend="threads") as running:
+        for _ in range(3):
+            losses.append(running.step(*BATCH, lr=scheduler.get_last_lr()))
+            optimizer.zero_grad()
+            loss = step.forward(model, BATCH)
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            wanted.append(loss.item())
+        state = running.state_dict()
+    assert losses == pytest.approx(wanted, rel=1e-6)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(state[name], tensor)
+
+
+def test_another_number_of_rates_is_refused(plan: Plan) -> None:
+    with (
+        plan.start(backend="threads") as running,
+        pytest.raises(PlanError, match="3 learning rates for 2 of the optimizer's groups"),
+    ):
+        running.step(*BATCH, lr=[0.1, 0.2, 0.3])
