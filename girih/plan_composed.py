@@ -27,12 +27,15 @@ from girih.lower.exchange import is_local
 from girih.lower.lower import Lowering
 from girih.lower.overlap import works
 from girih.machine import Machine
+from girih.machine.calls import Call
+from girih.machine.work import Work
 from girih.ops.known import descriptions
 from girih.partition import Strategy
 from girih.plan_prices import Pricing, TransferWork
-from girih.run.local_calls import NOTHING, Collector
-from girih.simulate.columns import Column
+from girih.run.local_calls import NOTHING, Collector, Numbers, WorkCollector
+from girih.simulate.columns import Column, Staged
 from girih.simulate.ports import ports_of
+from girih.simulate.prices import Seconds
 from girih.simulate.room import Room
 from girih.simulate.tasks import PatternStore, TaskGraph, resolution_for
 from girih.simulate.ticks import TICKS_PER_SECOND, ticks
@@ -60,6 +63,15 @@ class _Piece:
     direct: tuple[bool, ...]
     stored: tuple[bool, ...]
     known: dict[Orders, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """A node's own work, not yet priced: different calls, or their work where nothing was measured, and which of them
+    each device does."""
+
+    calls: tuple[Call, ...] | tuple[Work, ...]
+    numbers: Numbers
 
 
 class _NodeLowering(Lowering):
@@ -107,13 +119,14 @@ class Composer:
         ]
         self.work = Column(np.int64, width=(self.mesh.devices,))
         self.work.extend(np.zeros((1, self.mesh.devices), np.int64))
+        self.waiting: list[Seconds | _Own] = []  # the next rows of `work`, priced together before they are used
+        self.transfers: dict[int, tuple[int, int]] = {}  # rows of `work`, by the identity of what `moving` knows
+        self.remote: dict[int, bool] = {}  # by pattern, does it exchange anything?
         self.columns = {
-            **{name: Column(np.int64) for name in ("compute", "read", "port", "pattern", "before", "after")},
-            **{name: Column(np.uint8) for name in ("works", "stored", "remote")},
-            **{name: Column(np.int64) for name in ("read_from", "stored_from", "move_from", "hop_from")},
+            **{name: Staged(np.int64) for name in ("compute", "read", "port", "pattern", "before", "after")},
+            **{name: Staged(np.uint8) for name in ("works", "stored", "remote")},
+            **{name: Staged(np.int64, 0) for name in ("read_from", "stored_from", "move_from", "hop_from")},
         }
-        for name in ("read_from", "stored_from", "move_from", "hop_from"):
-            self.columns[name].extend(np.zeros(1, np.int64))
         self.nodes = self._nodes()
 
     def _nodes(self) -> Nodes:
@@ -140,6 +153,8 @@ class Composer:
         found = self.variants(strategy)
         if found is None:
             return float("inf")
+        if self.waiting:
+            self._settle()
         variants = np.asarray(found, np.int64)
         table = self._table()
         outline, pattern, before, after = loops.outlined(self.nodes, table, variants)
@@ -154,7 +169,7 @@ class Composer:
     def _table(self) -> Variants:
         from girih.simulate.composed import Variants
 
-        return Variants(**{name: column.array[: column.size] for name, column in self.columns.items()})
+        return Variants(**{name: column.array for name, column in self.columns.items()})
 
     def variants(self, strategy: Strategy) -> list[int] | None:
         """The number of each node's variant; None if a node's steps are impossible."""
@@ -212,13 +227,13 @@ class Composer:
 
     def new_variant(self, piece: _Piece, orders: Orders) -> int:
         """Price a piece whose inputs lie in memory in these orders; the number under which the columns have it."""
-        seconds, made = self.computed(piece, orders)
+        own, made = self.computed(piece, orders)
         inputs = self.graph.nodes[piece.compute.node].inputs
         reads, writes = [part.buffer for part in piece.compute.reads], piece.compute.writes
         scattered = {
             name for name, order in (*zip(inputs, orders, strict=True), *zip(writes, made, strict=True)) if order
         }
-        self._append("compute", self.work.extend(ticks(seconds)[None]))
+        self._append("compute", self._row(own))
         self._append("works", works(piece.program, piece.compute))
         self._append("read", *np.flatnonzero(piece.direct).tolist())
         self._append("stored", *piece.stored)
@@ -227,11 +242,17 @@ class Composer:
             self._append("port", ~writes.index(move[0].source) if store else reads.index(move[-1].target))
             for step in move:
                 item = self.graph.values[step.value].item_bytes
-                before, after = self.moving.priced(step, step.source in scattered)
-                self._append("remote", not is_local(self.mesh, step.before, step.after))
-                self._append("pattern", self.store.number(step.before, step.after, item))
-                self._append("before", self.work.extend(ticks(before)[None]))
-                self._append("after", self.work.extend(ticks(after)[None]))
+                pattern = self.store.number(step.before, step.after, item)
+                if pattern not in self.remote:
+                    self.remote[pattern] = not is_local(self.mesh, step.before, step.after)
+                self._append("remote", self.remote[pattern])
+                self._append("pattern", pattern)
+                found = self.moving.priced(step, step.source in scattered)
+                if id(found) not in self.transfers:
+                    self.transfers[id(found)] = self._row(found[0]), self._row(found[1])
+                before, after = self.transfers[id(found)]
+                self._append("before", before)
+                self._append("after", after)
             self._append("hop_from", self.columns["remote"].size)
         for name, of in (("read_from", "read"), ("stored_from", "stored"), ("move_from", "port")):
             self._append(name, self.columns[of].size)
@@ -239,24 +260,41 @@ class Composer:
         return len(self.strides) - 1
 
     def _append(self, name: str, *entries: int) -> None:
-        column = self.columns[name]
-        column.extend(np.asarray(entries, column.array.dtype))
+        self.columns[name].fresh += entries
 
-    def computed(self, piece: _Piece, orders: Orders) -> tuple[NDArray[np.float64], tuple[Strides | None, ...]]:
-        """Seconds of each device in a node's own work, and the strides of what it writes, None for one run."""
-        collector = Collector(piece.program)
+    def _row(self, work: Seconds | _Own) -> int:
+        """The row of `work` that will be this."""
+        self.waiting.append(work)
+        return self.work.size + len(self.waiting) - 1
+
+    def _settle(self) -> None:
+        """Price what waits: many calls take hardly longer than one."""
+        calls = [call for item in self.waiting if isinstance(item, _Own) for call in item.calls]
+        each = self.pricing.of(calls)
+        rows = np.zeros((len(self.waiting), self.mesh.devices))
+        begin = 0
+        for row, item in zip(rows, self.waiting, strict=True):
+            if not isinstance(item, _Own):
+                row[:] = item
+            elif item.calls:
+                row[:] = np.where(item.numbers == NOTHING, 0.0, each[begin + item.numbers])
+                begin += len(item.calls)
+        self.work.extend(ticks(rows))
+        self.waiting.clear()
+
+    def computed(self, piece: _Piece, orders: Orders) -> tuple[_Own, tuple[Strides | None, ...]]:
+        """A node's own work on each device, and the strides of what it writes, None for one run."""
+        collector = (Collector if self.pricing.known else WorkCollector)(piece.program)
         for part, order, direct in zip(piece.compute.reads, orders, piece.direct, strict=True):
             collector.contiguous(part.buffer)
             if direct and isinstance(order, tuple):
                 collector.strides[part.buffer] = order
         row = collector.row(piece.compute)
         collector.made(piece.compute)
-        seconds = np.zeros(self.mesh.devices)
-        if collector.calls:
-            each, _ = self.pricing.calls(tuple(collector.calls))
-            seconds = np.where(row == NOTHING, 0.0, each[row])
         writes = piece.compute.writes
-        return seconds, tuple(None if collector.form(name) is None else collector.strides[name] for name in writes)
+        return _Own(tuple(collector.calls), row), tuple(
+            None if collector.form(name) is None else collector.strides[name] for name in writes
+        )
 
 
 def _moves(transfers: Sequence[TransferStep]) -> list[list[TransferStep]]:

@@ -23,6 +23,7 @@ from girih.machine.costs import Setting, Store
 from girih.machine.profile import RING, Profile, load_profile
 from girih.machine.roofline import Roofline
 from girih.machine.sizes import SizeTable
+from girih.machine.work import Work
 from girih.run.local_calls import NOTHING, local_calls
 from girih.simulate.prices import Prices, Seconds
 
@@ -64,13 +65,19 @@ class Pricing:
 
     def calls(self, calls: Sequence[Call]) -> tuple[Seconds, NDArray[np.int8]]:
         """(seconds, number of the source) of each call."""
-        seconds = self.roofline.seconds([call.work for call in calls])
         sources = np.asarray([1 if self.roofline.calibrated(call.work) else 2 for call in calls], np.int8)
         if self.known:
-            for number, call in enumerate(calls):
-                if (found := self.known.get(call.key)) is not None:
-                    seconds[number], sources[number] = found.seconds, 0
-        return seconds, sources
+            sources[[number for number, call in enumerate(calls) if call.key in self.known]] = 0
+        return self.of(calls), sources
+
+    def of(self, items: Sequence[Call | Work]) -> Seconds:
+        """Seconds of calls, all of them, or of the work of calls of which nothing was measured."""
+        seconds = self.roofline.seconds([item if isinstance(item, Work) else item.work for item in items])
+        if self.known:
+            for number, item in enumerate(items):
+                if isinstance(item, Call) and (found := self.known.get(item.key)) is not None:
+                    seconds[number] = found.seconds
+        return seconds
 
 
 def price(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from girih.layout import PARTIAL
 from girih.lower import Overlap
 from girih.machine import machine
 from girih.machine.costs import Measurement, Store
+from girih.machine.roofline import Floats, Roofline
+from girih.machine.work import Work
 from girih.models import example
 from girih.partition.searches import SEARCHES
 from girih.plan_composed import Composer
@@ -46,6 +49,25 @@ def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
         assert composer.seconds(found.strategy) == plan.predict().seconds
         assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
     assert len(composer.pieces) < 4 * len(graph.nodes)
+
+
+def test_work_is_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    original = Roofline.seconds
+
+    def counted(self: Roofline, works: Sequence[Work]) -> Floats:
+        asked.append(len(works))
+        return original(self, works)
+
+    graph = perceptron(2)
+    found = SEARCHES["data"](graph, GOAL, seconds=5.0)
+    composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
+    monkeypatch.setattr(Roofline, "seconds", counted)
+    composer.seconds(found.strategy)
+    assert len(asked) == 1
+    assert asked[0] > 1
+    composer.seconds(found.strategy)
+    assert len(asked) == 1
 
 
 def test_measured_costs_count_alike(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ itself a box.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import prod
@@ -34,6 +35,7 @@ from girih.ops.operator import Description
 
 Bounds = NDArray[np.int64]  # [..., index variables]
 Regions = NDArray[np.int64]  # [..., dimensions, 2]: start and stop
+Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension
 
 
 def is_elementwise(description: Description) -> bool:
@@ -81,6 +83,32 @@ def interval(index: Affine, starts: Bounds, stops: Bounds) -> tuple[NDArray[np.i
         low += np.minimum(first, last)
         high += np.maximum(first, last)
     return low, high + 1
+
+
+def span(index: Affine, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, int]:
+    """`interval` of one box in plain numbers: arrays of one take longer to begin than this to end."""
+    low = high = index.constant
+    for variable, coefficient in index.terms:
+        first, last = coefficient * starts[variable], coefficient * (stops[variable] - 1)
+        low += min(first, last)
+        high += max(first, last)
+    return low, high + 1
+
+
+def read_box(description: Description, tensor: int, starts: Sequence[int], stops: Sequence[int]) -> Box:
+    """`input_regions` of one box in plain numbers."""
+    found = []
+    for dimension, size in enumerate(description.inputs[tensor].shape):
+        indices = [read[dimension] for read in description.reads[tensor]]
+        ends = [(0, size) if index is None else span(index, starts, stops) for index in indices]
+        found.append((min(low for low, _ in ends), max(high for _, high in ends)) if ends else (0, 0))
+    return tuple(found)
+
+
+def clip_box(box: Box, shape: Sequence[int]) -> Box:
+    """`clip` of one box in plain numbers."""
+    inside = [(min(max(low, 0), size), min(max(high, 0), size)) for (low, high), size in zip(box, shape, strict=True)]
+    return tuple([(low, max(low, high)) for low, high in inside])
 
 
 def output_regions(description: Description, starts: Bounds, stops: Bounds) -> Regions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 Reducer: TypeAlias = Literal["sum", "max", "min", "prod", "logsumexp"]
@@ -56,7 +57,7 @@ class Affine:
     def __neg__(self) -> Affine:
         return Affine(tuple((v, -c) for v, c in self.terms), -self.constant)
 
-    @property
+    @cached_property
     def variable(self) -> int | None:
         """The index variable, if this is one bare variable."""
         if self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:

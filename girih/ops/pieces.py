@@ -16,17 +16,14 @@ use the same function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-import numpy as np
-
 from girih.ops.catalogue import catalogue
-from girih.ops.derive import clip, input_regions, output_regions
+from girih.ops.derive import Box, clip_box, read_box, span
 from girih.ops.operator import Attributes, Description, Operator, Piece
-
-Box = tuple[tuple[int, int], ...]  # (start, stop) of each dimension
 
 
 @dataclass(frozen=True)
@@ -73,16 +70,10 @@ def make_piece(
     attributes: of the node. The box must be one that can be divided off: see `divisible` and `executable`.
     """
     operator = description.operator
-    low, high = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
-    cut = (high - low) != np.asarray(description.sizes, np.int64)
-    regions: list[Box] = []
-    pads: list[Box] = []
-    for tensor, kind in enumerate(description.inputs):
-        read = input_regions(description, tensor, low, high)
-        clipped = clip(read.copy(), kind.shape)
-        regions.append(_box(clipped))
-        pads.append(_pads(description, tensor, cut, _box(read), regions[-1]))
-    output = _box(output_regions(description, low, high))
+    reads = [read_box(description, tensor, starts, stops) for tensor in range(len(description.inputs))]
+    regions = [clip_box(read, kind.shape) for read, kind in zip(reads, description.inputs, strict=True)]
+    pads = pads_of(description, starts, stops, reads, regions)
+    output = tuple(span(index, starts, stops) for index in description.place)
     name, changed = operator.name, dict(attributes)
     if operator.piece is not None:
         piece = Piece(
@@ -99,7 +90,7 @@ def make_piece(
     names = description.tensors if name == operator.name else _renamed(description, catalogue()[name])
     result = operator.result if name == operator.name else catalogue()[name].result
     result = description.result if operator.results > 1 else result
-    return PieceCall(name, changed, names, tuple(regions), tuple(pads), operator.padding, output, result)
+    return PieceCall(name, changed, names, tuple(regions), pads, operator.padding, output, result)
 
 
 def run_piece(piece: PieceCall, tensors: Sequence[Any], device: Any = None) -> Any:
@@ -123,14 +114,26 @@ def cut_out(tensor: Any, box: Box) -> Any:
     return tensor[tuple(slice(start, stop) for start, stop in box)]
 
 
-def _box(region: Any) -> Box:
-    return tuple((int(start), int(stop)) for start, stop in region)
+def pads_of(
+    description: Description, starts: Sequence[int], stops: Sequence[int], reads: Sequence[Box], regions: Sequence[Box]
+) -> tuple[Box, ...]:
+    """Elements before and after each dimension of each input that a piece reads outside of it, where it pads them.
 
-
-def _pads(description: Description, tensor: int, cut: Any, read: Box, clipped: Box) -> Box:
-    """How much is read outside of the input, in dimensions that are read through a divided index variable."""
+    reads: what the piece reads; regions: the same inside of the inputs.
+    """
     if description.operator.padding is None:
-        return ((0, 0),) * len(read)
+        return tuple([((0, 0),) * len(read) for read in reads])
+    cut = [stop - start != size for start, stop, size in zip(starts, stops, description.sizes, strict=True)]
+    return tuple(
+        [
+            _pads(description, tensor, cut, read, region)
+            for tensor, (read, region) in enumerate(zip(reads, regions, strict=True))
+        ]
+    )
+
+
+def _pads(description: Description, tensor: int, cut: Sequence[bool], read: Box, clipped: Box) -> Box:
+    """How much is read outside of the input, in dimensions that are read through a divided index variable."""
     pads = []
     for dimension, ((low, high), (start, stop)) in enumerate(zip(read, clipped, strict=True)):
         indices = [indices[dimension] for indices in description.reads[tensor]]
@@ -144,14 +147,19 @@ def _defaults(description: Description) -> Attributes:
     tensors = {name.partition(".")[0] for name in description.tensors}
     return {
         name: parameter.default
-        for name, parameter in inspect.signature(description.operator.describe).parameters.items()
+        for name, parameter in _parameters(description.operator.describe).items()
         if parameter.default is not inspect.Parameter.empty and name not in tensors
     }
 
 
+@cache
+def _parameters(describe: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(describe).parameters
+
+
 def _renamed(description: Description, other: Operator) -> tuple[str | None, ...]:
     """The inputs under the other operator's parameter names, in order; what is never read is left out."""
-    parameters = iter(inspect.signature(other.describe).parameters)
+    parameters = iter(_parameters(other.describe))
     return tuple(_schema_name(other, next(parameters)) if reads else None for reads in description.reads)
 
 

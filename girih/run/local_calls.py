@@ -12,7 +12,7 @@ Cost: a few operations on arrays over all devices for each node whose descriptio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -26,8 +26,9 @@ from girih.lower.strides import Shape, contiguous_strides, is_contiguous, stride
 from girih.machine.calls import Call, Operand
 from girih.machine.work import OPAQUE, Work, index_ranges, work_of
 from girih.ops import Description
+from girih.ops.derive import Box, clip_box, read_box
 from girih.ops.known import descriptions
-from girih.ops.pieces import PieceCall, make_piece
+from girih.ops.pieces import PieceCall, make_piece, pads_of
 
 Numbers = NDArray[np.int32]
 NOTHING = -1
@@ -195,12 +196,18 @@ class Collector:
             (starts,), (stops,) = bounds(division, description.sizes, mesh)
             columns.append(stops - starts)
         flat = np.concatenate([np.zeros((mesh.devices, 1), np.int64), *columns], axis=1)
-        _, first, inverse = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+        numbers, firsts = distinct(flat)
         chosen = []
-        for device in first.tolist():
-            call = self.call(step, node, description, forms, copies, starts[device], stops[device], device)
+        for device in firsts:
+            start, stop = starts[device].tolist(), stops[device].tolist()
+            call = self.call(step, node, description, forms, copies, start, stop, device)
             chosen.append(NOTHING if call is None else self.calls.setdefault(call, len(self.calls)))
-        return np.asarray(chosen, np.int32)[inverse.reshape(-1)]
+        return np.asarray(chosen, np.int32)[numbers]
+
+    def made_shapes(self, step: ComputeStep, device: int) -> tuple[Shape, ...] | None:
+        """Of what one device writes; None where its results have no elements."""
+        shapes = tuple([self.program.part_shape(name, self.program.places[name], device) for name in step.writes])
+        return None if shapes and all(0 in shape for shape in shapes) else shapes
 
     def call(
         self,
@@ -209,18 +216,18 @@ class Collector:
         description: Description | None,
         forms: tuple[Form | None, ...],
         copies: bool,
-        start: NDArray[np.int64],
-        stop: NDArray[np.int64],
+        start: list[int],
+        stop: list[int],
         device: int,
     ) -> Call | None:
         """What one device executes; None where its results have no elements."""
         places, values, shape_at = self.program.places, self.graph.values, self.program.part_shape
-        shapes = tuple(shape_at(name, places[name], device) for name in step.writes)
-        if shapes and all(0 in shape for shape in shapes):
+        shapes = self.made_shapes(step, device)
+        if shapes is None:
             return None
         piece = None
         if description is not None:
-            piece = make_piece(description, node.attributes, start.tolist(), stop.tolist())
+            piece = make_piece(description, node.attributes, start, stop)
         ranges = {} if description is None else index_ranges(description)
         regions = [shape_at(part.buffer, part.needed, device) for part in step.reads]
         likely = min((size for shape in (*shapes, *regions) for size in shape if size > 1), default=2)
@@ -237,21 +244,74 @@ class Collector:
                     ranges.get(number, likely),
                 )
             )
-        sizes = [
-            float(_padded(operand) * values[name].item_bytes)
-            for operand, name in zip(operands, node.inputs, strict=True)
-        ]
-        output = float(
-            sum(prod(shape) * values[name].item_bytes for shape, name in zip(shapes, node.outputs, strict=True))
-        )
-        if description is None:
-            work = Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
-        else:
-            work = work_of(description, (stop - start).tolist(), sizes, output, copies)
+        work = self.work(node, description, copies, start, stop, regions, [item.pads for item in operands], shapes)
         if piece is None:
             return Call(node.operator, tuple(_numbered(node)), tuple(operands), shapes, work)
         arguments = tuple(piece.arguments([Ref(str(number)) for number in range(len(operands))]).items())
         return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, piece.result)
+
+    def work(
+        self,
+        node: Node,
+        description: Description | None,
+        copies: bool,
+        start: list[int],
+        stop: list[int],
+        regions: Sequence[Shape],
+        pads: Sequence[Box],
+        shapes: tuple[Shape, ...],
+    ) -> Work:
+        """regions, pads: of what is read; shapes: of what is written."""
+        values = self.graph.values
+        sizes = [
+            float(_padded(shape, around) * values[name].item_bytes)
+            for shape, around, name in zip(regions, pads, node.inputs, strict=True)
+        ]
+        output = float(
+            sum([prod(shape) * values[name].item_bytes for shape, name in zip(shapes, node.outputs, strict=True)])
+        )
+        if description is None:
+            return Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
+        extents = [last - first for first, last in zip(start, stop, strict=True)]
+        return work_of(description, extents, sizes, output, copies)
+
+
+class WorkCollector(Collector):
+    """Collects the work of calls alone: all that a roofline asks of them. calls: the different works."""
+
+    calls: dict[Work, int]  # type: ignore[assignment]
+
+    def call(  # type: ignore[override]
+        self,
+        step: ComputeStep,
+        node: Node,
+        description: Description | None,
+        forms: tuple[Form | None, ...],
+        copies: bool,
+        start: list[int],
+        stop: list[int],
+        device: int,
+    ) -> Work | None:
+        shapes = self.made_shapes(step, device)
+        if shapes is None:
+            return None
+        regions = [self.program.part_shape(part.buffer, part.needed, device) for part in step.reads]
+        pads: Sequence[Box] = [()] * len(regions)
+        if description is not None and description.operator.padding is not None:
+            boxes = [read_box(description, tensor, start, stop) for tensor in range(len(regions))]
+            inside = [clip_box(box, kind.shape) for box, kind in zip(boxes, description.inputs, strict=True)]
+            pads = pads_of(description, start, stop, boxes, inside)
+        return self.work(node, description, copies, start, stop, regions, pads, shapes)
+
+
+def distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+    """Of [count, width]: the number of each row among the different ones, and the first row of each."""
+    if bool((rows == rows[0]).all()):  # most divisions are even
+        return np.zeros(len(rows), np.int64), [0]
+    from girih.layout import kernels
+
+    numbers, firsts = kernels.distinct_rows(rows)
+    return numbers, firsts.tolist()
 
 
 def _pads(piece: PieceCall | None, number: int) -> tuple[tuple[int, int], ...]:
@@ -260,10 +320,11 @@ def _pads(piece: PieceCall | None, number: int) -> tuple[tuple[int, int], ...]:
     return piece.pads[number]
 
 
-def _padded(operand: Operand) -> int:
-    """Elements of an operand with its padding."""
-    pads = operand.pads or ((0, 0),) * len(operand.shape)
-    return prod(size + before + after for size, (before, after) in zip(operand.shape, pads, strict=True))
+def _padded(shape: Shape, pads: Box) -> int:
+    """Elements of an operand with its padding, if it has any."""
+    if not pads:
+        return prod(shape)
+    return prod([size + before + after for size, (before, after) in zip(shape, pads, strict=True)])
 
 
 def _numbered(node: Node) -> Iterator[tuple[str, Argument]]:

@@ -31,6 +31,26 @@ class Column:
         return begin
 
 
+class Staged:
+    """A column of numbers that come one by one: in a list until the array is asked for."""
+
+    def __init__(self, dtype: DTypeLike, *entries: int) -> None:
+        self.column = Column(dtype)
+        self.fresh = list(entries)
+
+    @property
+    def size(self) -> int:
+        return self.column.size + len(self.fresh)
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The entries; valid until more come."""
+        if self.fresh:
+            self.column.extend(np.asarray(self.fresh, self.column.array.dtype))
+            self.fresh.clear()
+        return self.column.array[: self.column.size]
+
+
 class Places:
     """Numbers from 0, handed out in runs; runs that are given back are handed out again to those of equal length."""
 

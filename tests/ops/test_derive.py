@@ -9,6 +9,7 @@ from girih.ops import TensorType
 from girih.ops.classes import classes
 from girih.ops.derive import (
     clip,
+    clip_box,
     divisible,
     executable,
     floating_point_operations,
@@ -17,6 +18,8 @@ from girih.ops.derive import (
     is_opaque,
     output_regions,
     passing_sets,
+    read_box,
+    span,
 )
 from girih.ops.describe import describe_call
 from girih.ops.operator import Description
@@ -75,6 +78,22 @@ def test_convolution_reads_a_halo() -> None:
     raw = input_regions(conv, 0, starts, stops)
     assert raw.tolist() == [[0, 2], [0, 3], [3, 9], [-1, 9]]
     assert clip(raw, (2, 3, 8, 8)).tolist() == [[0, 2], [0, 3], [3, 8], [0, 8]]
+
+
+def test_one_box_in_plain_numbers_is_what_arrays_say() -> None:
+    same = convolution()
+    wide = described(
+        "aten.convolution", (2, 4, 14, 8), {**CONVOLUTION, "padding": (4, 1)}, input=(2, 3, 8, 8), weight=(4, 3, 3, 3)
+    )
+    for description, rows in ((same, (4, 8)), (same, (0, 1)), (wide, (0, 1)), (wide, (13, 14))):
+        starts, stops = box(description, y0=rows)
+        for tensor, kind in enumerate(description.inputs):
+            raw = input_regions(description, tensor, starts, stops)
+            read = read_box(description, tensor, starts, stops)
+            assert list(map(list, read)) == raw.tolist()
+            assert list(map(list, clip_box(read, kind.shape))) == clip(raw, kind.shape).tolist()
+        made = [list(span(index, starts, stops)) for index in description.place]
+        assert made == output_regions(description, starts, stops).tolist()
 
 
 def test_the_worker_pads_divided_dimensions_and_the_operator_the_others() -> None:

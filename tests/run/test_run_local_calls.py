@@ -9,10 +9,10 @@ import torch
 from run_programs import ANYTHING, Example, program_of
 
 from girih.layout import Mesh
-from girih.lower import ComputeStep
+from girih.lower import ComputeStep, TransferStep
 from girih.partition.options import Rules
 from girih.run.compute import Compute
-from girih.run.local_calls import NOTHING, local_calls
+from girih.run.local_calls import NOTHING, Collector, WorkCollector, local_calls
 from girih.run.measure_operators import measure, prepare
 from girih.run.parts import narrow
 from girih.run.session import start
@@ -83,3 +83,24 @@ def test_every_call_of_a_training_step_can_be_measured(example: Example) -> None
         assert sample.seconds > 0
         assert sample.spread >= 0
         assert sample.repeats >= 3
+
+
+@pytest.mark.parametrize(("sizes", "seed"), [((2,), 1), ((5,), 5), ((2, 2), 2)])
+def test_work_alone_is_that_of_the_calls(example: Example, sizes: tuple[int, ...], seed: int) -> None:
+    program = program_of(example.graph, Mesh(sizes), seed, replace(ANYTHING, places=True))
+    calls, works = Collector(program), WorkCollector(program)
+    for item in program.graph.inputs:
+        calls.contiguous(item.name)
+        works.contiguous(item.name)
+    for step in program.steps:
+        if isinstance(step, ComputeStep):
+            numbers, alone = calls.row(step), works.row(step)
+            every, only = list(calls.calls), list(works.calls)
+            assert [every[number].work if number >= 0 else None for number in numbers.tolist()] == [
+                only[number] if number >= 0 else None for number in alone.tolist()
+            ]
+            calls.made(step)
+            works.made(step)
+        elif isinstance(step, TransferStep):
+            calls.contiguous(step.target)
+            works.contiguous(step.target)
