@@ -72,27 +72,33 @@ def divisible(description: Description) -> tuple[bool, ...]:
 
 
 def interval(index: Affine, starts: Bounds, stops: Bounds) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and one past the last value of an affine index over boxes of index variables."""
+    """First and one past the last value of an affine index over boxes of index variables; nothing over an empty box."""
     if index.variable is not None:  # itself, as nearly all are
-        first, last = starts[..., index.variable], stops[..., index.variable] - 1
-        return np.minimum(first, last), np.maximum(first, last) + 1
+        first = starts[..., index.variable]
+        return first, np.maximum(first, stops[..., index.variable])
     low = np.full(starts.shape[:-1], index.constant, np.int64)
     high = np.full(starts.shape[:-1], index.constant, np.int64)
+    some = np.ones(starts.shape[:-1], np.int64)
     for variable, coefficient in index.terms:
-        first, last = coefficient * starts[..., variable], coefficient * (stops[..., variable] - 1)
+        begin, end = starts[..., variable], stops[..., variable]
+        first, last = coefficient * begin, coefficient * np.maximum(begin, end - 1)
         low += np.minimum(first, last)
         high += np.maximum(first, last)
-    return low, high + 1
+        some &= end > begin
+    return low, np.where(some, high + 1, low)
 
 
 def span(index: Affine, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, int]:
     """`interval` of one box in plain numbers: arrays of one take longer to begin than this to end."""
     low = high = index.constant
+    some = True
     for variable, coefficient in index.terms:
-        first, last = coefficient * starts[variable], coefficient * (stops[variable] - 1)
+        begin, end = starts[variable], stops[variable]
+        first, last = coefficient * begin, coefficient * max(begin, end - 1)
         low += min(first, last)
         high += max(first, last)
-    return low, high + 1
+        some = some and end > begin
+    return low, high + 1 if some else low
 
 
 def read_box(description: Description, tensor: int, starts: Sequence[int], stops: Sequence[int]) -> Box:

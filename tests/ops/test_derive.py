@@ -96,6 +96,18 @@ def test_one_box_in_plain_numbers_is_what_arrays_say() -> None:
         assert made == output_regions(description, starts, stops).tolist()
 
 
+def test_a_dimension_without_elements_is_read_and_made_nowhere() -> None:
+    turned = described("aten.permute", (8, 0), {"dims": (1, 0)}, self=(0, 8))
+    starts, stops = box(turned, i0=(2, 4))
+    assert output_regions(turned, starts, stops).tolist() == [[2, 4], [0, 0]]
+    assert input_regions(turned, 0, starts, stops).tolist() == [[0, 0], [2, 4]]
+    assert [list(span(index, starts, stops)) for index in turned.place] == [[2, 4], [0, 0]]
+    later = described("aten.slice.Tensor", (0, 3), {"dim": 0, "start": 3, "end": 3}, self=(5, 3))
+    starts, stops = box(later)
+    assert input_regions(later, 0, starts, stops).tolist() == [[3, 3], [0, 3]]
+    assert list(map(list, read_box(later, 0, starts, stops))) == [[3, 3], [0, 3]]
+
+
 def test_the_worker_pads_divided_dimensions_and_the_operator_the_others() -> None:
     piece = make_piece(convolution(), CONVOLUTION, *box(convolution(), y0=(4, 8)))
     assert piece.regions[0] == ((0, 2), (0, 3), (3, 8), (0, 8))
