@@ -156,7 +156,7 @@ def _translate(
     if rule is None and torch.Tag.nondeterministic_seeded in record.function.tags:
         raise builder.refuse(
             f"{call.operator} draws random numbers that do not follow from a seed and a place; use dropout, rand, "
-            "randn, randint or bernoulli, or draw them outside and pass them in the batch"
+            "randn, randint, randperm, multinomial or bernoulli, or draw them outside and pass them in the batch"
         )
     try:
         _define(record, call, (rule or pointwise.keep)(builder, call), builder, env)

@@ -1,6 +1,7 @@
-"""Operators that PyTorch itself writes in simpler ones: they are recorded as those.
+"""Operators that can be written in simpler ones, mostly by PyTorch itself: they are recorded as those.
 
-Those of `_NAMES`, which girih does not describe (they would run undivided), and what PyTorch has only as others.
+Those of `_NAMES`, which girih does not describe (they would run undivided), what PyTorch has only as others, and what
+`rewritten.py` writes anew.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from functools import cache
 from typing import Any
 
 import torch
+
+from girih.capture.rewritten import OWN
 
 _NAMES = (
     "_euclidean_dist",
@@ -21,10 +24,12 @@ _NAMES = (
     "_weight_norm_interface",
     "_weight_norm_interface_backward",
     "addr",
+    "affine_grid_generator",
     "aminmax",
     "binary_cross_entropy",
     "binary_cross_entropy_backward",
     "binary_cross_entropy_with_logits",
+    "block_diag",
     "bucketize",
     "celu",
     "channel_shuffle",
@@ -51,7 +56,11 @@ _NAMES = (
     "smooth_l1_loss_backward",
     "soft_margin_loss",
     "soft_margin_loss_backward",
+    "special_entr",
+    "special_log_ndtr",
     "trace",
+    "tril_indices",
+    "triu_indices",
     "upsample_trilinear3d",
 )
 
@@ -77,4 +86,4 @@ def _is_composite(function: Any) -> bool:
 def _named() -> dict[Any, Callable[..., Any]]:
     """By OpOverload, what to run in its place."""
     packets = [getattr(torch.ops.aten, name) for name in _NAMES if hasattr(torch.ops.aten, name)]
-    return dict(torch._decomp.get_decompositions(packets))
+    return {**torch._decomp.get_decompositions(packets), **OWN}

@@ -136,6 +136,35 @@ def integers(b: Builder, c: Call) -> Value:
     return _draw(b, "integers", c.out.shape, c.out.dtype, **options)
 
 
+def permutation(b: Builder, c: Call) -> Value:
+    """The order of as many uniform numbers."""
+    drawn = _draw(b, "uniform", c.out.shape, "float64", dtype="float64")
+    options = {"input": drawn, "dim": 0, "descending": False}
+    return b.cast(b.emit("girih.sort_indices", c.out.shape, "int64", **options), c.out.dtype)
+
+
+def multinomial(b: Builder, c: Call) -> Value:
+    """Without replacement: where weight / -log(u) is largest, of uniform numbers u (Efraimidis and Spirakis, 2006).
+
+    With it: the first class up to which the weights' sum is above u times the sum of all.
+    """
+    weights, count = b.cast(c["self"], "float64"), c["num_samples"]
+    *batch, classes = weights.shape
+    last = len(batch)
+    if count > 1 and c["replacement"]:
+        drawn = _draw(b, "uniform", (*batch, count), "float64", dtype="float64")
+        below = b.emit("aten.cumsum", weights.shape, "float64", self=weights, dim=last)
+        goal = b.binary("mul", drawn, b.slice(below, last, classes - 1, classes))
+        below, goal = b.reshape(below, (*batch, 1, classes)), b.reshape(goal, (*batch, count, 1))
+        passed = b.emit("aten.le.Tensor", (*batch, count, classes), "bool", self=below, other=goal)
+        return b.sum(b.cast(passed, "int64"), (last + 1,), keepdim=False)
+    drawn = _draw(b, "uniform", weights.shape, "float64", dtype="float64")
+    waits = b.unary("neg", b.unary("log", b.binary("add", drawn, 2.3e-308)))
+    keys = b.binary("div", weights, waits)
+    options = {"k": count, "dim": last, "largest": True}
+    return b.emit("girih.topk_indices", c.out.shape, "int64", input=keys, **options)
+
+
 RULES: dict[str, Any] = {
     **dict.fromkeys(("aten.full", "aten.full_like", "aten.new_full"), full),
     **dict.fromkeys(
@@ -163,6 +192,17 @@ RULES: dict[str, Any] = {
     **dict.fromkeys(("aten.bernoulli", "aten.bernoulli.p", "aten.bernoulli.Tensor"), bernoulli),
     **dict.fromkeys(("aten.rand", "aten.rand_like", "aten.uniform"), uniform),
     **dict.fromkeys(("aten.randn", "aten.randn_like", "aten.normal_functional"), normal),
+    **dict.fromkeys(
+        (
+            "aten.normal.float_float",
+            "aten.normal.Tensor_float",
+            "aten.normal.float_Tensor",
+            "aten.normal.Tensor_Tensor",
+        ),
+        normal,
+    ),
+    "aten.randperm": permutation,
+    "aten.multinomial": multinomial,
     "aten.exponential": exponential,
     **dict.fromkeys(("aten.randint", "aten.randint.low", "aten.randint_like", "aten.randint_like.low_dtype"), integers),
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.builder import Builder, Call, Tensor, dims_of
+import torch
+
+from girih.capture.builder import FLOATS, Builder, Call, Tensor, dims_of
 from girih.graph import Value
 
 
@@ -60,6 +62,19 @@ def reduction(b: Builder, c: Call) -> Value:
     return b.emit(name, c.out.shape, c.out.dtype, self=x, **options)
 
 
+def nan_to_num(b: Builder, c: Call) -> Value:
+    """With what stands for infinities written out."""
+    x = c["self"]
+    if x.dtype not in FLOATS:
+        return x  # type: ignore[no-any-return]
+    largest = torch.finfo(getattr(torch, x.dtype)).max
+    given = (c.arguments.get("nan"), c.arguments.get("posinf"), c.arguments.get("neginf"))
+    nan, high, low = (
+        usual if item is None else item for item, usual in zip(given, (0.0, largest, -largest), strict=True)
+    )
+    return b.emit(c.operator, x.shape, x.dtype, self=x, nan=nan, posinf=high, neginf=low)
+
+
 def vector_norm(b: Builder, c: Call) -> Value | tuple[Value, ...]:
     """The 2-norm as a sum that can be divided."""
     if c["ord"] != 2:
@@ -82,6 +97,7 @@ RULES: dict[str, Any] = {
         reduction,
     ),
     "aten.linalg_vector_norm": vector_norm,
+    "aten.nan_to_num": nan_to_num,
     **dict.fromkeys(("aten._conj", "aten._conj_physical", "aten.conj_physical"), conjugate),
     **dict.fromkeys(("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward"), grid_sample_backward),
 }

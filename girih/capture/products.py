@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from girih.capture import pointwise
 from girih.capture.builder import Builder, Call
 from girih.graph import Value
 
@@ -141,6 +142,31 @@ def _even_window(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, 
     return tuple(size // out for size, out in zip(before, after, strict=True))
 
 
+def adaptive_max_pool(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
+    """An ordinary pool where its windows are all alike."""
+    x, shape = c["self"], c.outputs[0].shape  # type: ignore[union-attr]
+    rank = len(c["output_size"])
+    window = _even_window(x.shape[-rank:], shape[-rank:])
+    if window is None:
+        return pointwise.keep(b, c)
+    return b.emit("girih.max_pool", shape, x.dtype, input=x, **_plain(window)), None
+
+
+def adaptive_max_pool_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+    x, grad = c["self"], c["grad_output"]
+    rank = 3 if "pool3d" in c.operator else 2
+    window = _even_window(x.shape[-rank:], grad.shape[-rank:])
+    if window is None:
+        return pointwise.keep(b, c)
+    return b.emit("girih.max_pool_gradient", x.shape, x.dtype, grad=grad, input=x, **_plain(window))
+
+
+def _plain(window: tuple[int, ...]) -> dict[str, Any]:
+    """A pool whose windows lie side by side."""
+    ones, zeros = (1,) * len(window), (0,) * len(window)
+    return {"kernel_size": window, "stride": window, "padding": zeros, "dilation": ones, "ceil_mode": False}
+
+
 def adaptive_pool(b: Builder, c: Call) -> Value:
     x, out = c["self"], c.out
     window = _even_window(x.shape[-2:], out.shape[-2:])
@@ -202,6 +228,10 @@ RULES: dict[str, Any] = {
     "aten.max_pool3d_with_indices": max_pool,
     "aten.max_pool2d_with_indices_backward": max_pool_backward,
     "aten.max_pool3d_with_indices_backward": max_pool_backward,
+    "aten.adaptive_max_pool2d": adaptive_max_pool,
+    "aten.adaptive_max_pool3d": adaptive_max_pool,
+    "aten.adaptive_max_pool2d_backward": adaptive_max_pool_backward,
+    "aten.adaptive_max_pool3d_backward": adaptive_max_pool_backward,
     "aten._adaptive_avg_pool2d": adaptive_pool,
     "aten._adaptive_avg_pool2d_backward": adaptive_pool_backward,
 }

@@ -12,6 +12,8 @@ from torch._decomp import decompositions as torch_decompositions
 from torch._dispatch.python import enable_python_dispatcher
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from girih.capture.rewritten import corrected_losses
+
 Tensor = Any
 
 
@@ -22,6 +24,7 @@ def surroundings() -> Iterator[None]:
         stack.enter_context(_numbered_draws())
         stack.enter_context(_without_onednn())
         stack.enter_context(_recurrent_dropout())
+        stack.enter_context(corrected_losses())
         stack.enter_context(_unchecked_distributions())
         stack.enter_context(_quiet())
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))

@@ -148,6 +148,47 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, tuple[torch.Te
         draw(3, 4),
         (),
     ),
+    "nan_to_num": (
+        lambda w, x: torch.nan_to_num(w + x).clamp(-5, 5) + torch.nan_to_num(w - x, 1.0, 2.0, 3.0),
+        draw(3, 4),
+        (torch.tensor([float("nan"), float("inf"), float("-inf"), 1.0], dtype=torch.float64),),
+    ),
+    "adaptive max pool": (
+        lambda w: F.adaptive_max_pool2d(w, (2, 1)).sum() + F.adaptive_max_pool3d(w[None], 2).sum(),
+        draw(2, 4, 6),
+        (),
+    ),
+    "uneven adaptive max pool": (lambda w: F.adaptive_max_pool2d(w, (3, 4)), draw(2, 5, 6), ()),
+    "diagonals": (
+        lambda w: (
+            torch.diag_embed(w, 1).sum()
+            + torch.diag_embed(w, -2, 0, 1).prod(2).sum()
+            + torch.diagonal(w, -1).prod()
+            + torch.diag(w[0]) @ w.mT
+        ),
+        draw(3, 4),
+        (),
+    ),
+    "write a diagonal": (
+        lambda w, x: torch.diagonal_scatter(w, x, 1, 0, 2).sum(2) + torch.diagonal_scatter(x.T, w[0, 0, :3], -1),
+        draw(4, 3, 5),
+        (draw(3, 4),),
+    ),
+    "bilinear": (lambda w, x, y: F.bilinear(x, y, w, w.sum((1, 2))), draw(3, 4, 5), (draw(2, 4), draw(2, 5))),
+    "block_diag": (lambda w: torch.block_diag(w, w[:1] * 2), draw(2, 3), ()),
+    "pairs of a triangle": (
+        lambda w: w[*torch.tril_indices(4, 4, -1)] * w[*torch.triu_indices(4, 4, 1)],
+        draw(4, 4),
+        (),
+    ),
+    "multilabel margin": (
+        lambda w, y: (
+            sum(F.multilabel_margin_loss(w, y, reduction=kind).sum() for kind in ("mean", "sum", "none"))
+            + F.multilabel_margin_loss(w[0], y[0], reduction="none")
+        ),
+        draw(4, 3),
+        (torch.tensor([[0, 2, -1], [1, -1, 2], [-1, 0, 0], [0, 1, 2]]),),
+    ),
     "interpolate": (lambda w: F.interpolate(w, scale_factor=2), draw(1, 2, 3, 3), ()),
 }
 
@@ -218,6 +259,44 @@ def test_random_operators() -> None:
     assert not torch.equal(one, three)
     kinds = {node.operator for node in captured.graph.nodes if "random" in node.operator}
     assert kinds == {"girih.random_normal", "girih.random_uniform", "girih.random_integers"}
+
+
+def drawn_by(function: Callable[[torch.Tensor], torch.Tensor], weights: torch.Tensor, seed: int) -> torch.Tensor:
+    step = Inference(nn.Identity(), call=lambda net, x: function(x))
+    captured = capture(step, weights)
+    check_text(captured.graph)
+    given = {item.name: torch.tensor(seed) for item in captured.graph.inputs if item.role == "seed"}
+    return next(iter(run(captured.graph, given | captured.flatten(weights)).values()))
+
+
+def test_random_choices() -> None:
+    weights = torch.tensor([[0.1, 0.6, 0.0, 0.3], [1.0, 1.0, 2.0, 4.0]], dtype=torch.float64).repeat(2000, 1)
+    order = drawn_by(lambda x: torch.randperm(x.shape[0]), weights, 0)
+    assert sorted(order.tolist()) == list(range(4000))
+    assert order.tolist() != drawn_by(lambda x: torch.randperm(x.shape[0]), weights, 1).tolist()
+    shares = weights[:2] / weights[:2].sum(1, keepdim=True)
+    for count, replacement in ((1, False), (3, True)):
+        chosen = drawn_by(lambda x, k=count, r=replacement: torch.multinomial(x, k, r), weights, 0)
+        for row in range(2):
+            found = torch.bincount(chosen[row::2].flatten(), minlength=4) / chosen[row::2].numel()
+            torch.testing.assert_close(found, shares[row].float(), rtol=0, atol=0.03)
+    two = drawn_by(lambda x: torch.multinomial(x, 2), weights[1::2], 0)
+    assert bool((two[:, 0] != two[:, 1]).all())
+    first = torch.bincount(two[:, 0], minlength=4) / len(two)
+    torch.testing.assert_close(first, shares[1].float(), rtol=0, atol=0.03)
+
+
+def test_normal_numbers_of_given_means() -> None:
+    where = torch.linspace(-1, 1, 1000, dtype=torch.float64)
+    for function in (
+        lambda x: torch.normal(x, 0.5),
+        lambda x: torch.normal(x, torch.full_like(x, 0.5)),
+        lambda x: x + torch.normal(0.0, torch.full_like(x, 0.5)),
+        lambda x: x + torch.normal(0.0, 0.5, x.shape),
+    ):
+        made = drawn_by(function, where, 3) - where
+        assert abs(made.mean().item()) < 0.06
+        assert abs(made.std().item() - 0.5) < 0.06
 
 
 def test_what_a_batch_norm_keeps() -> None:

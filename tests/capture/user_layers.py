@@ -50,6 +50,12 @@ program(
     pairs((3, 12), (3,)),
 )
 program(
+    "channel attention by AdaptiveMaxPool",
+    images(nn.Conv2d(3, 8, 3), nn.AdaptiveMaxPool2d(1), nn.Conv2d(8, 4, 1), nn.Sigmoid(), features=4),
+    IMAGES,
+)
+program("Bilinear", lambda: Forward(lambda m, x: m.own(x, x), own=nn.Bilinear(8, 8, 3)), ROWS)
+program(
     "Conv3d", images(nn.Conv3d(2, 4, 3, padding=1), nn.MaxPool3d(2), nn.ReLU6(), features=32), pairs((2, 4, 4, 4), (3,))
 )
 program(
@@ -104,7 +110,7 @@ program(
     "spatial transformer",
     lambda: Forward(look, own=nn.Linear(48, 6)),
     pairs((3, 4, 4), (3,)),
-    undivided="aten.affine_grid_generator aten.grid_sampler_2d_backward",
+    undivided="aten.grid_sampler_2d_backward",
 )
 
 # ------------------------------------------------------------------------------------------- masks, scans, orders
@@ -164,6 +170,13 @@ def contract(m, x):
     return torch.einsum("bij,jk,bik->bi", x, m.own, x @ m.own)
 
 
+def decorrelate(m, x):
+    y = m.own(x)
+    spread = y.T @ y
+    return y * torch.diag_embed(torch.diagonal(spread)).sum(0) + (spread - torch.diag(torch.diag(spread))).sum()
+
+
+program("diagonals", linear(decorrelate), ROWS)
 program("roll, flip, repeat", linear(rearrange), ROWS)
 program("einsum", lambda: Forward(contract, own=draw(8, 8) * 0.1), pairs((3, 8), (3,)))
 program("Fourier", linear(lambda m, x: torch.fft.irfft(torch.fft.rfft(m.own(x), dim=1) * 0.5, n=3, dim=1)), ROWS)
@@ -201,6 +214,7 @@ def autoencode(m, x):
     return m.head(torch.distributions.Normal(mean, torch.exp(0.5 * scale)).rsample())
 
 
+program("mixup", linear(lambda m, x: m.own(0.7 * x + 0.3 * x[torch.randperm(BATCH)])), ROWS)
 program("torch.distributions", lambda: Forward(autoencode, own=nn.Linear(8, 8), head=nn.Linear(4, 3)), ROWS)
 
 # ------------------------------------------------------------------------------------------- ways to write it

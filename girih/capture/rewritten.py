@@ -1,0 +1,95 @@
+"""Decompositions of our own, of operators for which PyTorch has none that is functional, or a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from string import ascii_lowercase
+from typing import Any
+
+import torch
+
+Tensor = Any
+aten = torch.ops.aten
+
+
+def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """x with src on a diagonal: a choice at each position, so that it divides."""
+    x = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = x.shape[-2:]
+    first = max(-offset, 0)
+    spread = aten.constant_pad_nd(src, [first, rows - first - src.shape[-1]]).unsqueeze(-1)
+    place = torch.arange(columns) - torch.arange(rows)[:, None]
+    return torch.where(place == offset, spread, x).movedim((-2, -1), (dim1, dim2))
+
+
+def diagonal_backward(grad: Tensor, sizes: Sequence[int], offset: int, dim1: int, dim2: int) -> Tensor:
+    return diagonal_scatter(grad.new_zeros(sizes), grad, offset, dim1, dim2)
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    side = x.shape[-1] + abs(offset)
+    whole = x.new_zeros((*x.shape[:-1], side, side)).movedim((-2, -1), (dim1, dim2))
+    return diagonal_scatter(whole, x, offset, dim1, dim2)
+
+
+def trilinear(
+    first: Tensor,
+    second: Tensor,
+    third: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    summed: Sequence[int],
+    unroll: int = 1,
+) -> Tensor:
+    """nn.Bilinear and its gradients: products of matrices, two at a time. Each tensor lacks the dimensions `expand`."""
+    letters = ascii_lowercase[: first.dim() + len(expand1)]
+    named = ["".join(name for place, name in enumerate(letters) if place not in gone)
+             for gone in (expand1, expand2, expand3)]  # fmt: skip
+    kept = "".join(name for place, name in enumerate(letters) if place not in summed)
+    return torch.einsum(f"{','.join(named)}->{kept}", first, second, third)
+
+
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """For each label before the first -1, and each class that is no label: max(0, 1 - x[label] + x[class]) / classes.
+
+    PyTorch's decomposition (torch 2.13) also counts what stands behind the -1.
+    """
+    shape = target.shape
+    x, target = torch.atleast_2d(x), torch.atleast_2d(target)
+    classes = x.shape[1]
+    place = torch.arange(classes)
+    end = torch.where(target == -1, place, classes).amin(1, keepdim=True)
+    counts = place < end
+    is_label = ((place == target.unsqueeze(-1)) & counts.unsqueeze(-1)).any(1)
+    chosen = x.gather(1, torch.where(counts, target, 0))
+    short = (1.0 - chosen.unsqueeze(-1) + x.unsqueeze(1)).clamp_min(0.0) / classes
+    loss = torch.where(counts.unsqueeze(-1) & ~is_label.unsqueeze(1), short, 0.0).sum((1, 2))
+    if reduction:
+        loss = loss.mean() if reduction == 1 else loss.sum()
+    elif len(shape) < 2:
+        loss = loss.reshape(())
+    return loss, is_label.to(x.dtype).reshape(shape)
+
+
+OWN: dict[Any, Callable[..., Any]] = {
+    aten.diag_embed.default: diag_embed,
+    aten.diagonal_backward.default: diagonal_backward,
+    aten.diagonal_scatter.default: diagonal_scatter,
+    aten._trilinear.default: trilinear,
+}
+
+
+@contextmanager
+def corrected_losses() -> Iterator[None]:
+    """While open, `multilabel_margin_loss` stands in for PyTorch's decomposition, which autograd takes."""
+    operator, key = aten.multilabel_margin_loss_forward.default, torch._C.DispatchKey.Autograd
+    plain = operator.py_kernels[key]
+    operator.py_kernels[key] = multilabel_margin_loss
+    operator._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        operator.py_kernels[key] = plain
+        operator._dispatch_cache.clear()
