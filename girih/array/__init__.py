@@ -57,7 +57,7 @@ from girih.array.information import (
     finfo, iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndim, shape, size,
 )
 from girih.array.limits import MemoryLimitError
-from girih.array.linear_algebra import dot, einsum, inner, kron, matmul, outer, tensordot, vdot, vecdot
+from girih.array.linear_algebra import dot, einsum, einsum_path, inner, kron, matmul, outer, tensordot, vdot, vecdot
 from girih.array.logic import (
     bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift, bitwise_xor,
     equal, greater, greater_equal, invert, isfinite, isinf, isnan, left_shift, less, less_equal, logical_and,

@@ -58,6 +58,10 @@ class Array(Operators):
     def shape(self) -> tuple[int, ...]:
         return self.expression.shape
 
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        raise AttributeError("girih arrays keep their shape: write x = x.reshape(...)")
+
     @property
     def dtype(self) -> np.dtype:
         return dtype_of(self.expression.dtype)

@@ -11,6 +11,7 @@ from girih.array import reductions as r
 from girih.array.array import Array
 from girih.array.factors import adjoint, qr, real_dtype, square
 from girih.array.linear_algebra import matmul
+from girih.array.logic import isfinite
 from girih.array.make import apply, apply_several, as_array, cast
 from girih.array.manipulation import concatenate
 
@@ -40,6 +41,43 @@ def eigvalsh(a: Any, /, UPLO: str = "L") -> Array:
     """All eigenvalues, ascending."""
     x, UPLO = square(a), _triangle(UPLO)
     return apply("aten.linalg_eigvalsh", x.shape[:-1], real_dtype(x), self=x, UPLO=UPLO)
+
+
+class EigResult(NamedTuple):
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+def eig(a: Any, /) -> EigResult:
+    """Eigenvalues, in no order, and eigenvectors as columns, by LAPACK on whole matrices; computed now, because their
+    values tell whether they are real.
+
+    Raises:
+        LinAlgError: NumPy's.
+    """
+    x, kind = _finite(a)
+    return EigResult(*_real(x, *apply_several("aten.linalg_eig", ((x.shape[:-1], kind), (x.shape, kind)), self=x)))
+
+
+def eigvals(a: Any, /) -> Array:
+    """Eigenvalues, in no order, computed now."""
+    x, kind = _finite(a)
+    return _real(x, apply("aten.linalg_eigvals", x.shape[:-1], kind, self=x))[0]
+
+
+def _finite(a: Any) -> tuple[Array, np.dtype]:
+    """A square matrix, and the dtype of its eigenvalues."""
+    x = square(a)
+    if not r.all(isfinite(x)):
+        raise np.linalg.LinAlgError("Array must not contain infs or NaNs")
+    return x, np.result_type(x.dtype, np.complex64)
+
+
+def _real(x: Array, values: Array, *more: Array) -> tuple[Array, ...]:
+    """Real, if all eigenvalues of a real matrix are."""
+    if x.dtype.kind == "c" or r.any(e.imag(values) != 0):
+        return values, *more
+    return tuple(e.real(item).copy() for item in (values, *more))
 
 
 def _triangle(UPLO: str) -> str:

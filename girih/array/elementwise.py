@@ -8,7 +8,7 @@ import numpy as np
 
 from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes, name_of
-from girih.array.logic import equal, isfinite, isnan, less, less_equal, logical_and, logical_or, not_equal
+from girih.array.logic import equal, isfinite, isnan, less, less_equal, logical_and, logical_or, not_equal, outside
 from girih.array.make import apply, as_array, broadcast_shapes, cast, elementwise, kind_of, operands, typed
 from girih.array.universal import UniversalFunction, mapped, universal, written
 
@@ -120,6 +120,7 @@ def clip(
     a: Any, min: Any = None, max: Any = None, out: Any = None, *, a_min: Any = None, a_max: Any = None, **options: Any
 ) -> Any:
     low, high = a_min if min is None else min, a_max if max is None else max
+    low, high = None if outside(a, low) < 0 else low, None if outside(a, high) > 0 else high  # which bind nothing
     made = as_array(a).copy() if low is None else maximum(a, low, **options)
     return written(made if high is None else minimum(made, high, **options), out)
 
@@ -248,7 +249,8 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         raise ValueError("either both or neither of x and y should be given")
     given = operands(x, y)
     dtype = result_type(*given)
-    arrays = [typed(item, dtype) for item in given]
+    given = [np.asarray(item).astype(dtype) if isinstance(item, int) else item for item in given]  # wraps around
+    arrays = [typed(as_array(item), dtype) for item in given]
     chosen = as_array(condition)
     chosen = chosen if chosen.dtype.kind == "b" else not_equal(chosen, 0)
     shape = broadcast_shapes(chosen.shape, arrays[0].shape, arrays[1].shape)

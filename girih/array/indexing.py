@@ -13,6 +13,7 @@ from girih.array import views
 from girih.array.array import Array
 from girih.array.chosen import Chosen
 from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
+from girih.array.universal import written
 
 
 def get(x: Array, key: Any) -> Array:
@@ -222,19 +223,27 @@ def argwhere(a: Any) -> Array:
     return as_array(np.argwhere(x.compute()))
 
 
-def take(a: Any, indices: Any, axis: int | None = None) -> Array:
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """mode: of indices outside: an error, the nearest inside ("clip"), or counted on from the other end ("wrap")."""
+    from girih.array.elementwise import clip, remainder
+
     x, picks = as_array(a), as_array(indices)
     if axis is None:
         x, axis = x.reshape(-1), 0
-    return get(x, (slice(None),) * axis_of(axis, x.ndim) + (picks,))
+    size = x.shape[axis_of(axis, x.ndim)]
+    if mode not in ("raise", "clip", "wrap"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    if mode != "raise" and size:
+        picks = clip(picks, 0, size - 1) if mode == "clip" else remainder(picks, size)
+    return written(get(x, (slice(None),) * axis_of(axis, x.ndim) + (picks,)), out)
 
 
-def compress(condition: Any, a: Any, axis: int | None = None) -> Array:
-    return take(a, flatnonzero(condition), axis)
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
+    return take(a, flatnonzero(condition), axis, out)
 
 
 def extract(condition: Any, arr: Any) -> Array:
-    return compress(as_array(condition).reshape(-1), as_array(arr).reshape(-1))
+    return as_array(compress(as_array(condition).reshape(-1), as_array(arr).reshape(-1)))
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Array:

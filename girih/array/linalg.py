@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +13,10 @@ from girih.array import elementwise as e
 from girih.array import panels
 from girih.array import reductions as r
 from girih.array.array import Array
+from girih.array.eigenvalues import eig as eig
 from girih.array.eigenvalues import eigh as eigh
 from girih.array.eigenvalues import eigsh as eigsh
+from girih.array.eigenvalues import eigvals as eigvals
 from girih.array.eigenvalues import eigvalsh as eigvalsh
 from girih.array.factors import adjoint, inexact, real_dtype, square, svdvals
 from girih.array.factors import cond as cond
@@ -20,6 +25,7 @@ from girih.array.factors import matrix_rank as matrix_rank
 from girih.array.factors import pinv as pinv
 from girih.array.factors import qr as qr
 from girih.array.factors import svd as svd
+from girih.array.linear_algebra import einsum
 from girih.array.linear_algebra import matmul as matmul
 from girih.array.linear_algebra import outer as outer
 from girih.array.linear_algebra import tensordot as tensordot
@@ -154,7 +160,7 @@ def matrix_power(a: Any, n: int, /) -> Array:
     x = square(a)
     if n < 0:
         return matrix_power(inv(x), -n)
-    made = None
+    x, made = as_array(a), None  # whole numbers stay whole
     while n:
         if n & 1:
             made = x if made is None else matmul(made, x)
@@ -165,6 +171,54 @@ def matrix_power(a: Any, n: int, /) -> Array:
 
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
     return made
+
+
+def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+    """The product of all; the first and the last may be vectors. In the order that takes the fewest multiplications.
+
+    Raises:
+        ValueError, LinAlgError: NumPy's.
+    """
+    given = [as_array(x) for x in arrays]
+    if len(given) < 2:
+        raise ValueError("Expecting at least two arrays.")
+    if any(x.ndim != 2 for x in given[1:-1]) or any(x.ndim not in (1, 2) for x in given):
+        raise LinAlgError("multi_dot takes matrices; the first and the last may be vectors")
+    letters = [chr(ord("a") + number) for number in range(len(given) + 1)]
+    parts = ["".join(pair) for pair in pairwise(letters)]
+    parts[0], parts[-1] = parts[0][2 - given[0].ndim :], parts[-1][: given[-1].ndim]
+    goal = letters[0] * (given[0].ndim - 1) + letters[-1] * (given[-1].ndim - 1)
+    best = "optimal" if len(given) <= 6 else "greedy"  # there are as many orders as n!
+    return einsum(f"{','.join(parts)}->{goal}", *given, optimize=best, out=out)
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
+    """x of tensordot(a, x, x.ndim) = b. axes: of a, moved to the end before.
+
+    Raises:
+        LinAlgError: NumPy's.
+    """
+    x, y = as_array(a), as_array(b)
+    if axes is not None:
+        last = [axis_of(dim, x.ndim) for dim in axes]
+        x = x.transpose([*(dim for dim in range(x.ndim) if dim not in last), *last])
+    shape = x.shape[y.ndim :]
+    if x.size != y.size * math.prod(shape) or y.size != math.prod(shape):
+        raise LinAlgError(f"tensorsolve: a of shape {x.shape} makes no square matrix for b of shape {y.shape}")
+    return solve(x.reshape((y.size, -1)), y.reshape(-1)).reshape(shape)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Array:
+    """The inverse with respect to tensordot(a, b, ind).
+
+    Raises:
+        ValueError, LinAlgError: NumPy's.
+    """
+    x = as_array(a)
+    if ind <= 0:
+        raise ValueError("Invalid ind argument.")
+    size = math.prod(x.shape[:ind])
+    return inv(x.reshape((size, -1))).reshape((*x.shape[ind:], *x.shape[:ind]))
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:

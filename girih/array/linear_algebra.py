@@ -11,11 +11,16 @@ import numpy as np
 from girih.array.array import Array
 from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
 from girih.array.manipulation import broadcast_to, reshape, transpose
+from girih.array.universal import written
 
 
-def matmul(x1: Any, x2: Any, /) -> Array:
+def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
     """Raises ValueError, as NumPy, where the sizes do not fit or an operand has no dimensions."""
-    first, second = as_array(x1), as_array(x2)
+    first, second = (as_array(x, dtype) for x in (x1, x2))
+    return written(_product(first, second), out, casting)
+
+
+def _product(first: Array, second: Array) -> Array:
     if first.ndim == 0 or second.ndim == 0:
         raise ValueError("matmul: Input operand does not have enough dimensions (has 0, gufunc core requires 1)")
     axis = -1 if second.ndim == 1 else -2
@@ -65,23 +70,23 @@ def _batched(left: Array, right: Array) -> Array:
     return reshape(apply("aten.bmm", (count, i, j), kind, self=left, mat2=right), (*batch, i, j))
 
 
-def dot(a: Any, b: Any) -> Array:
+def dot(a: Any, b: Any, out: Any = None) -> Any:
     a, b = as_array(a), as_array(b)
     if a.ndim == 0 or b.ndim == 0:
-        return a * b
+        return written(a * b, out)
     axis = -1 if b.ndim == 1 else -2
     if a.shape[-1] != b.shape[axis]:
         raise ValueError(
             f"shapes {a.shape} and {b.shape} not aligned: {a.shape[-1]} (dim {a.ndim - 1}) != {b.shape[axis]} "
             f"(dim {b.ndim + axis})"
         )
-    return tensordot(a, b, ((-1,), (axis,)))
+    return written(tensordot(a, b, ((-1,), (axis,))), out)
 
 
 def vdot(a: Any, b: Any) -> Array:
     from girih.array.elementwise import conjugate
 
-    return dot(conjugate(a).reshape(-1), as_array(b).reshape(-1))
+    return as_array(dot(conjugate(a).reshape(-1), as_array(b).reshape(-1)))
 
 
 def inner(a: Any, b: Any) -> Array:
@@ -102,8 +107,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     return sum((conjugate(first) if first.dtype.kind == "c" else first) * second, axis, kind)
 
 
-def outer(a: Any, b: Any) -> Array:
-    return as_array(a).reshape((-1, 1)) * as_array(b).reshape((1, -1))
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    return written(as_array(a).reshape((-1, 1)) * as_array(b).reshape((1, -1)), out)
 
 
 def kron(a: Any, b: Any) -> Array:
@@ -137,15 +142,17 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     return reshape(_flat(first, second), [a.shape[d] for d in rows] + [b.shape[d] for d in columns])
 
 
-def einsum(subscripts: str, *operands: Any, optimize: Any = True) -> Array:
+def einsum(*operands: Any, optimize: Any = True, out: Any = None, dtype: Any = None) -> Any:
     """Einstein's notation; pairs are contracted in the order that NumPy finds cheapest.
+
+    operands: the subscripts and the arrays; or each array with the list of its subscripts as numbers, and the result's.
 
     Raises:
         ValueError: NumPy's.
     """
-    arrays = [as_array(x) for x in operands]
-    stand_ins = [np.broadcast_to(np.empty((), x.dtype), x.shape) for x in arrays]
-    order = np.einsum_path(subscripts, *stand_ins, optimize=optimize)[0][1:]
+    subscripts, items = _subscripts(operands)
+    arrays = [as_array(x, dtype) for x in items]
+    order = einsum_path(subscripts, *arrays, optimize=optimize)[0][1:]
     parts, goal = _letters(subscripts, arrays)
     terms = [_diagonals(x, letters) for x, letters in zip(arrays, parts, strict=True)]
     for chosen in order:
@@ -156,7 +163,26 @@ def einsum(subscripts: str, *operands: Any, optimize: Any = True) -> Array:
             made = _contracted(made, other, left | set(goal))
         terms.append(made)
     x, letters = _summed(terms[0], set(goal))
-    return transpose(x, [letters.index(letter) for letter in goal])
+    return written(transpose(x, [letters.index(letter) for letter in goal]), out)
+
+
+def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: Any = False) -> Any:
+    """NumPy's, of the shapes of the operands."""
+    subscripts, items = _subscripts(operands)
+    arrays = map(as_array, items)
+    stand_ins = [np.broadcast_to(np.empty((), x.dtype), x.shape) for x in arrays]
+    return np.einsum_path(subscripts, *stand_ins, optimize=optimize, einsum_call=einsum_call)
+
+
+def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """In letters, whichever way they were given."""
+    if isinstance(operands[0], str):
+        return operands[0], operands[1:]
+    lists = [*operands[1::2], *(operands[-1:] if len(operands) % 2 else ())]
+    letters = ["".join("..." if item is Ellipsis else chr(ord("a") + item) for item in given) for given in lists]
+    count = len(operands) // 2
+    goal = f"->{letters[-1]}" if len(operands) % 2 else ""
+    return ",".join(letters[:count]) + goal, operands[: 2 * count : 2]
 
 
 def _letters(subscripts: str, arrays: list[Array]) -> tuple[list[str], str]:

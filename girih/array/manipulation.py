@@ -13,6 +13,7 @@ from girih.array import views
 from girih.array.array import Array
 from girih.array.information import check_device
 from girih.array.make import apply, as_array, axes_of, axis_of, broadcast_shapes, cast
+from girih.array.universal import written
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -26,11 +27,17 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
-    """Raises ValueError, as NumPy, where the sizes do not fit; and for other orders than C."""
+    """order: "C", or "F", in which the first index changes fastest; elements lie in C order all the same.
+
+    Raises:
+        ValueError: NumPy's, where the sizes do not fit; another order.
+    """
     x = as_array(a)
-    if order not in ("C", "A"):
-        raise ValueError(f"order={order!r}: girih.array has arrays in C order only")
     sizes = [int(size) for size in (shape if isinstance(shape, Sequence) else (shape,))]
+    if order == "F":
+        return transpose(reshape(transpose(x), sizes[::-1]))
+    if order not in ("C", "A"):
+        raise ValueError(f"order={order!r}: girih.array has orders 'C' and 'F'")
     if sizes.count(-1) > 1:
         raise ValueError("can only specify one unknown dimension")
     known = math.prod(size for size in sizes if size != -1)
@@ -46,8 +53,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 
 def ravel(a: Any, order: str = "C") -> Array:
     """A view of what lies in C order without gaps, else a copy."""
-    x = as_array(a)
-    made = reshape(x, (-1,), order)
+    x = transpose(a) if order == "F" else as_array(a)
+    made = reshape(x, (-1,), "C" if order == "F" or (order == "K" and x.layout is None) else order)
     if x.layout is None or not isinstance(x.layout, tuple) or views.without_gaps(x):
         return made
     return made.copy()
@@ -233,7 +240,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Array:
 # ------------------------------------------------------------------------------------------- joining and parting
 
 
-def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Array:
+def concatenate(arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None) -> Any:
     """Raises ValueError, as NumPy, for no arrays or for shapes that do not fit."""
     given = [as_array(x) for x in arrays]
     if not given:
@@ -251,31 +258,31 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) 
     kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in given))
     given = [cast(x, kind) for x in given]
     if len(given) == 1:
-        return given[0].copy()
+        return written(given[0].copy(), out)
     size = sum(x.shape[dim] for x in given)
     shape = (*given[0].shape[:dim], size, *given[0].shape[dim + 1 :])
-    return apply("aten.cat", shape, kind, tensors=tuple(given), dim=dim)
+    return written(apply("aten.cat", shape, kind, tensors=tuple(given), dim=dim), out)
 
 
 concat = concatenate
 
 
-def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+def stack(arrays: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None) -> Any:
     given = [as_array(x) for x in arrays]
     if not given:
         raise ValueError("need at least one array to stack")
     if len({x.shape for x in given}) > 1:
         raise ValueError("all input arrays must have the same shape")
-    return concatenate([expand_dims(x, axis) for x in given], axis)
+    return concatenate([expand_dims(x, axis) for x in given], axis, out, dtype)
 
 
-def vstack(tup: Sequence[Any]) -> Array:
-    return concatenate([atleast_2d(x) for x in tup], 0)
+def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
+    return concatenate([atleast_2d(x) for x in tup], 0, dtype=dtype)
 
 
-def hstack(tup: Sequence[Any]) -> Array:
+def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
     given = [atleast_1d(x) for x in tup]
-    return concatenate(given, 0 if given and given[0].ndim == 1 else 1)
+    return concatenate(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
 
 
 def dstack(tup: Sequence[Any]) -> Array:
@@ -338,10 +345,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return views.view(x, views.ReadOnly("aten.diagonal", shape, place), layout, writeable=False)
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
     from girih.array.reductions import sum
 
-    return sum(diagonal(a, offset, axis1, axis2), -1, dtype)
+    return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)
 
 
 def diag(v: Any, k: int = 0) -> Array:

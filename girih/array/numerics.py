@@ -11,8 +11,11 @@ from girih.array import creation, logic, manipulation, reductions, scans
 from girih.array import elementwise as e
 from girih.array.array import Array
 from girih.array.indexing import take
-from girih.array.make import as_array, axis_of, cast
+from girih.array.make import apply, as_array, axis_of, cast
 from girih.array.sorting import argsort, searchsorted
+
+SHORT = 3
+"""So many elements of a sequence are gone through one by one, in loops over blocks with what comes before and after."""
 
 # ------------------------------------------------------------------------------------------- of a curve's points
 
@@ -85,7 +88,7 @@ def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: floa
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
-    """Of two sequences; the shorter one is gone through element by element, so it should be short."""
+    """Of two sequences; long ones by NumPy, each worker's part of the longer one with all of the other."""
     x, y = as_array(a), as_array(v)
     for item, name in ((x, "a"), (y, "v")):
         if item.ndim != 1:
@@ -97,6 +100,12 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     n, m = x.size, y.size
     kind = np.result_type(x.dtype, y.dtype)
     x, y = cast(x, kind), cast(y, kind)
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
+    if m > SHORT and kind.kind in "iufc" and kind.itemsize > 2:
+        before = {"full": m - 1, "same": m - 1 - (m - 1) // 2, "valid": 0}[mode]
+        wide = manipulation.pad(x, (before, (m - 1) // 2 if mode == "same" else before))
+        return apply("girih.correlate", (wide.size - m + 1,), kind, input=wide, weight=y[::-1])
     wide = manipulation.pad(x, (m - 1, m - 1))
     made: Array | None = None
     for shift in range(m):
@@ -107,8 +116,6 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
         return made
     if mode == "valid":
         return made[m - 1 : n]
-    if mode != "same":
-        raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
     begin = (m - 1) // 2
     return made[begin : begin + n]
 
@@ -214,8 +221,6 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
 
 
 def sinc(x: Any, /) -> Array:
-    from girih.array.make import apply
-
     x = as_array(x)
     x = x if x.dtype.kind in "fc" else cast(x, np.float64)
     return apply("aten.sinc", x.shape, x.dtype, self=x)

@@ -15,6 +15,21 @@ def _leads(other: Any) -> bool:
     return getattr(other, "__array_ufunc__", other) is None
 
 
+def _repeats(x: Any, other: Any) -> bool:
+    """Is x a number, as an element or a sum, by which a sequence is repeated?"""
+    return isinstance(other, (list, tuple, str, bytes)) and not x.shape and x.dtype.kind in "iu"
+
+
+def _is_no_number(other: Any) -> bool:
+    return other is None or isinstance(other, str)
+
+
+def _scalar(x: Any, refusal: str) -> Any:
+    if x.shape:
+        raise TypeError(refusal)
+    return x.compute()[()]
+
+
 def _update(x: Any, function: Any, other: Any) -> Array:
     return here.writing.update(x, function, other)
 
@@ -23,7 +38,14 @@ class Operators:
     """The operators of `Array`."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
+    __index__: Any
+
+    def __hash__(self) -> int:
+        """Of a number, so that it can be a key of a dictionary as NumPy's scalars are."""
+        return hash(_scalar(self, "unhashable type: 'Array'; numbers are hashable, and what x.tolist() has in it"))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(_scalar(self, "round() takes a number: np.round(x) rounds arrays"), digits)
 
     def __add__(self, other: Any) -> Array:
         return here.add(self, other)
@@ -37,11 +59,13 @@ class Operators:
     def __rsub__(self, other: Any) -> Array:
         return here.subtract(other, self)
 
-    def __mul__(self, other: Any) -> Array:
+    def __mul__(self, other: Any) -> Any:
+        if _repeats(self, other):
+            return other * self.__index__()
         return NotImplemented if _leads(other) else here.multiply(self, other)
 
-    def __rmul__(self, other: Any) -> Array:
-        return here.multiply(other, self)
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.__index__() if _repeats(self, other) else here.multiply(other, self)
 
     def __truediv__(self, other: Any) -> Array:
         return here.divide(self, other)
@@ -68,6 +92,8 @@ class Operators:
         return here.divmod(other, self)
 
     def __pow__(self, other: Any) -> Array:
+        if type(other) is int and other == 2:
+            return here.square(self)  # as NumPy, which makes int8 of truth values so
         return here.power(self, other)
 
     def __rpow__(self, other: Any) -> Array:
@@ -173,7 +199,7 @@ class Operators:
         return here.greater_equal(self, other)
 
     def __eq__(self, other: Any) -> Array:  # type: ignore[override]
-        return here.equal(self, other)
+        return here.zeros_like(self, bool) if _is_no_number(other) else here.equal(self, other)
 
     def __ne__(self, other: Any) -> Array:  # type: ignore[override]
-        return here.not_equal(self, other)
+        return here.ones_like(self, bool) if _is_no_number(other) else here.not_equal(self, other)

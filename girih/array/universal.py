@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,10 @@ class UniversalFunction:
         subok: bool = True,
     ) -> Any:
         """out: an array of ours that becomes the result. where: elements elsewhere are those of `out`, or 0."""
+        most = self.nin + self.nout
+        if len(items) > most:
+            given = f"from {self.nin} to {most} positional arguments but {len(items)} were given"
+            raise TypeError(f"{self.__name__}() takes {given}")
         if len(items) > self.nin and out is None:  # as NumPy's, which takes them by position too
             items, out = items[: self.nin], items[self.nin :]
         if out is None and where is True and dtype is None:
@@ -170,7 +175,8 @@ class UniversalFunction:
         """array[indices] = self(array[indices], b), every occurrence of an index counted.
 
         Raises:
-            TypeError: a function for which equal indices have no order-free meaning, or an array that is not ours.
+            TypeError: a function for which equal indices have no order-free meaning, an array that is not ours, or
+                one whose dtype does not take the results.
         """
         if not isinstance(array, Array):
             raise TypeError(f"girih.array.{self.__name__}.at writes into girih arrays, not into {type(array).__name__}")
@@ -181,11 +187,25 @@ class UniversalFunction:
         if any(isinstance(item, slice) or item is None or item is Ellipsis for item in picks):
             array[indices] = self.function(array[indices], b)  # slices meet no element twice
             return
-        if self.__name__ not in ("add", "subtract"):
-            raise TypeError(f"girih.array has no {self.__name__}.at: expected add.at or subtract.at")
+        indices = [as_array(item) for item in picks]
+        if any(item.dtype.kind == "b" for item in indices):  # nor do masks
+            array[tuple(indices)] = self.function(array[tuple(indices)], b)
+            return
+        if self.__name__ not in ("add", "subtract", *SCATTERED):
+            names = ", ".join(f"{name}.at" for name in ("add", "subtract", *SCATTERED))
+            raise TypeError(f"girih.array has no {self.__name__}.at: expected one of {names}")
+        made = self.ufunc.resolve_dtypes((array.dtype, kind_of(*operands(b)), None))[-1]
+        if not np.can_cast(made, array.dtype, "same_kind"):
+            raise TypeError(
+                f"girih.array.{self.__name__}.at of {made} into {array.dtype}: what is rounded at an index depends on "
+                "the order of indices; use an array of floating-point numbers"
+            )
         value = cast(as_array(b), array.dtype)
+        places = tuple(_wrapped(item, size) for item, size in zip(indices, array.shape, strict=False))
+        if self.__name__ in SCATTERED:
+            array[...] = _scattered(SCATTERED[self.__name__], array, places, value)
+            return
         value = value if self.__name__ == "add" else -value
-        places = tuple(_wrapped(as_array(item), size) for item, size in zip(picks, array.shape, strict=False))
         given = {"self": array, "indices": places, "values": value, "accumulate": True}
         array[...] = apply("aten.index_put", array.shape, array.dtype, **given)
 
@@ -195,7 +215,11 @@ class UniversalFunction:
 
         x = as_array(array)
         dim = axis_of(axis, x.ndim)
-        places = np.asarray(indices).tolist()
+        starts = np.asarray(indices)
+        places = starts.tolist()
+        rising = len(places) > MANY and places[0] >= 0 and places[-1] < x.shape[dim] and (np.diff(starts) > 0).all()
+        if rising and self.__name__ in ("add", *SCATTERED) and x.dtype.kind in "if":
+            return written(self._stretches(x, starts, dim, dtype), out)
         before = (slice(None),) * dim
         parts = []
         for start, stop in zip(places, [*places[1:], x.shape[dim]], strict=True):
@@ -204,6 +228,20 @@ class UniversalFunction:
             part = x[(*before, slice(start, stop if stop > start else start + 1))]
             parts.append(self.reduce(part, dim, dtype, keepdims=True))
         return written(manipulation.concatenate(parts, dim), out)
+
+    def _stretches(self, x: Array, starts: np.ndarray, dim: int, dtype: Any) -> Array:
+        """Of many stretches, all at once."""
+        from girih.array.creation import full
+        from girih.array.manipulation import moveaxis
+
+        rows = moveaxis(x, dim, 0)
+        kind = self.reduce(rows[:1], 0, dtype).dtype
+        sizes = np.diff(starts, append=x.shape[dim])
+        labels = as_array(np.repeat(np.arange(len(starts)), sizes))
+        first = cast(rows[as_array(starts)], kind) if self.identity is None else None
+        made = full((len(starts), *rows.shape[1:]), self.identity, kind) if first is None else first
+        self.at(made, labels, cast(rows[int(starts[0]) :], kind))
+        return moveaxis(made, 0, dim)
 
     def _binary(self, method: str) -> None:
         if self.nin != 2 or self.nout != 1:
@@ -217,6 +255,9 @@ ASSOCIATIVE = frozenset(
     {"fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor", "logaddexp", "logaddexp2", "hypot",
      "gcd", "lcm"}
 )  # fmt: skip
+MANY = 64
+"""More stretches than these are not reduced one by one."""
+SCATTERED = {"maximum": "amax", "minimum": "amin", "multiply": "prod"}
 SCANS = {"add": "cumsum", "multiply": "cumprod"}
 
 
@@ -243,6 +284,24 @@ def _where(condition: Any, made: Any, other: Any) -> Array:
     from girih.array.elementwise import where
 
     return cast(where(condition, made, other), made.dtype)
+
+
+def _scattered(reducer: str, x: Array, places: tuple[Array, ...], value: Array) -> Array:
+    """x with the values taken into the rows at the places: max, min or product."""
+    from girih.array.manipulation import broadcast_to
+
+    count, rest = len(places), x.shape[len(places) :]
+    line: Any = 0
+    for place, size in zip(places, x.shape[:count], strict=True):
+        line = line * size + place
+    if line.size == 0:
+        return x
+    size = math.prod(rest)
+    values = broadcast_to(value, (*line.shape, *rest)).reshape((line.size, size))
+    index = broadcast_to(line.reshape((-1, 1)), values.shape)
+    flat = x.copy().reshape((math.prod(x.shape[:count]), size))
+    given = {"self": flat, "dim": 0, "index": index, "src": values, "reduce": reducer}
+    return apply("aten.scatter_reduce.two", flat.shape, x.dtype, **given).reshape(x.shape)
 
 
 def _wrapped(index: Array, size: int) -> Array:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import torch
 
 from girih.ops.factor_kernels import FACTOR_KERNELS
@@ -24,6 +25,8 @@ from girih.ops.windows import convolution_input_gradient, convolution_weight_gra
 
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
+STRETCH = 8192
+"""Of a longer one BLAS would share the work among threads, for which those of several workers wait."""
 
 # Normalisation
 
@@ -318,6 +321,18 @@ def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
     return torch.pow(self, exponent)
 
 
+def correlate(input: Tensor, weight: Tensor) -> Tensor:
+    """Σ weight[k] · input[i + k] of sequences, wherever all of the weight lies on the input; by NumPy, which has it of
+    all numbers and needs no windows in memory."""
+    values, weights = input.numpy(force=True), weight.numpy(force=True)
+    size, total = len(values) - len(weights) + 1, None
+    for start in range(0, len(weights), STRETCH):
+        part = weights[start : start + STRETCH][::-1]
+        made = np.convolve(values[start : start + len(part) + size - 1], part, "valid")
+        total = made if total is None else np.add(total, made, out=total)
+    return torch.from_numpy(total)
+
+
 # Random masks
 
 
@@ -369,6 +384,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         max_pool,
         max_pool_gradient,
         whole_power,
+        correlate,
         constant,
     )
 } | {**FACTOR_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}

@@ -75,6 +75,7 @@ add("aten.cholesky aten.linalg_cholesky aten.linalg_cholesky_ex", lambda rng: {"
 add("aten.linalg_matrix_exp", lambda rng: {"self": 0.1 * spd(rng)})
 add("aten.linalg_inv_ex aten.linalg_inv aten.linalg_det aten.linalg_slogdet", lambda rng: {"A": spd(rng)})
 add("aten._linalg_eigh", lambda rng: {"A": spd(rng), **some(rng, {}, {"UPLO": "U"})})
+add("aten.linalg_eig aten.linalg_eigvals", lambda rng: {"self": spd(rng)})
 add("aten.linalg_eigvalsh", lambda rng: {"self": spd(rng)})
 add("aten.linalg_qr aten._linalg_svd aten.linalg_svdvals girih.triangular_factor", lambda rng: {"A": matrices(rng)})
 add("girih.reflection_signs", lambda rng: {"Q": np.linalg.qr(rng.normal(size=(integer(rng, 1, 4),) * 2))[0]})
@@ -186,6 +187,12 @@ def convolution_of(rng: Generator, transposed: bool, groups: int, gradient: bool
             "groups": groups,
         },
     }
+
+
+@sample("girih.correlate")
+def correlate(rng: Generator) -> Arguments:
+    count = integer(rng, 1, 4)
+    return {"input": real(rng, (count + integer(rng, 0, 6),)), "weight": real(rng, (count,))}
 
 
 @sample("aten.convolution")

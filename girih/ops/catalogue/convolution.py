@@ -250,6 +250,11 @@ def weight_gradient_copies(work):
 # ------------------------------------------------------------------------------------------- operators
 
 
+@operator("girih.correlate")
+def correlate_sequences(input, weight):
+    return lambda i: Sum(lambda k: weight[k] * input[i + k])
+
+
 @operator("aten.convolution", piece=forward_piece, padding=0.0, temporary=forward_copies)
 def convolution(input, weight, stride, padding, dilation, transposed, output_padding, groups, bias=None):
     if not transposed:

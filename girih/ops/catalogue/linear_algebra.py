@@ -117,6 +117,17 @@ def eigh(A, UPLO="L"):
     return of_matrices(A), of_matrices(A)
 
 
+@operator("aten.linalg_eig", results=2)
+def eig(x):
+    """The eigenvalues, in no order, and the eigenvectors as columns."""
+    return of_matrices(x), of_matrices(x)
+
+
+@operator("aten.linalg_eigvals")
+def eigvals(x):
+    return of_matrices(x)
+
+
 @operator("aten.linalg_svdvals", "girih.triangular_factor")
 def of_each_matrix(A):
     return of_matrices(A)
