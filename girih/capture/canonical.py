@@ -6,6 +6,7 @@ What the rules of each file do, before → after:
     products.py   addmm, convolution with bias        → the product, then the sum
     norms.py      batch, layer, group norm, softmax   → reductions, and element-wise operators of their results
     tables.py     nll_loss, embedding, index_put      → pick, place, embedding, index_add, where
+    bags.py       embedding_bag                       → embedding, weights, sums of rows
     orders.py     sort, topk, max.dim             → positions, and what is gathered there
     makers.py     zeros_like, dropout, randn          → full, random numbers that a seed and a place determine
     pointwise.py  add.Scalar, mean, max without index → one spelling
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 
-from girih.capture import makers, norms, orders, pointwise, products, tables, views
+from girih.capture import bags, makers, norms, orders, pointwise, products, tables, views
 from girih.capture.builder import Absent, Builder, Call, Tensor
 from girih.capture.errors import CaptureError
 from girih.capture.record import Note, Record, Recorder, Slot
@@ -37,6 +38,7 @@ RULES: dict[str, Rule] = {
     **products.RULES,
     **norms.RULES,
     **tables.RULES,
+    **bags.RULES,
     **orders.RULES,
     **makers.RULES,
 }

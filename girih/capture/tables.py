@@ -5,15 +5,12 @@ An index outside the table picks 0 and places nothing, so that pieces of a table
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from girih.capture import pointwise
 from girih.capture.builder import Builder, Call, broadcast
 from girih.graph import Value
 
 NONE, MEAN, SUM = 0, 1, 2  # torch.nn._reduction
-BAG_SUM, BAG_MAX = 0, 2  # of torch.nn.functional.embedding_bag
 
 
 def embedding(b: Builder, c: Call) -> Value:
@@ -33,42 +30,6 @@ def embedding_backward(b: Builder, c: Call) -> Value:
         rows=c.out.shape[0],
         padding=padding,
     )
-
-
-def _bag_size(b: Builder, c: Call) -> int | None:
-    """The size of the bags where all have one and each is a sum or mean: nn.EmbeddingBag of a matrix of indices."""
-    plain = c["mode"] != BAG_MAX and c["per_sample_weights"] is None and c.arguments.get("padding_idx", -1) < 0
-    if not plain or c.arguments.get("include_last_offset") or c["scale_grad_by_freq"]:
-        return None
-    made = b.node_of(c["offsets"])
-    if made is None or made.operator != "aten.arange.start_step":
-        return None
-    options = dict(made.arguments)
-    regular = options["start"] == 0 and options["end"] == c["indices"].elements
-    return int(options["step"]) if regular else None  # type: ignore[arg-type]
-
-
-def embedding_bag(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
-    size = _bag_size(b, c)
-    if size is None:
-        return pointwise.keep(b, replace(c, arguments={**c.arguments, "sparse": False}))
-    weight, shape = c["weight"], (c["indices"].elements // size, size)
-    options = {"weight": weight, "indices": b.reshape(c["indices"], shape)}
-    rows = b.emit("girih.embedding", (*shape, weight.shape[1]), weight.dtype, **options)
-    made = b.sum(rows, (1,), keepdim=False) if c["mode"] == BAG_SUM else b.mean(rows, (1,), keepdim=False)
-    return made, None, None, None
-
-
-def embedding_bag_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:
-    size, grad = _bag_size(b, c), c["grad"]
-    if size is None:
-        return pointwise.keep(b, replace(c, arguments={**c.arguments, "sparse": False}))
-    if c["mode"] != BAG_SUM:
-        grad = b.binary("div", grad, float(size))
-    bags, width = grad.shape
-    each = b.expand(b.reshape(grad, (bags, 1, width)), (bags, size, width))
-    options = {"grad": each, "indices": b.reshape(c["indices"], (bags, size)), "rows": c.out.shape[0]}
-    return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
 
 
 def sparse_rows(b: Builder, c: Call) -> Value:
@@ -193,8 +154,6 @@ RULES: dict[str, Any] = {
     "aten._unsafe_index_put": index_put,
     "aten.embedding": embedding,
     "aten.embedding_dense_backward": embedding_backward,
-    "aten._embedding_bag": embedding_bag,
-    "aten._embedding_bag_backward": embedding_bag_backward,
     "aten._sparse_coo_tensor_with_dims_and_tensors": sparse_rows,
     "aten._to_dense": dense,
     "aten.nll_loss_forward": nll_loss,

@@ -144,6 +144,7 @@ for name, make, left in (
     ("Embedding of bounded norm", lambda: nn.Embedding(11, 8, max_norm=1.0), "aten.embedding_renorm"),
     ("EmbeddingBag, mean", lambda: nn.EmbeddingBag(11, 8), ""),
     ("EmbeddingBag, sum", lambda: nn.EmbeddingBag(11, 8, mode="sum", sparse=True), ""),
+    ("EmbeddingBag with padding", lambda: nn.EmbeddingBag(11, 8, padding_idx=0), ""),
     (
         "EmbeddingBag, max",
         lambda: nn.EmbeddingBag(11, 8, mode="max"),
@@ -156,6 +157,42 @@ for name, make, left in (
         words(5, 11, (3,)),
         undivided=left,
     )
+
+
+def of_bags(m, tokens, offsets, weights=None):
+    return m.head(m.words(tokens, offsets, weights))
+
+
+def bags(seed, begins=(0, 3, 3, 9)):
+    return whole(12, high=11, seed=seed), torch.tensor(begins)
+
+
+for name, options, extra in (
+    ("mean", {}, ()),
+    ("mean, padding", {"padding_idx": 4}, ()),
+    ("sum to the last offset", {"mode": "sum", "include_last_offset": True}, ()),
+    ("sum of weighted rows", {"mode": "sum", "padding_idx": 4}, (draw(12, seed=7),)),
+):
+    program(
+        f"EmbeddingBag with offsets, {name}",
+        lambda options=options: Forward(of_bags, words=nn.EmbeddingBag(11, 8, **options), head=nn.Linear(8, 3)),
+        lambda seed, options=options, extra=extra: (
+            *bags(seed, (0, 3, 3, 9, 12) if "include_last_offset" in options else (0, 3, 3, 9)),
+            *extra,
+            draw(BATCH, 3, seed=seed + 50),
+        ),
+    )
+
+
+def weigh(m, tokens, offsets):
+    return m.head(m.words(tokens, offsets, m.weights))
+
+
+program(
+    "EmbeddingBag with trained weights",
+    lambda: Forward(weigh, words=nn.EmbeddingBag(11, 8, mode="sum"), weights=draw(12), head=nn.Linear(8, 3)),
+    lambda seed: (*bags(seed), draw(BATCH, 3, seed=seed + 50)),
+)
 
 
 def block():
