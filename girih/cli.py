@@ -17,6 +17,7 @@ SEARCH_NAMES = (
     "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
     "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
 )  # fmt: skip
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", "adadelta", "adamax", "radam")
 
 
 class Parser(argparse.ArgumentParser):
@@ -83,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
                       help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
                       "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
     _store(plan)
-    plan.add_argument("--optimizer", choices=("sgd", "momentum", "adam", "adamw", "adagrad"),
+    plan.add_argument("--optimizer", choices=OPTIMIZERS,
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument("--seconds", type=float, default=60.0, help="most seconds to search (default 60)")
     plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")

@@ -74,6 +74,10 @@ def _optimizer(name: str, module: Any) -> Any:
         "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
         "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
         "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
+        "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-2),
+        "adadelta": lambda p: torch.optim.Adadelta(p, lr=1.0),
+        "adamax": lambda p: torch.optim.Adamax(p, lr=2e-3),
+        "radam": lambda p: torch.optim.RAdam(p, lr=1e-3),
     }
     return kinds[name](module.parameters())
 

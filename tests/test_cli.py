@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from girih.cli import main
+from girih.capture.optimizers import OPTIMIZERS as CAPTURED
+from girih.cli import OPTIMIZERS, main
+from girih.programs import program
 
 OWN = """
 import torch, girih
@@ -103,6 +105,11 @@ def test_plan_shows_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_pat
     assert numbers["gap"] == 0
     assert len(numbers["peak"]) == 4
     assert {item["name"] for item in numbers["baselines"]} == {"single", "data"}
+
+
+def test_every_optimizer_that_can_be_captured_can_be_chosen() -> None:
+    made = {type(program("mlp-tiny", optimizer=name).step.optimizer) for name in OPTIMIZERS}
+    assert made == set(CAPTURED)
 
 
 def test_show(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:

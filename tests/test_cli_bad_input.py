@@ -85,7 +85,7 @@ LINES: list[tuple[list[str], str]] = [
     ([*PLAN, "--search", "exakt"], "argument --search: no 'exakt': did you mean exact?"),
     ([*PLAN, "--search", "zebra"], "no 'zebra': expected one of exact, optimum"),
     ([*PLAN, "--objective", "byte"], "did you mean bytes?"),
-    ([*PLAN, "--optimizer", "adma"], "did you mean adam or adamw?"),
+    ([*PLAN, "--optimizer", "adma"], "did you mean adamax or adam or radam?"),
     ([*PLAN, "--machine", "k80cluster"], "no machine 'k80cluster': did you mean k80-cluster"),
     ([*PLAN, "--machine", "moon"], "no machine 'moon': expected local:N"),
     ([*PLAN, "--machine", "local:0"], "a machine has at least one device"),

@@ -19,7 +19,7 @@ def format_seconds(seconds: float) -> str:
     if seconds >= 1e-3:
         return f"{seconds * 1e3:.2f} ms"
     if 0 < seconds < 5e-8:  # would be 0.0 µs
-        return f"{seconds * 1e9:.1g} ns"
+        return f"{seconds * 1e9:.0f} ns" if seconds >= 1e-9 else f"{seconds * 1e9:.1g} ns"
     return f"{seconds * 1e6:.1f} µs"
 
 
