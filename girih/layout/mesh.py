@@ -105,6 +105,9 @@ def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh) -> tupl
     """
     starts = np.empty((len(codes), mesh.devices, len(sizes)), np.int64)
     stops = np.empty_like(starts)
+    if len(codes) == 1:
+        starts[0], stops[0] = _bounds_of(tuple(codes[0].tolist()), sizes, mesh)
+        return starts, stops
     kinds = kind_of(codes)
     if (kinds != codes).any():
         for number, row in enumerate(codes.tolist()):
@@ -131,6 +134,21 @@ def _cuts(extent: int, mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]
         index = index * factor + mesh.coordinates[None, :, axis] * cut
         parts = parts * factor
     return index * extent // parts, (index + 1) * extent // parts
+
+
+@lru_cache(maxsize=65536)
+def _bounds_of(
+    codes: tuple[int, ...], sizes: tuple[int, ...], mesh: Mesh
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`bounds` of one assignment: [devices, dimensions] each."""
+    if any(kind_of(code) != code for code in codes):
+        return _bounds_among(codes, sizes, mesh)
+    starts, stops = np.empty((2, mesh.devices, len(sizes)), np.int64)
+    for dimension, extent in enumerate(sizes):
+        cutting = sum([1 << axis for axis, code in enumerate(codes) if code == dimension])
+        cuts = _cuts(extent, mesh)
+        starts[:, dimension], stops[:, dimension] = cuts[0][cutting], cuts[1][cutting]
+    return starts, stops
 
 
 @lru_cache(maxsize=65536)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,12 @@ class Placement:
 
     @staticmethod
     def of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
-        return Placement(regions_of(layout, shape, mesh), partial_terms(layout, mesh))
+        return _placement_of(layout, shape, mesh)
+
+    @cached_property
+    def first(self) -> int:
+        """The first device whose part has elements; 0 if none has."""
+        return int(np.argmax((self.regions[..., 0] < self.regions[..., 1]).all(axis=-1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +86,8 @@ class Placements:
 
         With keys a few may still be equal; without, none are.
         """
+        if len(self) == 1:
+            return self, np.zeros(1, np.int64)
         # Without keys, compare all regions. The first column keeps what has no other from having no column.
         rows = self.keys if self.keys is not None else self.regions
         flat = np.concatenate(
@@ -94,6 +101,11 @@ class Placements:
         words = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
         _, first, inverse = np.unique(words.ravel(), return_index=True, return_inverse=True)
         return Placements(self.regions[first], self.partial[first]), inverse.reshape(-1)
+
+
+@lru_cache(maxsize=65536)
+def _placement_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
+    return Placement(regions_of(layout, shape, mesh), partial_terms(layout, mesh))
 
 
 @lru_cache(maxsize=4096)
@@ -152,7 +164,7 @@ class Transfers:
         """[sources, targets]: cost of the cheapest route of one or two hops."""
         cost = self.direct(sources, targets, item_bytes)
         # For bytes a second hop can only help where partial sums are wanted in several copies.
-        if self.objective == "bytes" and not sources.partial.any():
+        if (self.objective == "bytes" and not sources.partial.any()) or not cost.any():
             return cost
         from girih.layout import kernels
 

@@ -59,6 +59,7 @@ def is_opaque(description: Description) -> bool:
     return any(isinstance(item, OpaqueRead) for item in walk(description.body))
 
 
+@lru_cache(maxsize=16384)
 def divisible(description: Description) -> tuple[bool, ...]:
     """For each index variable: may it be divided (as an output dimension or as the root's reduction)?"""
     root = set(description.root.variables) if description.root is not None else set()
@@ -144,6 +145,49 @@ def input_regions(description: Description, tensor: int, starts: Bounds, stops: 
     return regions
 
 
+def spans_of(starts: Bounds, stops: Bounds) -> Regions:
+    """[..., index variables + 1, 2]: from where to where each goes, and behind them from 0 to 1."""
+    spans = np.empty((*starts.shape[:-1], starts.shape[-1] + 1, 2), np.int64)
+    spans[..., :-1, 0], spans[..., :-1, 1] = starts, stops
+    spans[..., -1, :] = 0, 1
+    return spans
+
+
+@lru_cache(maxsize=65536)
+def _bare(description: Description, tensor: int) -> tuple[int, ...] | None:
+    """The index variables that one input is read at, dimension by dimension, if it is read inside of its bounds and at
+    bare variables or 0 alone; for 0 stands the number after the last variable. Of the tensor -1: the output."""
+    reads, sizes = description.reads[tensor] if tensor >= 0 else (description.place,), (*description.sizes, 1)
+    shape = description.inputs[tensor].shape if tensor >= 0 else description.output.shape
+    if len(reads) != 1:
+        return None
+    found = []
+    for index, size in zip(reads[0], shape, strict=True):
+        first = index is not None and not index.terms and index.constant == 0
+        variable = description.rank if first else None if index is None else index.variable
+        if variable is None or sizes[variable] > size:
+            return None
+        found.append(variable)
+    return tuple(found)
+
+
+def clipped_regions(description: Description, tensor: int, spans: Regions) -> Regions:
+    """`input_regions`, cut to the tensor's bounds. spans: as of `spans_of`."""
+    variables = _bare(description, tensor)
+    if variables is not None:  # as nearly all are
+        return np.take(spans, np.asarray(variables, np.int64), axis=-2)
+    starts, stops = spans[..., :-1, 0], spans[..., :-1, 1]
+    return clip(input_regions(description, tensor, starts, stops), description.inputs[tensor].shape)
+
+
+def placed_regions(description: Description, spans: Regions) -> Regions:
+    """`output_regions`. spans: as of `spans_of`."""
+    variables = _bare(description, -1)
+    if variables is not None:
+        return np.take(spans, np.asarray(variables, np.int64), axis=-2)
+    return output_regions(description, spans[..., :-1, 0], spans[..., :-1, 1])
+
+
 def clip(regions: Regions, shape: tuple[int, ...]) -> Regions:
     """Regions cut to a tensor's bounds; what lies outside becomes empty."""
     cut = np.maximum(regions, 0)
@@ -177,19 +221,21 @@ def executable(description: Description, starts: Bounds, stops: Bounds) -> NDArr
     Where positions merge several index variables one to one (a reshape's `6 * i + j`), in the output or in an
     input, a piece must be a box of merged positions. A convolution's window `y + u` overlaps, and may be cut freely.
     """
-    good = exact_box(description.place, starts, stops)
-    if all(index is None or len(index.terms) < 2 for reads in description.reads for read in reads for index in read):
-        return good
-    zeros, sizes = np.zeros(description.rank, np.int64), np.asarray(description.sizes, np.int64)
-    for reads in description.reads:
-        for read in reads:
-            merges = tuple(
-                index
-                for index in read
-                if index is not None and len(index.terms) > 1 and exact_box((index,), zeros, sizes).item()
-            )
-            good &= exact_box(merges, starts, stops)
+    good = np.ones(starts.shape[:-1], np.bool_)
+    for indices in merged(description):
+        good &= exact_box(indices, starts, stops)
     return good
+
+
+@lru_cache(maxsize=16384)
+def merged(description: Description) -> tuple[tuple[Affine, ...], ...]:
+    """Where positions merge several index variables: of the output, and one to one of each read that has such."""
+    zeros, sizes = np.zeros(description.rank, np.int64), np.asarray(description.sizes, np.int64)
+    found = [tuple([index for index in description.place if len(index.terms) > 1])]
+    for read in (read for reads in description.reads for read in reads):
+        several = [index for index in read if index is not None and len(index.terms) > 1]
+        found.append(tuple([index for index in several if exact_box((index,), zeros, sizes).item()]))
+    return tuple([indices for indices in found if indices])
 
 
 # ------------------------------------------------------------------------------------------- linearity
@@ -267,6 +313,7 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
 _CHEAP = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"}
 
 
+@lru_cache(maxsize=16384)
 def operations_per_point(description: Description) -> int:
     """Arithmetic operations for each point of the index space, reductions counted as one each."""
     count = 0

@@ -70,6 +70,7 @@ def make_piece(
     attributes: of the node. The box must be one that can be divided off: see `divisible` and `executable`.
     """
     operator = description.operator
+    starts, stops = list(map(int, starts)), list(map(int, stops))
     reads = [read_box(description, tensor, starts, stops) for tensor in range(len(description.inputs))]
     regions = [clip_box(read, kind.shape) for read, kind in zip(reads, description.inputs, strict=True)]
     pads = pads_of(description, starts, stops, reads, regions)
@@ -78,8 +79,8 @@ def make_piece(
     if operator.piece is not None:
         piece = Piece(
             description.names,
-            tuple(int(start) for start in starts),
-            tuple(int(stop) for stop in stops),
+            tuple(starts),
+            tuple(stops),
             description.sizes,
             tuple(regions),
             output,

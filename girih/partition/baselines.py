@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +19,7 @@ from girih.ops import Description
 from girih.ops.known import descriptions
 from girih.partition.elimination import cost_of
 from girih.partition.exact import exact
-from girih.partition.options import SECONDS, TOFU, Rules, division_codes, value_layouts
+from girih.partition.options import SECONDS, TOFU, Rules, divisions_along, value_layouts
 from girih.partition.problem import Candidates, Objective, PartitionProblem, build
 from girih.partition.strategy import Certificate, SearchResult
 
@@ -79,7 +80,8 @@ def data(graph: Graph, objective: Objective, *, sharded: bool = False, seconds: 
     """
     mesh = objective.machine.mesh
     layouts: dict[str, tuple[Layout, ...]] = {}
-    for name, dimension in batch_dimensions(graph).items():
+    carriers = batch_dimensions(graph)
+    for name, dimension in carriers.items():
         value = graph.values[name]
         if value.shape[dimension] >= mesh.devices:
             layouts[name] = (along(value, dimension, mesh),)
@@ -87,19 +89,21 @@ def data(graph: Graph, objective: Objective, *, sharded: bool = False, seconds: 
         value = graph.values[item.name]
         longest = int(np.argmax(value.shape)) if value.shape else None
         layouts[item.name] = (along(value, longest if sharded else None, mesh),)
-    divisions = along_the_batch(graph, mesh)
+    divisions = along_the_batch(graph, mesh, carriers)
     space = f"data parallel, {'sharded' if sharded else 'replicated'} state; other layouts searched"
     candidates = Candidates(layouts, divisions)
     # With partial sums: the gradient of a weight that is used several times is reduced once.
     return exact(graph, objective, rules=SECONDS, candidates=candidates, seconds=seconds, space=space)
 
 
-def along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:
+def along_the_batch(graph: Graph, mesh: Mesh, carriers: Mapping[str, int] | None = None) -> dict[int, np.ndarray]:
     """For the nodes that can be divided along the batch by all axes, these divisions alone.
+
+    carriers: `batch_dimensions`, where they are known.
 
     Without this, weights' gradients would be computed whole on every device where activations are the smaller.
     """
-    carriers = batch_dimensions(graph)
+    carriers = batch_dimensions(graph) if carriers is None else carriers
     found = {}
     for number, (node, description) in enumerate(zip(graph.nodes, descriptions(graph), strict=True)):
         if description is not None:
@@ -112,8 +116,7 @@ def along_the_batch(graph: Graph, mesh: Mesh) -> dict[int, np.ndarray]:
 @lru_cache(maxsize=65536)
 def _along(description: Description, dimensions: tuple[int | None, ...], mesh: Mesh) -> np.ndarray:
     """The divisions of a node by all axes along the batch, by the dimensions of its inputs that carry it."""
-    codes = division_codes(description, mesh, FREE)
-    return codes[np.isin(codes, sorted(_carrying(description, dimensions))).all(axis=1)]
+    return divisions_along(description, _carrying(description, dimensions), mesh)
 
 
 def row(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:

@@ -58,14 +58,21 @@ class Problem:
             raise ValueError(f"{len(self.domains)} domains, but {len(self.unary)} unary tables: give -1 for none")
         if min(self.domains, default=1) < 1:
             raise ValueError(f"variable {self.domains.index(min(self.domains))} has no label")
-        scopes = [((v,), t) for v, t in enumerate(self.unary) if t >= 0] + [((a, b), t) for a, b, t in self.pairs]
-        for scope, t in set(scopes):
-            shape = tuple([self.domains[v] for v in scope])
-            if self.tables[t].shape != shape or len(set(scope)) < len(scope):
-                raise ValueError(f"table {t} over the variables {scope} is {self.tables[t].shape}, not {shape}")
+        domains, shapes = self.domains, [table.shape for table in self.tables]
+        for v, t in enumerate(self.unary):
+            if t >= 0 and shapes[t] != (domains[v],):
+                raise _misfit(t, shapes[t], (v,), domains)
+        for a, b, t in self.pairs:
+            if shapes[t] != (domains[a], domains[b]) or a == b:
+                raise _misfit(t, shapes[t], (a, b), domains)
         for t, table in enumerate(self.tables):
-            if not (table >= 0).all():
+            if table.size and not table.min() >= 0:  # of nan the least is nan
                 raise ValueError(f"table {t} has an entry below 0 or nan: costs must be at least 0")
+
+
+def _misfit(table: int, shape: tuple[int, ...], scope: tuple[int, ...], domains: tuple[int, ...]) -> ValueError:
+    wanted = tuple([domains[v] for v in scope])
+    return ValueError(f"table {table} over the variables {scope} is {shape}, not {wanted}")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ baseline knows.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -21,15 +22,17 @@ from girih.graph import Value
 from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, among, bounds, kind_of, taking_part
 from girih.ops import Description
 from girih.ops.derive import (
-    clip,
+    clipped_regions,
     divisible,
     exact_box,
     executable,
-    input_regions,
+    merged,
     operations_per_point,
-    output_regions,
     passing_sets,
+    placed_regions,
+    spans_of,
 )
+from girih.ops.expressions import Affine
 from girih.partition.strategy import PASS, REPEAT
 
 
@@ -75,7 +78,8 @@ class NodeOptions:
     reducer: str | None
 
 
-def _combinations(choices: list[int], mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
+@lru_cache(maxsize=4096)
+def _combinations(choices: tuple[int, ...], mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
     """All assignments of choices to axes; one coordinate alone is a choice too, where the rules allow it."""
     if rules.one_dimension and mesh.axes:
         return np.asarray([[choice] * mesh.axes for choice in choices], np.int64)
@@ -110,11 +114,11 @@ def value_layouts(shape: tuple[int, ...], floating: bool, mesh: Mesh, rules: Rul
     choices = [*range(len(shape)), REPLICATE]
     if rules.partial and floating:
         choices.append(PARTIAL)
-    codes = _combinations(choices, mesh, rules)
+    codes = _combinations(tuple(choices), mesh, rules)
     fits = (_parts(codes, len(shape), mesh) <= np.maximum(np.asarray(shape, np.int64), 1)).all(axis=1)
     codes = codes[fits]
     codes = _narrow(codes, codes == REPLICATE, prod(shape) <= rules.small, rules.repeat)
-    return tuple(tuple(int(code) for code in row) for row in codes)
+    return tuple(map(tuple, codes.tolist()))
 
 
 def layouts_of(value: Value, mesh: Mesh, rules: Rules, stored: bool) -> tuple[Layout, ...]:
@@ -186,6 +190,16 @@ def several_placed(
     )
 
 
+def divisions_along(description: Description, variables: Collection[int], mesh: Mesh) -> NDArray[np.int64]:
+    """[count, axes]: the divisions in which every axis cuts one of these index variables."""
+    able = [number for number, yes in enumerate(divisible(description)) if yes and number in variables]
+    choices = tuple(number for number in able if description.sizes[number] > 1)
+    if len(choices) == 1 and not merged(description):  # only how far it can be cut matters
+        enough = description.sizes[choices[0]] >= mesh.devices
+        return np.full((int(enough), mesh.axes), choices[0], np.int64)
+    return _executable(description, _combinations(choices, mesh, Rules()), mesh)
+
+
 def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
     """[count, axes]: the divisions that the rules allow and whose pieces are boxes, none of them empty."""
     codes = _admissible(description, mesh, rules)
@@ -203,9 +217,15 @@ def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[n
     choices = [*able, REPEAT]
     if rules.partial:
         choices += [PASS - number for number in range(len(passing_sets(description)))]
-    codes = _combinations(choices, mesh, rules)
+    return _executable(description, _combinations(tuple(choices), mesh, rules), mesh)
+
+
+def _executable(description: Description, codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
+    """Those divisions whose pieces the operator itself computes, none of them empty."""
     fits = (_parts(codes, description.rank, mesh) <= np.maximum(np.asarray(description.sizes, np.int64), 1)).all(axis=1)
     codes = codes[fits & _one_pass(codes)]
+    if not merged(description):
+        return codes
     starts, stops = bounds(codes, description.sizes, mesh)
     exact = executable(description, starts, stops) | (stops <= starts).any(axis=-1)
     return codes[exact.all(axis=1) & _box_at_every_level(description, codes, mesh)]
@@ -239,37 +259,36 @@ def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
 def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh) -> NodeOptions:
     """Where given divisions put their pieces."""
     starts, stops = bounds(codes, description.sizes, mesh)
+    spans = spans_of(starts, stops)
     root = list(description.root.variables) if description.root is not None else []
-    passing = passing_sets(description)
     kinds = kind_of(codes)
+    passing = passing_sets(description) if (kinds <= PASS).any() else ()
     whole = bool((kinds == codes).all())  # no coordinates are left out
     terms = np.broadcast_to(np.asarray(mesh.sizes, np.int64), codes.shape) if whole else _terms(codes, mesh)
     absent = None if whole else (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh)
     makes_partial = np.where(_among(kinds, root) | (kinds <= PASS), terms, 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
-    for tensor, kind in enumerate(description.inputs):
-        regions = _scalar_too(clip(input_regions(description, tensor, starts, stops), kind.shape))
-        read = {variable for indices in description.reads[tensor] for index in indices if index is not None
-                for variable, _ in index.terms}  # fmt: skip
+    for tensor, item in enumerate(item_bytes[:-1]):
+        regions = _scalar_too(clipped_regions(description, tensor, spans))
         if absent is not None:
             regions[absent] = 0
         partial = np.zeros(codes.shape, np.int64)
         for number, members in enumerate(passing):
             if tensor in members:
                 partial += np.where(kinds == PASS - number, terms, 0)
+        read = (index for indices in description.reads[tensor] for index in indices)
         needs.append(Placements(regions, partial, keys=_keys(codes, read, partial)))
-        traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item_bytes[tensor]
-    made = _scalar_too(output_regions(description, starts, stops))
+        traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item
+    made = _scalar_too(placed_regions(description, spans))
     if absent is not None:
         made[absent] = 0
-    written = {variable for index in description.place for variable, _ in index.terms}
     traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
     points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
     return NodeOptions(
         codes,
         tuple(needs),
-        (Placements(made, makes_partial, keys=_keys(codes, written, makes_partial)),),
+        (Placements(made, makes_partial, keys=_keys(codes, description.place, makes_partial)),),
         points,
         traffic.max(axis=1) if not description.operator.view else np.zeros(len(codes)),
         0 if description.operator.view else operations_per_point(description),
@@ -297,8 +316,13 @@ def _terms(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
     return np.where(bits > 0, np.bitwise_count(bits), sizes).astype(np.int64)
 
 
-def _keys(codes: NDArray[np.int64], variables: set[int], partial: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[count, axes]: equal where the pieces of a tensor, indexed by some variables, are the same."""
+def _keys(
+    codes: NDArray[np.int64], indices: Iterable[Affine | None], partial: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """[count, axes]: equal where the pieces of a tensor, read or written at these positions, are the same."""
+    if len(codes) == 1:
+        return None
+    variables = {variable for index in indices if index is not None for variable, _ in index.terms}
     kinds = kind_of(codes)
     used = np.where(partial > 0, PASS, np.where(_among(kinds, sorted(variables)), kinds, REPEAT))
     return codes - kinds + used

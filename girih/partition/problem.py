@@ -19,6 +19,7 @@ import numpy as np
 from girih.graph import Graph, Node
 from girih.layout import Layout, Mesh, Placements, Transfers
 from girih.machine import Machine
+from girih.ops import Description
 from girih.ops.known import several_descriptions
 from girih.partition.elimination import Problem
 from girih.partition.options import (
@@ -183,7 +184,9 @@ def build(
         chosen = candidates.layouts.get(name)
         layouts[number] = chosen if chosen is not None else layouts_of(value, mesh, rules, name in stored)
     tables = _Tables()
-    options = tuple(_options(graph, number, mesh, rules, candidates) for number in range(len(graph.nodes)))
+    options = _options(graph, mesh, rules, candidates)
+    known: dict[tuple[Layout, ...], int] = {}
+    alike = [known.setdefault(choices, number) for number, choices in enumerate(layouts)]  # hashed once each
     pairs: list[tuple[int, int, int]] = []
     unary: list[int] = [-1] * count
     by_value: dict[int, FloatTable] = {}
@@ -194,7 +197,7 @@ def build(
     for number, (node, choice) in enumerate(zip(graph.nodes, options, strict=True)):
         unary.append(tables.add((id(choice), "own"), lambda choice=choice: objective.node_costs(choice)))  # type: ignore[misc]
         for operand, name in enumerate(node.inputs):
-            key = (id(choice), "in", operand, layouts[variable[name]])
+            key = (id(choice), "in", operand, alike[variable[name]])
             table = tables.add(
                 key,
                 lambda: Wanted(graph.values[name], layouts[variable[name]], choice.needs[operand], True),  # noqa: B023
@@ -203,7 +206,7 @@ def build(
                 table = _priced(tables, table, choice.needs[operand], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
-            key = (id(choice), "out", result, layouts[variable[name]])
+            key = (id(choice), "out", result, alike[variable[name]])
             sums = choice.reducer in (None, "sum")  # only sums may stay partial
             table = tables.add(
                 key,
@@ -231,18 +234,32 @@ def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, pr
     return tables.add((table, price, id(pieces)), make, last=True)
 
 
-def _options(graph: Graph, number: int, mesh: Mesh, rules: Rules, candidates: Candidates) -> NodeOptions:
-    node = graph.nodes[number]
-    found = several_descriptions(graph)[number]
-    if not found:
-        return _whole(graph, node, mesh)
-    items = tuple(graph.values[name].item_bytes for name in (*node.inputs, *node.outputs))
-    chosen = candidates.divisions.get(number)
-    if chosen is None:
-        if len(found) > 1:
-            return several_options(found, items, mesh, rules)
-        return node_options(found[0], items, mesh, rules)
-    return options_at(found, tuple(map(tuple, chosen.tolist())), items, mesh)
+def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:
+    """Of each node. Equal descriptions and candidates are mostly the same objects: they are looked up as such first."""
+    items = {name: value.item_bytes for name, value in graph.values.items()}
+    known: dict[tuple[object, ...], NodeOptions] = {}
+    options = []
+    for number, (node, found) in enumerate(zip(graph.nodes, several_descriptions(graph), strict=True)):
+        if not found:
+            options.append(_whole(graph, node, mesh))
+            continue
+        chosen = candidates.divisions.get(number)
+        each = tuple([items[name] for name in (*node.inputs, *node.outputs)])
+        key = (*map(id, found), None if chosen is None else id(chosen), each)
+        if key not in known:
+            known[key] = _options_of(found, each, chosen, mesh, rules)
+        options.append(known[key])
+    return tuple(options)
+
+
+def _options_of(
+    found: tuple[Description, ...], items: tuple[int, ...], chosen: np.ndarray | None, mesh: Mesh, rules: Rules
+) -> NodeOptions:
+    if chosen is not None:
+        return options_at(found, tuple(map(tuple, chosen.tolist())), items, mesh)
+    if len(found) > 1:
+        return several_options(found, items, mesh, rules)
+    return node_options(found[0], items, mesh, rules)
 
 
 def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:

@@ -75,11 +75,6 @@ def _extents(regions: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _first(regions: NDArray[np.int64]) -> int:
-    """The first device whose part has elements; 0 if none has."""
-    return int(np.argmax((regions[..., 0] < regions[..., 1]).all(axis=-1)))
-
-
 @dataclass(frozen=True)
 class Form:
     """order: the dimensions from the largest stride to the smallest, without those that are repeated in memory.
@@ -114,7 +109,7 @@ class Collector:
 
     def shape_of(self, buffer: str) -> Shape:
         place = self.program.places[buffer]
-        return self.program.part_shape(buffer, place, _first(place.regions))
+        return self.program.part_shape(buffer, place, place.first)
 
     def contiguous(self, buffer: str) -> None:
         self.strides[buffer] = contiguous_strides(self.shape_of(buffer))
@@ -146,7 +141,7 @@ class Collector:
     def needed(self, step: ComputeStep) -> Shape:
         """What the first device that computes reads of the first input."""
         part, made = step.reads[0], self.program.places[step.writes[0]]
-        return self.program.part_shape(part.buffer, part.needed, _first(made.regions))
+        return self.program.part_shape(part.buffer, part.needed, made.first)
 
     def form(self, buffer: str) -> Form | None:
         """How a buffer lies in memory on every device, None for contiguous."""

@@ -226,6 +226,11 @@ def _read(
         if index is None:
             count *= size
             continue
+        if not index.terms and 0 <= index.constant < size:
+            continue
+        if index.variable is not None and whole[index.variable] <= size:  # it lies inside
+            count *= extents[:, index.variable]
+            continue
         length = np.ones(len(extents), np.int64)
         least = np.full(len(extents), index.constant)
         most = least.copy()
