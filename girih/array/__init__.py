@@ -9,6 +9,7 @@ is needed is then planned by the exact search, lowered and run by workers: threa
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from numpy import bool_ as bool
@@ -23,7 +24,7 @@ from numpy import (
     ulong, ulonglong, unsignedinteger, ushort,
 )
 
-from girih.array import fft, linalg, random
+from girih.array import fft, lib, linalg, random
 from girih.array.arrangement import (
     block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert, ix_,
     mask_indices, place, put, put_along_axis, putmask, ravel_multi_index, resize, tril_indices, tril_indices_from,
@@ -37,6 +38,7 @@ from girih.array.creation import (
     identity, indices, linspace, loadtxt, logspace, meshgrid, ones, ones_like, savetxt, tri, vander, zeros,
     zeros_like,
 )
+from girih.array.elements import vectorize
 from girih.array.elementwise import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, around, asin,
     asinh, atan, atan2, atanh, cbrt, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide,
@@ -74,7 +76,9 @@ from girih.array.numerics import (
     interp, kaiser, matvec, piecewise, select, sinc, trapezoid, unwrap, vecmat,
 )
 from girih.array.padding import pad
-from girih.array.polynomials import poly, polyadd, polyder, polyfit, polyint, polymul, polysub, polyval, roots
+from girih.array.polynomials import (
+    poly, poly1d, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
+)
 from girih.array.reductions import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
     min, prod, ptp, std, sum, var,
@@ -106,4 +110,8 @@ __array_api_version__ = "2024.12"
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("exceptions", "polynomial"):  # NumPy's own take our arrays
+        return importlib.import_module(f"numpy.{name}")
+    if name == "testing":  # which takes a while to load
+        return importlib.import_module("girih.array.testing")
     raise missing(__name__, name, globals())

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -67,18 +67,39 @@ def from_npz(path: Path, name: str | None = None) -> Array:
     return from_source(found[name])
 
 
-def load(file: Path, mmap_mode: str | None = None, allow_pickle: bool = False) -> Any:
-    """NumPy's: the array of an npy file, or a dictionary of those of an npz file. Nothing is read yet.
+class Archive(dict[str, Array]):
+    """The arrays of an npz file by their names; nothing is open that `close` had to close."""
+
+    @property
+    def files(self) -> list[str]:
+        return list(self)
+
+    def close(self) -> None:
+        """For scripts that close NumPy's."""
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def load(file: Path | IO[bytes], mmap_mode: str | None = None, allow_pickle: bool = False) -> Any:
+    """NumPy's: the array of an npy file, or those of an npz file by name. Nothing is read yet, but of an open file,
+    which is read whole.
 
     mmap_mode is accepted because files are never read whole. Raises as `from_npy`.
     """
     if allow_pickle:
         raise SourceError("load(allow_pickle=True): girih arrays hold no Python objects")
+    if isinstance(file, IO) or hasattr(file, "read"):
+        found = np.load(file)
+        return as_array(found) if isinstance(found, np.ndarray) else Archive((x, as_array(found[x])) for x in found)
     path = os.fspath(file)
     with open(path, "rb") as opened:
         archive = opened.read(2) == b"PK"
     if archive:
-        return {name: from_source(source) for name, source in file_sources.npz(path).items()}
+        return Archive((name, from_source(source)) for name, source in file_sources.npz(path).items())
     return from_npy(path)
 
 
@@ -158,8 +179,11 @@ def tiles_of(x: Any) -> tuple[Array, Iterator[tuple[Box, np.ndarray]]]:
     return made, current().tiles(made.expression)
 
 
-def save(file: Path, arr: Any) -> None:
-    """NumPy's: an npy file."""
+def save(file: Path | IO[bytes], arr: Any) -> None:
+    """NumPy's: an npy file, by name or open."""
+    if isinstance(file, IO) or hasattr(file, "write"):
+        np.save(file, as_array(arr).compute())
+        return
     path = os.fspath(file)
     to_npy(arr, path if path.endswith(".npy") else f"{path}.npy")
 

@@ -71,6 +71,22 @@ def poly(seq_of_zeros: Any) -> Array:
     return made
 
 
+def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
+    """Quotient and remainder. Coefficients are few: the driver computes them."""
+    quotient, remainder = np.polydiv(as_array(u).compute(), as_array(v).compute())
+    return as_array(quotient), as_array(remainder)
+
+
+class poly1d(np.poly1d):  # noqa: N801 - NumPy's name
+    """NumPy's, which holds its few coefficients in memory; called with an array of ours it gives one of ours."""
+
+    def __init__(self, c_or_r: Any, r: bool = False, variable: str | None = None) -> None:
+        super().__init__(c_or_r.compute() if isinstance(c_or_r, Array) else c_or_r, r, variable)
+
+    def __call__(self, val: Any) -> Any:
+        return polyval(self.coeffs, val) if isinstance(val, Array) else super().__call__(val)
+
+
 def roots(p: Any) -> Array:
     """Coefficients are few: the driver computes them, and the roots."""
     return as_array(np.roots(as_array(p).compute()))

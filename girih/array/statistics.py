@@ -26,12 +26,23 @@ def _between(alpha: float, beta: float) -> Callable[[Any, Any], Any]:
     return lambda count, share: e.clip(count * share + (alpha + share * (1 - alpha - beta)) - 1, 0, count - 1)
 
 
+def _closest(place: Any) -> Any:
+    """The nearest whole number above; what is whole and odd stays."""
+    low = e.floor(place)
+    return e.where((low == place) & (low % 2 == 1), low, low + 1)
+
+
 PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "linear": _LINEAR,
     "lower": lambda count, share: e.floor(_LINEAR(count, share)),
     "higher": lambda count, share: e.ceil(_LINEAR(count, share)),
     "nearest": lambda count, share: e.rint(_LINEAR(count, share)),
     "midpoint": lambda count, share: (e.floor(_LINEAR(count, share)) + e.ceil(_LINEAR(count, share))) / 2,
+    "inverted_cdf": lambda count, share: e.clip(e.ceil(count * share - 1), 0, count - 1),
+    "averaged_inverted_cdf": lambda count, share: e.clip(
+        e.where(e.floor(count * share) == count * share, count * share - 0.5, e.ceil(count * share - 1)), 0, count - 1
+    ),
+    "closest_observation": lambda count, share: e.clip(_closest(count * share - 1.5), 0, count - 1),
     "interpolated_inverted_cdf": _between(0, 1),
     "hazen": _between(0.5, 0.5),
     "weibull": _between(0, 0),

@@ -19,14 +19,12 @@ import torch
 from girih.ops.factor_kernels import FACTOR_KERNELS
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
 from girih.ops.scripted_kernels import SCRIPTED_KERNELS
-from girih.ops.temporaries import kept_and_reduced, slices, summed_item_bytes
+from girih.ops.temporaries import STRETCH, kept_and_reduced, slices, summed_item_bytes
 from girih.ops.tile_kernels import TILE_KERNELS
 from girih.ops.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
 
 Tensor = Any  # torch is untyped for the type checker
 Sizes = Sequence[int]
-STRETCH = 8192
-"""Of a longer one BLAS would share the work among threads, for which those of several workers wait."""
 
 # Normalisation
 

@@ -15,6 +15,9 @@ Shape = tuple[int, ...]
 
 SLICE_BYTES = 1 << 20
 """What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
+STRETCH = 8192
+"""Elements of a weight that are gone through at a time: of more, BLAS shares a product among threads, and those of
+several workers wait for each other."""
 
 
 @dataclass(frozen=True)

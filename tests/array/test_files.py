@@ -107,6 +107,21 @@ def test_a_result_may_replace_its_source(here, cluster):
     np.testing.assert_array_equal(np.load("x.npy"), POINTS * 2)
 
 
+def test_open_files_and_archives(here):
+    x = gnp.array(np.arange(6.0).reshape(2, 3))
+    with open("x.npy", "wb") as file:
+        gnp.save(file, x * 2)
+    with open("x.npy", "rb") as file:
+        np.testing.assert_array_equal(gnp.load(file).compute(), np.arange(6.0).reshape(2, 3) * 2)
+    gnp.savez("x.npz", x, twice=x * 2)
+    with gnp.load("x.npz") as archive:
+        assert sorted(archive.files) == ["arr_0", "twice"]
+        twice = archive["twice"]
+    np.testing.assert_array_equal(twice.compute(), x.compute() * 2)
+    with open("x.npz", "rb") as file:
+        assert sorted(gnp.load(file)) == ["arr_0", "twice"]
+
+
 def test_processes_read_files_and_functions_of_the_main_program(here):
     np.save("x.npy", POINTS)
     with gnp.cluster(workers=2):

@@ -31,11 +31,23 @@ CASES = [
     *(f"np.convolve(np.arange(90.0) % 7, np.arange(40) % 5 - 1.5, '{mode}')" for mode in ("full", "same", "valid")),
     *(f"np.correlate(np.arange(40) % 5 * 1j, np.arange(91) % 7 + 2j, '{mode}')" for mode in ("full", "same", "valid")),
     "np.convolve(np.arange(50, dtype=np.float32), np.ones(20, np.float32))",
-    "np.convolve(np.arange(50), np.arange(17))",
+    "np.convolve(np.arange(50), np.arange(17))", "np.convolve(np.sin(np.arange(9000)), np.cos(np.arange(8999)))",
     *(f"np.{name}.reduceat(np.sin(np.arange(400.0)), np.arange(3, 400, 3))" for name in ("add", "maximum", "minimum")),
     "np.add.reduceat(np.arange(400, dtype=np.int32).reshape(4, 100), np.arange(80), axis=1)",
     "np.maximum.reduceat(np.arange(300).reshape(100, 3) % 17, np.arange(90) + 1)",
     "np.multiply.reduceat(np.arange(200) % 5 + 1.0, np.arange(100) * 2, dtype=np.float32)",
+    # windows, quantiles, polynomials
+    "np.lib.stride_tricks.sliding_window_view(w, 3).std(axis=1)", "np.lib.stride_tricks.sliding_window_view(a, (3, 2))",
+    "np.lib.stride_tricks.sliding_window_view(a, 4, axis=0)[::2].max(-1)",
+    "np.lib.stride_tricks.sliding_window_view(f, (2, 2), (0, -1)).sum((-1, -2))",
+    *(f"np.quantile(a, [0, 0.1, 0.37, 0.5, 5 / 7, 1], axis=0, method='{method}')" for method in
+      ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")),
+    "np.quantile(np.arange(8.0), np.arange(17) / 16, method='closest_observation')",
+    "np.quantile(np.arange(8.0), np.arange(17) / 16, method='averaged_inverted_cdf')",
+    "np.polydiv([1.0, -3, 2], [1, -1])", "np.poly1d(v)(a)", "np.poly1d([1, 2]).deriv()(i)", "np.poly1d([1, 2])(3.0)",
+    "np.polynomial.polynomial.polyval(a, [1.0, 2, 3])", "np.polynomial.Polynomial.fit(w, w**2, 2).coef",
+    "np.vectorize(lambda x, y: x - y if x > y else x + y)(i, 2)", "np.vectorize(abs, otypes=[np.float32])(i)",
+    "np.vectorize(lambda x: x > 0)(a)", "np.vectorize(otypes='d')(round)(a)",
     # linear algebra
     "np.linalg.eigvals(a[:5])", "np.linalg.eigvals(spd)", "np.linalg.eig(np.triu(a[:5]))[0]",
     "np.linalg.eigvals(z.astype(np.complex64))", "np.linalg.eig(a[:5])[1].dtype", "np.linalg.eig(spd)[1].dtype",
@@ -108,6 +120,12 @@ ERRORS = [
     ("np.linalg.multi_dot([a, v, c])", np.linalg.LinAlgError, "vectors"),
     ("np.linalg.tensorsolve(a, v)", np.linalg.LinAlgError, "no square matrix"),
     ("np.linalg.tensorinv(spd, 0)", ValueError, "ind"),
+    ("np.vectorize(abs)(a[:0])", ValueError, "size 0"),
+    ("np.lib.stride_tricks.sliding_window_view(a, 3)", ValueError, "one size for each"),
+    ("np.lib.stride_tricks.sliding_window_view(w, 10)", ValueError, "larger"),
+    ("np.quantile(a, 0.5, method='?')", ValueError, "expected one of"),
+    ("np.testing.assert_allclose(a, b)", AssertionError, "Not equal to tolerance"),
+    ("np.testing.assert_equal(a[0, 0], 0)", AssertionError, "not equal"),
     ("{a: 1}", TypeError, "unhashable"),
     ("round(a)", TypeError, "round"),
     ("np.take(a, 1, mode='?')", ValueError, "clipmode"),
@@ -133,3 +151,37 @@ def test_an_eigenvector_belongs_to_its_value() -> None:
     a = gnp.array(DATA["a"][:5])
     values, vectors = gnp.linalg.eig(a)
     np.testing.assert_allclose((a @ vectors - vectors * values).compute(), 0, atol=1e-12)
+
+
+def test_windows_see_later_writes() -> None:
+    x = gnp.arange(5.0)
+    windows = gnp.lib.stride_tricks.sliding_window_view(x, 2)
+    x[1] = 9
+    np.testing.assert_array_equal(windows[0].compute(), [0, 9])
+    with pytest.raises(ValueError, match="read-only"):
+        windows[0, 0] = 1
+
+
+def test_comparisons_of_arrays_that_are_equal() -> None:
+    x = gnp.array(DATA["a"])
+    gnp.testing.assert_allclose(x + 1e-12, DATA["a"], atol=1e-9)
+    gnp.testing.assert_array_equal(x, x.copy())
+    gnp.testing.assert_equal([x[0, 0], (x, 1)], [DATA["a"][0, 0], (DATA["a"], 1)])
+    gnp.testing.assert_array_less(x, x + 1)
+    with gnp.testing.assert_raises(gnp.exceptions.AxisError):
+        x.sum(4)
+
+
+REFUSED = [
+    ("np.vectorize(divmod)(i, 3)", "one result"), ("np.vectorize(abs, signature='(n)->()')", "signature"),
+    ("np.vectorize(abs, excluded={0})", "excluded"), ("np.vectorize(abs, 'dd')", "one result"),
+    ("np.vectorize(round)(a, ndigits=1)", "ndigits"),
+    ("np.lib.stride_tricks.as_strided(a)", "no memory to walk"), ("np.lib.format", r"lib has no format"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_is_not_there_says_so(number: int) -> None:
+    text, words = REFUSED[number]
+    with pytest.raises((TypeError, AttributeError), match=words):
+        eval(text, {"np": gnp, **{name: gnp.array(value) for name, value in DATA.items()}})

@@ -12,6 +12,7 @@ from girih.ops.catalogue.indices import spread
 from girih.ops.convolution_memory import Call
 from girih.ops.language import DescriptionError, Opaque, Over, Sum
 from girih.ops.operator import operator
+from girih.ops.temporaries import STRETCH
 
 
 def window(y, u, stride, padding, dilation):
@@ -250,7 +251,12 @@ def weight_gradient_copies(work):
 # ------------------------------------------------------------------------------------------- operators
 
 
-@operator("girih.correlate")
+def sums_of_stretches(work):
+    """What NumPy copies, and of a long weight the sum so far beside the next."""
+    return work.copied + (work.output.bytes if work.inputs["weight"].elements > STRETCH else 0)
+
+
+@operator("girih.correlate", temporary=sums_of_stretches)
 def correlate_sequences(input, weight):
     return lambda i: Sum(lambda k: weight[k] * input[i + k])
 

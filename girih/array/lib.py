@@ -1,0 +1,13 @@
+"""numpy.lib: the parts that have to do with arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from girih.array import stride_tricks as stride_tricks
+
+
+def __getattr__(name: str) -> Any:
+    from girih.array.unsupported import missing
+
+    raise missing(__name__, name, globals())
