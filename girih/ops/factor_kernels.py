@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from girih.ops.triangles import solve_right
-
 Tensor = Any  # torch is untyped for the type checker
 
 
@@ -22,8 +20,8 @@ def cholesky_panel(square: Tensor, panel: Tensor, rows: int, first: int = 0) -> 
     made = torch.empty(panel.shape, dtype=panel.dtype, device=panel.device)
     for number, (part, done) in enumerate(zip(panel, made, strict=True), first):
         done[:rows] = factor[number * rows : (number + 1) * rows]
-        if len(part) > rows:
-            solve_right(factor, part[rows:], out=done[rows:])
+        if len(part) > rows:  # X of X·Lᴴ = B, as conj(L)·Xᵀ = Bᵀ: LAPACK's columns are rows, and made where they stay
+            torch.linalg.solve_triangular(factor.conj(), part[rows:].mT, upper=False, out=done[rows:].mT)
     return made
 
 

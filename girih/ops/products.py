@@ -28,13 +28,6 @@ LEAST = 8
 """Below so many rows, columns or terms PyTorch has quicker kernels; but for columns only of a transposed matrix."""
 LONG = 1 << 19
 """So many multiplications take some tens of microseconds: what Python adds to a call is nothing beside them."""
-OPEN_BLAS = (
-    "scipy_openblas_{}_num_threads64_",
-    "scipy_openblas_{}_num_threads",
-    "openblas_{}_num_threads64_",
-    "openblas_{}_num_threads",
-)
-"""What it calls its number of threads, by how it was built."""
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -96,7 +89,7 @@ def foreign_mkl() -> bool:
 
 
 class Single:
-    """While anybody is inside, a BLAS computes with one thread: with that which calls it."""
+    """While anybody is inside, NumPy's BLAS computes with one thread: with that which calls it."""
 
     def __init__(self, number: Any, set_number: Any) -> None:
         self._number = number
@@ -121,15 +114,14 @@ class Single:
 
 
 @cache
-def single(*modules: str) -> Single | None:
-    """Of the BLAS of a module, NumPy's without one, if that is an OpenBLAS; None if it is another, which nobody here
-    can tell to use one thread."""
-    for module in modules or ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath"):
+def single() -> Single | None:
+    """Of NumPy's BLAS if that is an OpenBLAS; None if it is another, which nobody here can tell to use one thread."""
+    for module in ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath"):
         try:
             library = ctypes.PyDLL(str(importlib.import_module(module).__file__))
         except (ImportError, OSError):
             continue
-        for name in OPEN_BLAS:
+        for name in ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads"):
             number = getattr(library, name.format("get"), None)
             set_number = getattr(library, name.format("set"), None)
             if number is not None and set_number is not None:
