@@ -67,10 +67,29 @@ _NAMES = (
 
 def decomposition_of(function: Any) -> Callable[..., Any] | None:
     """What to run in place of an operator, if anything."""
-    found = _named().get(function)
+    found = _named().get(function) or _each(function)
     if found is None and _is_composite(function):
         found = function.decompose
     return found
+
+
+@cache
+def _each(function: Any) -> Callable[..., Any] | None:
+    """Of an operator of lists of tensors (`_foreach_lerp_`) that of one tensor, called for each."""
+    prefix, found, name = function.name().partition("::_foreach_")
+    name = name.partition(".")[0]
+    single = getattr(torch.ops.aten, {"norm": "linalg_vector_norm"}.get(name, name), None)
+    if prefix != "aten" or not found or single is None:
+        return None
+
+    def run(first: Any, *others: Any, **options: Any) -> list[Any] | None:
+        made = []
+        for number in range(len(first)):
+            given = [item[number] if isinstance(item, (list, tuple)) else item for item in (first, *others)]
+            made.append(single(*given, **options))
+        return None if name.endswith("_") else made
+
+    return run
 
 
 @cache

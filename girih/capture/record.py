@@ -153,6 +153,8 @@ class Recorder(TorchDispatchMode):
             outputs: tuple[Any, ...] = (self._made(made),)
         elif isinstance(made, (tuple, list)):
             outputs = tuple(self._made(item) for item in made)
+        elif made is None and function._schema.is_mutable:
+            raise CaptureError(f"{self._place(sys._getframe(2)).source}: {function} writes into lists of tensors")
         else:
             return made  # a number that the fake tensor knows: a size, or the value of a constant
         note = self._place(sys._getframe(2))

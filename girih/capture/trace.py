@@ -149,14 +149,31 @@ class _Capture:
         batch_entries = self.entries[entering:]
         del self.entries[entering:]
         with self._recording():
-            live = {name: buffer.clone() for name, buffer in buffers.items()}
-            with _stand_ins(model, {**self.fakes, **live}):
+            kept = {name: fake for name, fake in self.fakes.items() if name not in self._trained()}
+            live = {
+                name: tensor.detach().clone().requires_grad_(tensor.requires_grad)
+                for name, tensor in {**buffers, **kept}.items()
+            }
+            held = {**self.fakes, **live}
+            memory = {name: tensor.untyped_storage()._cdata for name, tensor in held.items()}
+            with _stand_ins(model, held):
                 result_spec = self._program(model, batch)
+                _check_memory(held, memory)
                 for name in buffers:
                     self._leave(model.get_buffer(name), "update", f"b.{_valid(name)}")
+                for name in kept:
+                    owner, _, key = name.rpartition(".")
+                    self._leave(model.get_submodule(owner)._parameters[key], "update", f"p.{_valid(name)}")
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
         return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec)
+
+    def _trained(self) -> set[str]:
+        """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
+        if self.groups:
+            return {name for _, names in self.groups for name in names}
+        frozen = isinstance(self.step, TrainingStep)
+        return {name for name, fake in self.fakes.items() if fake.requires_grad or not frozen}
 
     def _graph(self) -> Graph:
         recorder, entries, exits = self.recorder, self.entries, self.exits
@@ -332,6 +349,16 @@ class _Store:
 
     def write(self, key: str, value: Tensor) -> None:
         self.capture._leave(value, "update", self._place(key)[1])
+
+
+def _check_memory(held: dict[str, Tensor], memory: dict[str, int]) -> None:
+    """Raises CaptureError for `parameter.data = …`, after which the record knows another tensor than the program."""
+    for name, tensor in held.items():
+        if tensor.untyped_storage()._cdata != memory[name]:
+            raise CaptureError(
+                f"the step sets `.data` of {name!r}, which a graph cannot see: write into it instead, by "
+                ".copy_(…) or .lerp_(…) under torch.no_grad()"
+            )
 
 
 @contextmanager

@@ -61,6 +61,15 @@ def test_large_constants() -> None:
         capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
 
 
+def test_data_that_is_set() -> None:
+    def step(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        net.weight.data = net.weight.data.clamp(-1, 1)
+        return net(x).sum()
+
+    with pytest.raises(CaptureError, match=r"sets `.data` of 'weight'.*\.copy_"):
+        capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
+
+
 def test_strides() -> None:
     def call(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
         return net(x).as_strided((2, 2), (1, 1))

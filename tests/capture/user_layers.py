@@ -245,6 +245,31 @@ class Running(nn.Module):
         return y - self.mean
 
 
+class Teacher(nn.Module):
+    """A frozen copy that follows the trained weights: written into by the step, as BYOL's and a mean teacher's is."""
+
+    def __init__(self, follow) -> None:
+        super().__init__()
+        self.own = nn.Linear(8, 3)
+        self.slow = nn.Linear(8, 3).requires_grad_(False)
+        self.follow = follow
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.follow(list(self.slow.parameters()), list(self.own.parameters()))
+            wanted = self.slow(x)
+        return self.own(x) * wanted
+
+
+def follow_one_by_one(slow, fast):
+    for old, new in zip(slow, fast, strict=True):
+        old.data.mul_(0.9).add_(new, alpha=0.1)
+
+
+def follow_at_once(slow, fast):
+    torch._foreach_lerp_(slow, fast, 0.1)
+
+
 def frozen() -> nn.Module:
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     model[0].requires_grad_(False)
@@ -253,6 +278,8 @@ def frozen() -> nn.Module:
 
 program("autograd.Function", linear(lambda m, x: Square.apply(m.own(x))), ROWS)
 program("a buffer of one's own", Running, ROWS)
+program("a teacher", lambda: Teacher(follow_one_by_one), ROWS)
+program("a teacher that follows at once", lambda: Teacher(follow_at_once), ROWS)
 program("a frozen layer", frozen, ROWS)
 program("a loop over columns", linear(lambda m, x: sum(m.own(part) for part in x.unbind(1))), pairs((5, 8), (3,)))
 program("vmap", linear(lambda m, x: torch.vmap(m.own)(x)), ROWS)
