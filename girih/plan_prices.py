@@ -185,8 +185,9 @@ class TransferWork:
         packs, carry = self.copies.packs, self.copies.carry
         sizes = found.extents.prod(axis=1) * float(item)
         away = found.source != found.target
-        combines = (found.term > 0) & (self.program.terms_of(step) > 1)
-        if self.program.terms_of(step) > 1:
+        reduced = self.program.terms_of(step) > 1
+        combines = (found.term > 0) & reduced
+        if reduced:
             copies = ~combines
         else:
             copies = ~away | (~_runs(found, step.after.regions[found.target]) if packs else carry is None)
@@ -253,5 +254,7 @@ def _different(found: MessageArrays, which: NDArray[np.int64]) -> NDArray[np.int
     """Of some messages the first of each sender with each box: what is packed once."""
     if not len(which):
         return which
+    from girih.layout import kernels
+
     rows = np.column_stack([found.source[which], found.box[which].reshape(len(which), -1)])
-    return which[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+    return which[kernels.distinct_rows(rows)[1]]
