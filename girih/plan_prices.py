@@ -257,4 +257,6 @@ def _different(found: MessageArrays, which: NDArray[np.int64]) -> NDArray[np.int
     from girih.layout import kernels
 
     rows = np.column_stack([found.source[which], found.box[which].reshape(len(which), -1)])
-    return which[kernels.distinct_rows(rows)[1]]
+    _, firsts = kernels.distinct_rows(rows)
+    first: NDArray[np.int64] = which[firsts]
+    return first
