@@ -185,6 +185,7 @@ empty_like = zeros_like
 
 
 def _count(size: int) -> Array:
+    size = operator.index(size)
     return apply("aten.arange.start_step", (size,), np.dtype(np.int64), start=0, end=size, step=1, dtype="int64")
 
 
@@ -285,7 +286,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: A
 
 def _within(rows: Array, columns: Array, k: int) -> int:
     """The number of a diagonal, and of one just outside of the matrix for all that are further away."""
-    return max(-rows.shape[0], min(columns.shape[0], k))
+    return max(-rows.shape[0], min(columns.shape[0], operator.index(k)))
 
 
 def indices(dimensions: Sequence[int], dtype: Any = int, sparse: bool = False) -> Any:

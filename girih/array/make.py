@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
     It is evaluated where the graph that it needs has reached its limit.
     """
     name = dtype if isinstance(dtype, str) else name_of(dtype)
+    if any(size.__class__ is not int for size in shape):  # an element of an array of ours, as a size
+        shape = tuple(map(index, shape))
     if 0 in shape:
         operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
     given: dict[str, Any] = {}

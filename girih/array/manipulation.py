@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
 
 def broadcast_to(array: Any, shape: Any) -> Array:
     x = as_array(array)
-    goal = tuple(shape) if isinstance(shape, Sequence) else (int(shape),)
+    goal = tuple(map(index, shape)) if isinstance(shape, Sequence) else (int(shape),)
     if goal == x.shape:
         return x
     try:
@@ -215,7 +216,7 @@ def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
 
 def tile(A: Any, reps: Any) -> Array:
     x = as_array(A)
-    times = tuple(reps) if isinstance(reps, Sequence) else (int(reps),)
+    times = tuple(map(index, reps)) if isinstance(reps, Sequence) else (int(reps),)
     times = (1,) * (x.ndim - len(times)) + times
     x = reshape(x, (1,) * (len(times) - x.ndim) + x.shape)
     shape = [count * size for count, size in zip(times, x.shape, strict=True)]
@@ -333,7 +334,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     x = as_array(a)
     if x.ndim < 2:
         raise ValueError("diag requires an array of at least two dimensions")
-    first, second = axis_of(axis1, x.ndim), axis_of(axis2, x.ndim)
+    first, second, offset = axis_of(axis1, x.ndim), axis_of(axis2, x.ndim), index(offset)
     length = max(0, min(x.shape[first] - max(-offset, 0), x.shape[second] - max(offset, 0)))
     shape = (*(size for dim, size in enumerate(x.shape) if dim not in (first, second)), length)
     place = (("offset", offset), ("dim1", first), ("dim2", second))

@@ -84,6 +84,18 @@ def test_elements_and_sums_are_numbers(text: str) -> None:
     assert expected == got
 
 
+SIZES = [
+    "np.eye(u[0] + 2)", "np.tri(4, k=u[0])", "np.ones((u.max(), 2))", "np.full(u.max(), 7)", "np.tile(v, (u.max(), 1))",
+    "np.broadcast_to(v, (u.max(), 5))", "np.diag(a, u[0])", "np.indices((u.max(), 2))", "np.arange(u.max())",
+    "a.reshape(u.max() + 3, -1)", "np.linspace(0, 1, u.max())", "np.trace(a, u[0])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_elements_are_sizes(text: str) -> None:
+    same(text)
+
+
 PROGRAMS = {
     "dot": "y = np.zeros(7); np.dot(a, v, out=y)",
     "matmul": "y = np.zeros((7, 6)); view = y[:2]; np.matmul(a, c, out=y)",
