@@ -13,6 +13,7 @@ from typing import Any
 from girih.lower import Program
 from girih.run.crew import Status
 from girih.run.errors import NOT_BEGUN, ClosedError, failure_of
+from girih.run.pages import keep_freed
 from girih.run.service import Options, Service
 from girih.run.transport import GroupTransport, NoTransport, Transport
 
@@ -26,6 +27,8 @@ class RankCrew:
         import torch
         import torch.distributed as dist
 
+        if options.keeps:
+            keep_freed()
         device = torch.device(options.device)
         self._closed = False
         self._started = not dist.is_initialized()

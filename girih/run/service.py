@@ -19,8 +19,8 @@ from girih.run.worker import Interval, Times, Worker
 class Options:
     """How workers run.
 
-    timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes
-    keep the memory that they free (`girih.run.pages`).
+    timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
+    or ranks of a launcher, keep the memory that they free (`girih.run.pages`).
     """
 
     timeout: float = 60.0
