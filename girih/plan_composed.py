@@ -32,7 +32,7 @@ from girih.machine.work import Work
 from girih.ops.known import descriptions
 from girih.partition import Strategy
 from girih.plan_prices import Pricing, TransferWork
-from girih.run.local_calls import NOTHING, Collector, Numbers, WorkCollector
+from girih.run.local_calls import NOTHING, CallCollector, Numbers, WorkCollector
 from girih.simulate.columns import Column, Staged
 from girih.simulate.ports import ports_of
 from girih.simulate.prices import Seconds
@@ -70,7 +70,7 @@ class _Own:
     """A node's own work, not yet priced: different calls, or their work where nothing was measured, and which of them
     each device does."""
 
-    calls: tuple[Call, ...] | tuple[Work, ...]
+    calls: tuple[Call | Work, ...]
     numbers: Numbers
 
 
@@ -284,7 +284,8 @@ class Composer:
 
     def computed(self, piece: _Piece, orders: Orders) -> tuple[_Own, tuple[Strides | None, ...]]:
         """A node's own work on each device, and the strides of what it writes, None for one run."""
-        collector = (Collector if self.pricing.known else WorkCollector)(piece.program)
+        collector: CallCollector | WorkCollector
+        collector = (CallCollector if self.pricing.known else WorkCollector)(piece.program)
         for part, order, direct in zip(piece.compute.reads, orders, piece.direct, strict=True):
             collector.contiguous(part.buffer)
             if direct and isinstance(order, tuple):

@@ -12,9 +12,11 @@ Cost: a few operations on arrays over all devices for each node whose descriptio
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,7 @@ from girih.ops.pieces import PieceCall, make_piece, pads_of
 
 Numbers = NDArray[np.int32]
 NOTHING = -1
+Found = TypeVar("Found", bound=Call | Work)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class LocalCalls:
 
 def local_calls(program: Program) -> LocalCalls:
     """The calls of a program."""
-    work = Collector(program)
+    work = CallCollector(program)
     for item in program.graph.inputs:
         work.contiguous(item.name)
     numbers = np.full((len(program.steps), program.mesh.devices), NOTHING, np.int32)
@@ -95,13 +98,39 @@ class Form:
         return tuple(strides)
 
 
-class Collector:
-    """Collects the different calls of a program, step by step. strides: how buffers lie in memory, so far."""
+@dataclass(frozen=True)
+class Computation:
+    """A compute step, and what decides with the devices' shares of it what they execute.
+
+    forms: of the buffers that are read. copies: a view that must copy.
+    """
+
+    step: ComputeStep
+    node: Node
+    description: Description | None
+    forms: tuple[Form | None, ...]
+    copies: bool
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one device computes of a step: its range of the description's index variables, if there is one."""
+
+    device: int
+    start: list[int]
+    stop: list[int]
+
+
+class Collector(ABC, Generic[Found]):
+    """Collects what devices execute in a program, step by step.
+
+    calls: numbers of the different ones. strides: how buffers lie in memory, so far.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.graph = program.graph
-        self.calls: dict[Call, int] = {}
+        self.calls: dict[Found, int] = {}
         self.rows: dict[object, tuple[object, Numbers]] = {}  # with what the key names by identity, to keep it alive
         self.strides: dict[str, Shape] = {}  # of buffers, on the first device that has something
 
@@ -169,17 +198,11 @@ class Collector:
         what: object = description if description is not None else node
         key = (id(what), division, tuple(cut), forms, copies)
         if key not in self.rows:
-            self.rows[key] = (what, self.new_row(step, node, description, forms, copies))
+            self.rows[key] = (what, self.new_row(Computation(step, node, description, forms, copies)))
         return self.rows[key][1]
 
-    def new_row(
-        self,
-        step: ComputeStep,
-        node: Node,
-        description: Description | None,
-        forms: tuple[Form | None, ...],
-        copies: bool,
-    ) -> Numbers:
+    def new_row(self, item: Computation) -> Numbers:
+        step, description = item.step, item.description
         mesh = self.program.mesh
         places = self.program.places
         made = _extents(places[step.writes[0]].regions) if step.writes else np.zeros((mesh.devices, 0), np.int64)
@@ -194,8 +217,7 @@ class Collector:
         numbers, firsts = distinct(flat)
         chosen = []
         for device in firsts:
-            start, stop = starts[device].tolist(), stops[device].tolist()
-            call = self.call(step, node, description, forms, copies, start, stop, device)
+            call = self.call(item, Share(device, starts[device].tolist(), stops[device].tolist()))
             chosen.append(NOTHING if call is None else self.calls.setdefault(call, len(self.calls)))
         return np.asarray(chosen, np.int32)[numbers]
 
@@ -204,30 +226,50 @@ class Collector:
         shapes = tuple([self.program.part_shape(name, self.program.places[name], device) for name in step.writes])
         return None if shapes and all(0 in shape for shape in shapes) else shapes
 
-    def call(
-        self,
-        step: ComputeStep,
-        node: Node,
-        description: Description | None,
-        forms: tuple[Form | None, ...],
-        copies: bool,
-        start: list[int],
-        stop: list[int],
-        device: int,
-    ) -> Call | None:
+    @abstractmethod
+    def call(self, item: Computation, share: Share) -> Found | None:
         """What one device executes; None where its results have no elements."""
+
+    def work(
+        self,
+        item: Computation,
+        share: Share,
+        regions: Sequence[Shape],
+        pads: Sequence[Box],
+        shapes: tuple[Shape, ...],
+    ) -> Work:
+        """regions, pads: of what is read; shapes: of what is written."""
+        values, node = self.graph.values, item.node
+        sizes = [
+            float(_padded(shape, around) * values[name].item_bytes)
+            for shape, around, name in zip(regions, pads, node.inputs, strict=True)
+        ]
+        output = float(
+            sum([prod(shape) * values[name].item_bytes for shape, name in zip(shapes, node.outputs, strict=True)])
+        )
+        if item.description is None:
+            return Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
+        extents = [last - first for first, last in zip(share.start, share.stop, strict=True)]
+        return work_of(item.description, extents, sizes, output, item.copies)
+
+
+class CallCollector(Collector[Call]):
+    """Collects calls."""
+
+    def call(self, item: Computation, share: Share) -> Call | None:
         places, values, shape_at = self.program.places, self.graph.values, self.program.part_shape
+        step, node, description, device = item.step, item.node, item.description, share.device
         shapes = self.made_shapes(step, device)
         if shapes is None:
             return None
         piece = None
         if description is not None:
-            piece = make_piece(description, node.attributes, start, stop)
+            piece = make_piece(description, node.attributes, share.start, share.stop)
         ranges = {} if description is None else index_ranges(description)
         regions = [shape_at(part.buffer, part.needed, device) for part in step.reads]
         likely = min((size for shape in (*shapes, *regions) for size in shape if size > 1), default=2)
         operands = []
-        for number, (part, shape, form) in enumerate(zip(step.reads, regions, forms, strict=True)):
+        for number, (part, shape, form) in enumerate(zip(step.reads, regions, item.forms, strict=True)):
             held = shape_at(part.buffer, places[part.buffer], device)
             operands.append(
                 Operand(
@@ -239,64 +281,28 @@ class Collector:
                     ranges.get(number, likely),
                 )
             )
-        work = self.work(node, description, copies, start, stop, regions, [item.pads for item in operands], shapes)
+        work = self.work(item, share, regions, [operand.pads for operand in operands], shapes)
         if piece is None:
             return Call(node.operator, tuple(_numbered(node)), tuple(operands), shapes, work)
         arguments = tuple(piece.arguments([Ref(str(number)) for number in range(len(operands))]).items())
         return Call(piece.operator, arguments, tuple(operands), shapes, work, piece.padding, piece.result)
 
-    def work(
-        self,
-        node: Node,
-        description: Description | None,
-        copies: bool,
-        start: list[int],
-        stop: list[int],
-        regions: Sequence[Shape],
-        pads: Sequence[Box],
-        shapes: tuple[Shape, ...],
-    ) -> Work:
-        """regions, pads: of what is read; shapes: of what is written."""
-        values = self.graph.values
-        sizes = [
-            float(_padded(shape, around) * values[name].item_bytes)
-            for shape, around, name in zip(regions, pads, node.inputs, strict=True)
-        ]
-        output = float(
-            sum([prod(shape) * values[name].item_bytes for shape, name in zip(shapes, node.outputs, strict=True)])
-        )
-        if description is None:
-            return Work(OPAQUE, node.operator, 0.0, sum(sizes) + output)
-        extents = [last - first for first, last in zip(start, stop, strict=True)]
-        return work_of(description, extents, sizes, output, copies)
 
+class WorkCollector(Collector[Work]):
+    """Collects the work of calls alone: all that a roofline asks of them."""
 
-class WorkCollector(Collector):
-    """Collects the work of calls alone: all that a roofline asks of them. calls: the different works."""
-
-    calls: dict[Work, int]  # type: ignore[assignment]
-
-    def call(  # type: ignore[override]
-        self,
-        step: ComputeStep,
-        node: Node,
-        description: Description | None,
-        forms: tuple[Form | None, ...],
-        copies: bool,
-        start: list[int],
-        stop: list[int],
-        device: int,
-    ) -> Work | None:
-        shapes = self.made_shapes(step, device)
+    def call(self, item: Computation, share: Share) -> Work | None:
+        shapes = self.made_shapes(item.step, share.device)
         if shapes is None:
             return None
-        regions = [self.program.part_shape(part.buffer, part.needed, device) for part in step.reads]
+        description, start, stop = item.description, share.start, share.stop
+        regions = [self.program.part_shape(part.buffer, part.needed, share.device) for part in item.step.reads]
         pads: Sequence[Box] = [()] * len(regions)
         if description is not None and description.operator.padding is not None:
             boxes = [read_box(description, tensor, start, stop) for tensor in range(len(regions))]
             inside = [clip_box(box, kind.shape) for box, kind in zip(boxes, description.inputs, strict=True)]
             pads = pads_of(description, start, stop, boxes, inside)
-        return self.work(node, description, copies, start, stop, regions, pads, shapes)
+        return self.work(item, share, regions, pads, shapes)
 
 
 def distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:

@@ -12,7 +12,7 @@ from girih.layout import Mesh
 from girih.lower import ComputeStep, TransferStep
 from girih.partition.options import Rules
 from girih.run.compute import Compute
-from girih.run.local_calls import NOTHING, Collector, WorkCollector, local_calls
+from girih.run.local_calls import NOTHING, CallCollector, WorkCollector, local_calls
 from girih.run.measure_operators import measure, prepare
 from girih.run.parts import narrow
 from girih.run.session import start
@@ -88,7 +88,7 @@ def test_every_call_of_a_training_step_can_be_measured(example: Example) -> None
 @pytest.mark.parametrize(("sizes", "seed"), [((2,), 1), ((5,), 5), ((2, 2), 2)])
 def test_work_alone_is_that_of_the_calls(example: Example, sizes: tuple[int, ...], seed: int) -> None:
     program = program_of(example.graph, Mesh(sizes), seed, replace(ANYTHING, places=True))
-    calls, works = Collector(program), WorkCollector(program)
+    calls, works = CallCollector(program), WorkCollector(program)
     for item in program.graph.inputs:
         calls.contiguous(item.name)
         works.contiguous(item.name)
