@@ -1,27 +1,27 @@
 """Cholesky's factorisation in panels of columns, whose rows are divided cyclically.
 
-The columns are halved until a panel is left: the left half is factored, what it takes from the right half is
-subtracted, one product for each panel of it, then the right half is factored (the recursive variant of Gustavson, IBM
-J. Res. Dev. 41, 1997). Products are as deep as halves are wide. A panel begins at its diagonal: what is above is never
-computed.
+Panel after panel: what those on its left take from it is subtracted at once, in the memory of the result, then it is
+factored (the left-looking variant, as D'Azevedo and Dongarra's out of core; Concurrency: Pract. Exper. 12, 2000). So a
+panel is written twice, however many there are, and moves only the rows that lie beside its square. A panel begins at
+its diagonal: what is above is never computed.
 
 Of every block of as many rows as a panel has columns each worker has its part (ScaLAPACK's cyclic layout; Choi et al.,
 Sci. Program. 5, 1996): a panel is [workers, rows of each, columns], and what begins further down is a slice of it that
 lies where it is wanted. All workers have the same to do, and only the squares on the diagonal, which everybody factors,
 and the rows beside them, which everybody multiplies with, are gathered. Cost: n³/3 multiplications, of which n·width²/3
-are done by everybody; n²/2 elements are gathered for each halving.
+are done by everybody; n²/2 elements are gathered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakSet
 
 import numpy as np
 
 from girih.array.array import Array
-from girih.array.factors import adjoint
 from girih.array.make import apply, from_memory
-from girih.array.manipulation import broadcast_to, concatenate, pad, reshape, transpose
+from girih.array.manipulation import pad, reshape, transpose
 from girih.capture.expressions import Expression
 
 WIDTH = 300
@@ -61,23 +61,14 @@ def cholesky(x: Array) -> Array:
     if more:  # columns of the identity, which are their own factor
         x = pad(x, ((0, more), (0, more)))
     blocks = reshape(x, (count, workers, rows, count * width))
-    panels = [_panel(blocks, number, width) for number in range(count)]
-    if more:
-        panels[-1] = panels[-1] + _ones(width, more, x.dtype).reshape(panels[-1].shape)
-
-    def factor(first: int, last: int) -> None:
-        if last - first == 1:
-            panels[first] = _factored(panels[first])
-            return
-        middle = (first + last) // 2
-        factor(first, middle)
-        known = [panels[number][:, (middle - number) * rows :] for number in range(first, middle)]
-        left = concatenate(known, 2) if len(known) > 1 else known[0]
-        for number in range(middle, last):
-            panels[number] = _without(panels[number], left[:, (number - middle) * rows :])
-        factor(middle, last)
-
-    factor(0, count)
+    panels: list[Array] = []
+    for number in range(count):
+        panel = _panel(blocks, number, width)
+        if more and number == count - 1:
+            panel = panel + _ones(width, more, x.dtype).reshape(panel.shape)
+        if panels:
+            panel = _without(panel, panels)
+        panels.append(_factored(panel))
     shape = (count, workers, rows, count * width)
     parts = tuple(reshape(panel, (workers, count - number, rows, width)) for number, panel in enumerate(panels))
     made = reshape(apply("girih.join_panels", shape, x.dtype, tensors=parts), x.shape)
@@ -115,10 +106,12 @@ def _factored(panel: Array) -> Array:
     return apply("girih.cholesky_panel", panel.shape, panel.dtype, square=_square(panel), panel=panel, rows=rows)
 
 
-def _without(panel: Array, left: Array) -> Array:
+def _without(panel: Array, panels: Sequence[Array]) -> Array:
     """The panel without the product of what is left of it and what is left of its square."""
-    workers, _, width = panel.shape
-    depth = left.shape[2]
-    beside = reshape(left[:, : width // workers], (width, depth))
-    turned = broadcast_to(adjoint(beside), (workers, depth, width))
-    return apply("aten.baddbmm", panel.shape, panel.dtype, self=panel, batch1=left, batch2=turned, beta=1, alpha=-1)
+    workers, length, width = panel.shape
+    rows, depth = width // workers, sum(left.shape[2] for left in panels)
+    tensors = tuple(panels)
+    shape = (workers, rows, depth)
+    beside = apply("girih.panel_rows", shape, panel.dtype, tensors=tensors, below=length - rows, rows=rows)
+    square = reshape(beside, (width, depth))
+    return apply("girih.less_panels", panel.shape, panel.dtype, panel=panel, tensors=tensors, square=square)

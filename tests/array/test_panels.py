@@ -57,9 +57,11 @@ def test_all_workers_have_the_same_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
         factor = gnp.linalg.cholesky(gnp.array(matrix(400)))
         plan = gnp.explain(factor).plan
         divisions = zip(plan.graph.nodes, plan.strategy.divisions, strict=True)
-        work = [division for node, division in divisions if node.operator in ("aten.baddbmm", "girih.cholesky_panel")]
+        work = [
+            division for node, division in divisions if node.operator in ("girih.less_panels", "girih.cholesky_panel")
+        ]
         assert work == [(0,)] * len(work)
-        assert len(work) == 4 + 1 + 2 + 1  # panels; products of the first half, of both, of the second
+        assert len(work) == 4 + 3  # panels, and a product for each but the first
 
 
 def test_what_is_solved_with_it_is_solved_as_a_triangle(workers: int) -> None:

@@ -115,6 +115,21 @@ def cholesky_panel(rng: Generator) -> Arguments:
     return {"square": square, "panel": panel, "rows": rows}
 
 
+@sample("girih.panel_rows")
+def panel_rows(rng: Generator) -> Arguments:
+    parts, rows, below, more = integer(rng, 1, 3), integer(rng, 1, 2), integer(rng, 0, 2), integer(rng, 1, 3)
+    tensors = tuple(real(rng, (parts, below + (1 + k) * rows, integer(rng, 1, 2))) for k in reversed(range(more)))
+    return {"tensors": tensors, "below": below, "rows": rows}
+
+
+@sample("girih.less_panels")
+def less_panels(rng: Generator) -> Arguments:
+    parts, length, width, more = integer(rng, 1, 3), integer(rng, 1, 3), integer(rng, 1, 3), integer(rng, 1, 3)
+    tensors = tuple(real(rng, (parts, length + k, integer(rng, 1, 2))) for k in reversed(range(more)))
+    square = real(rng, (width, sum(x.shape[2] for x in tensors)))
+    return {"panel": real(rng, (parts, length, width)), "tensors": tensors, "square": square}
+
+
 @sample("girih.join_panels")
 def join_panels(rng: Generator) -> Arguments:
     parts, rows, blocks = integer(rng, 1, 3), integer(rng, 1, 2), integer(rng, 1, 3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from girih.ops.factor_kernels import cholesky_panel, join_panels
+from girih.ops.factor_kernels import cholesky_panel, join_panels, less_panels, panel_rows
 
 
 def matrix(size: int, kind: str = "float64") -> np.ndarray:
@@ -32,6 +32,19 @@ def test_only_the_lower_triangle_of_the_square_is_read() -> None:
     a[np.triu_indices(4, 1)] = np.nan
     made = cholesky_panel(torch.from_numpy(a), torch.from_numpy(a.reshape(2, 2, 4)), rows=2)
     torch.testing.assert_close(made.reshape(4, 4), torch.from_numpy(known))
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex128"])
+def test_what_is_left_of_a_panel_is_subtracted(kind: str) -> None:
+    """The last rows of those on its left, times their rows beside the panel's square."""
+    a = torch.from_numpy(matrix(12, kind))
+    panels = [a[None, 2:, :3], a[None, 5:, 3:5]]
+    square = panel_rows(panels, below=5, rows=2)
+    torch.testing.assert_close(square[0], a[5:7, :5])
+    given = a[None, 5:, 5:7].clone()
+    made = less_panels(given, panels, square[0])
+    torch.testing.assert_close(made[0], a[5:, 5:7] - a[5:, :5] @ a[5:7, :5].mH)
+    torch.testing.assert_close(given[0], a[5:, 5:7], rtol=0, atol=0)  # what is given stays
 
 
 def test_panels_are_joined_with_zeros_above() -> None:

@@ -7,7 +7,7 @@ from girih.ops.catalogue.pointwise import times
 from girih.ops.language import Concatenated, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
-absolute, at_least = fn("abs"), fn("ge")
+absolute, at_least, conjugate = fn("abs"), fn("ge"), fn("conj")
 
 
 @operator("aten.mm")
@@ -182,6 +182,28 @@ def factor_of_square(work):
 def cholesky_panel(square, panel, rows, first=0):
     """Every part of the panel by itself: whoever has one factors the square."""
     return lambda p, i, j: Opaque(square[:, :], panel[p, :, :])[i, j]
+
+
+def beside(tensors, below):
+    """Element [p, i, k] of panels of a lower triangle side by side, in row i of those of which `below` are the last."""
+    widths = [x.shape[2] for x in tensors]
+    above = [x.shape[1] - below for x in tensors]
+    return lambda p, i, k: Concatenated(k, widths, lambda number, column: tensors[number][p, i + above[number], column])
+
+
+@operator("girih.panel_rows", piece=lambda attributes, piece: {**attributes, "below": 0, "rows": piece.length("i")})
+def panel_rows(tensors, below, rows):
+    """Of panels [parts, rows, columns] side by side the `rows` above the last `below`; a piece gets just those."""
+    return beside(tensors, below + rows)
+
+
+@operator("girih.less_panels", piece=lambda attributes, piece: attributes)
+def less_panels(panel, tensors, square):
+    """panel - tensors · squareᴴ: the last rows of panels side by side, as many as `panel` has."""
+    left = beside(tensors, panel.shape[1])
+    return lambda p, i, j: (
+        panel[p, i, j] - Sum(lambda k: left(p, i, k) * conjugate(square[j, k]), sizes=(square.shape[1],))
+    )
 
 
 @operator("girih.join_panels", piece=lambda attributes, piece: attributes)
