@@ -56,7 +56,7 @@ from girih.array.indexing import argwhere, compress, extract, flatnonzero, nonze
 from girih.array.grids import c_, mgrid, ogrid, r_
 from girih.array.information import (
     __array_namespace_info__, array2string, array_repr, array_str, broadcast_shapes, can_cast, common_type,
-    finfo, iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndim, shape, size,
+    finfo, iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndenumerate, ndim, shape, size,
 )
 from girih.array.limits import MemoryLimitError
 from girih.array.linear_algebra import dot, einsum, einsum_path, inner, kron, matmul, outer, tensordot, vdot, vecdot
@@ -92,7 +92,8 @@ from girih.array.sorting import (
     argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, sort_complex, topk,
 )
 from girih.array.special import (
-    angle, bitwise_count, copy, frexp, iscomplex, isneginf, isposinf, isreal, ldexp, modf, real_if_close, spacing,
+    angle, bitwise_count, copy, frexp, iscomplex, isneginf, isposinf, isreal, ldexp, modf, packbits, real_if_close,
+    spacing, unpackbits,
 )
 from girih.array.sparse import SparseArray, from_scipy
 from girih.array.statistics import (

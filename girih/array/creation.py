@@ -225,12 +225,13 @@ def linspace(
     num = operator.index(num)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    numbers = not any(isinstance(item, Array) or np.ndim(item) for item in (start, stop))
-    ends = [item if numbers else as_array(item) * 1.0 for item in (start, stop)]
-    inner = np.result_type(*(item.dtype if isinstance(item, Array) else item for item in ends), np.float64)
+    inner = np.result_type(*(item if isinstance(item, (int, float, complex)) else as_array(item).dtype
+                             for item in (start, stop)))  # fmt: skip
+    inner = inner if inner.kind in "fc" else np.dtype(np.float64)
     kind = np.dtype(dtype) if dtype is not None else inner
+    numbers = not any(isinstance(item, Array) or np.ndim(item) for item in (start, stop))
+    first, last = [inner.type(item) if numbers else as_array(item, inner) for item in (start, stop)]
     parts = num - 1 if endpoint else num
-    first, last = ends if not numbers else [inner.type(item) for item in ends]
     step = (last - first) / max(parts, 1)
     rank = 0 if numbers else (first + last).ndim
     place = cast(_count(num), inner).reshape((-1,) + (1,) * rank)
@@ -250,14 +251,19 @@ def logspace(
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    if not (start and stop):
+    """On a circle around 0 from a complex or negative start; zeros are looked for now."""
+    ends = [item if isinstance(item, Array) else np.asarray(item) for item in (start, stop)]
+    if not all((item != 0).all() for item in ends):
         raise ValueError("Geometric sequence cannot include zero")
-    sign = -1.0 if start < 0 and stop < 0 else 1.0
-    made = e.power(10.0, linspace(math.log10(sign * start), math.log10(sign * stop), num, endpoint)) * sign
+    kind = np.result_type(*(item.dtype for item in ends), np.dtype(dtype))
+    first, last = (as_array(item, kind) for item in ends)
+    turn = e.sign(first)
+    made = logspace(e.log10(first / turn), e.log10(last / turn), num, endpoint) * turn
+    place = _count(num).reshape((-1,) + (1,) * (made.ndim - 1))
     if endpoint and num > 1:
-        made = e.where(_count(num) == num - 1, float(stop), made)
-    made = e.where(_count(num) == 0, float(start), made)
-    return made if dtype is None else cast(made, dtype)
+        made = e.where(place == num - 1, last, made)
+    made = cast(e.where(place == 0, first, made), kind if dtype is None else dtype)
+    return moveaxis(made, 0, axis) if axis else made
 
 
 def eye(

@@ -263,9 +263,22 @@ def result_type(*items: Any) -> np.dtype:
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    x = as_array(x)
+    """Of complex numbers both parts. copy=False: in place, if x is an array of ours."""
+    given = as_array(x)
+    made = _numbers(given, nan, posinf, neginf)
+    if copy or not isinstance(x, Array):
+        return made.copy() if made is given else made
+    if made is not given:
+        x[...] = made
+    return x
+
+
+def _numbers(x: Array, nan: float, posinf: Any, neginf: Any) -> Array:
+    if x.dtype.kind == "c":
+        parts = {name: _numbers(part, nan, posinf, neginf) for name, part in (("real", x.real), ("imag", x.imag))}
+        return apply("aten.complex", x.shape, x.dtype, **parts)
     if x.dtype.kind != "f":
-        return x.copy() if copy else x
+        return x
     limits = np.finfo(x.dtype)
     high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
     finite = where(equal(x, np.inf), high, where(equal(x, -np.inf), low, x))

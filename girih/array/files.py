@@ -92,7 +92,7 @@ def load(file: Path | IO[bytes], mmap_mode: str | None = None, allow_pickle: boo
     """
     if allow_pickle:
         raise SourceError("load(allow_pickle=True): girih arrays hold no Python objects")
-    if isinstance(file, IO) or hasattr(file, "read"):
+    if not isinstance(file, str | os.PathLike):
         found = np.load(file)
         return as_array(found) if isinstance(found, np.ndarray) else Archive((x, as_array(found[x])) for x in found)
     path = os.fspath(file)
@@ -181,7 +181,7 @@ def tiles_of(x: Any) -> tuple[Array, Iterator[tuple[Box, np.ndarray]]]:
 
 def save(file: Path | IO[bytes], arr: Any) -> None:
     """NumPy's: an npy file, by name or open."""
-    if isinstance(file, IO) or hasattr(file, "write"):
+    if not isinstance(file, str | os.PathLike):
         np.save(file, as_array(arr).compute())
         return
     path = os.fspath(file)

@@ -120,6 +120,11 @@ def isscalar(element: Any) -> builtins.bool:
     return bool(np.isscalar(element))
 
 
+def ndenumerate(arr: Any) -> np.ndenumerate[Any]:
+    """NumPy's, over the values, which are computed now. Operations on whole arrays are faster."""
+    return np.ndenumerate(np.asarray(arr))
+
+
 def iterable(y: Any) -> builtins.bool:
     return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))
 

@@ -91,7 +91,9 @@ def from_memory(content: np.ndarray, copy: bool) -> Array:
     name = name_of(content.dtype)
     if content.ndim == 0:
         return number(content, content.dtype)
-    held = np.array(content, order="C") if copy or not content.flags.writeable else np.ascontiguousarray(content)
+    native = content.dtype.newbyteorder("=")
+    copy = copy or not content.flags.writeable
+    held = np.array(content, native, order="C") if copy else np.ascontiguousarray(content, native)
     made = Array(expressions.data(held, name, find_source(sys._getframe(1))))
     if not content.flags.c_contiguous:
         made.layout = UNKNOWN  # NumPy keeps its order

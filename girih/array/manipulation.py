@@ -177,12 +177,14 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     x = as_array(a)
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    dims = tuple(axis_of(dim, x.ndim) for dim in (axis if isinstance(axis, (tuple, list)) else (axis,)))
-    shifts = tuple(shift) if isinstance(shift, (tuple, list)) else (shift,) * len(dims)
-    if x.size == 0 or not dims:
+    axes = np.atleast_1d(np.asarray(axis, np.int64)).tolist()
+    amounts = np.atleast_1d(np.asarray(shift))
+    if amounts.ndim > 1:
+        raise ValueError("'shift' and 'axis' should be scalars or 1D sequences")
+    if x.size == 0 or not axes:
         return x
-    for dim, amount in zip(dims, shifts, strict=True):
-        x = apply("aten.roll", x.shape, x.dtype, self=x, shifts=(int(amount),), dims=(dim,))
+    for amount, dim in zip(*(pair.tolist() for pair in np.broadcast_arrays(amounts, axes)), strict=True):
+        x = apply("aten.roll", x.shape, x.dtype, self=x, shifts=(int(amount),), dims=(axis_of(dim, x.ndim),))
     return x
 
 

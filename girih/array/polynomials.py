@@ -97,14 +97,15 @@ def polyfit(
 ) -> Any:
     """The coefficients of least squares, by the scaled Vandermonde matrix.
 
+    full: also residuals, rank, singular values and rcond. cov: also the covariances; "unscaled" as if the weights were
+    right.
+
     Raises:
-        TypeError: full or cov is asked for, or shapes that do not fit.
+        TypeError: shapes that do not fit. ValueError: too few points for covariances.
     """
-    from girih.array.linalg import lstsq
+    from girih.array.linalg import inv, lstsq
     from girih.array.reductions import sum
 
-    if full or cov:
-        raise TypeError("girih.array.polyfit gives coefficients only: neither full=True nor cov=True")
     x, y = cast(as_array(x), np.float64), as_array(y)
     if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
         raise TypeError(f"expected x and y to have same length, x as a vector; got shapes {x.shape} and {y.shape}")
@@ -115,5 +116,17 @@ def polyfit(
         powers = powers * weights[:, None]
         values = values * (weights if values.ndim == 1 else weights[:, None])
     scale = e.sqrt(sum(powers * powers, 0))
-    found = lstsq(powers / scale, values, rcond)[0]
-    return found / (scale if found.ndim == 1 else scale[:, None])
+    powers = powers / scale
+    rcond = x.shape[0] * np.finfo(np.float64).eps if rcond is None else rcond
+    found, residuals, rank, singular = lstsq(powers, values, rcond)
+    found = found / (scale if found.ndim == 1 else scale[:, None])
+    if full:
+        return found, residuals, rank, singular, rcond
+    if not cov:
+        return found
+    spread = inv(powers.T @ powers) / scale / scale[:, None]
+    if cov != "unscaled":
+        if x.shape[0] <= deg + 1:
+            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+        spread = (spread if y.ndim == 1 else spread[:, :, None]) * (residuals / (x.shape[0] - deg - 1))
+    return found, spread if y.ndim == spread.ndim - 1 else spread[:, :, None]

@@ -27,7 +27,7 @@ def sort(
     dim = axis_of(axis, x.ndim)
     if x.shape[dim] < 2:
         return x.copy()
-    made = apply("aten.sort.stable", x.shape, x.dtype, self=x, stable=True, dim=dim, descending=False)
+    made = apply("girih.sort", x.shape, x.dtype, input=x, dim=dim)
     return flip(made, dim) if descending else made
 
 
@@ -48,23 +48,25 @@ def argsort(
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
-    """Sorted as a whole: what is before the kth element is smaller, what is behind it is not."""
-    x = as_array(a)
-    _check_kth(kth, x, axis)
-    return sort(x, axis)
+    """What is before the kth element is not larger, what is behind it is not smaller."""
+    x, dim, places = _parted(a, kth, axis)
+    return apply("girih.partition", x.shape, x.dtype, input=x, dim=dim, places=places)
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
+    x, dim, places = _parted(a, kth, axis)
+    return apply("girih.partition_indices", x.shape, np.dtype(np.int64), input=x, dim=dim, places=places)
+
+
+def _parted(a: Any, kth: Any, axis: int | None) -> tuple[Array, int, tuple[int, ...]]:
     x = as_array(a)
-    _check_kth(kth, x, axis)
-    return argsort(x, axis)
-
-
-def _check_kth(kth: Any, x: Array, axis: int | None) -> None:
-    size = x.size if axis is None else x.shape[axis_of(axis, x.ndim)]
-    for item in np.atleast_1d(np.asarray(kth)).tolist():
+    x, dim = (x.reshape(-1), 0) if axis is None else (x, axis_of(axis, x.ndim))
+    size = x.shape[dim]
+    given = np.atleast_1d(np.asarray(kth)).tolist()
+    for item in given:
         if not -size <= item < size:
             raise ValueError(f"kth(={item}) out of bounds ({size})")
+    return x, dim, tuple(sorted({item % size for item in given}))
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
@@ -164,7 +166,8 @@ def counted(x: Array, size: int, weights: Any = None) -> Array:
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """Of an axis, of several or of all; NaN where there is one."""
-    from girih.array.statistics import ranked
+    from girih.array.statistics import middle, ranked
 
     x = as_array(a)
-    return written(ranked(x if x.dtype.kind in "fc" else cast(x, np.float64), 0.5, axis, keepdims, "linear"), out)
+    x = x if x.dtype.kind in "fc" else cast(x, np.float64)
+    return written(ranked(x, 0.5, axis, keepdims, "linear", x.dtype, mixed=middle), out)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from girih.array import elementwise as e
-from girih.array import logic
+from girih.array import logic, reductions
 from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes
 from girih.array.make import as_array, cast
+from girih.array.manipulation import moveaxis, pad
 from girih.array.universal import universal, written
 from girih.array.views import copied
 
@@ -69,6 +70,37 @@ def bitwise_count(x: Any, /) -> Array:
     for shift in (8, 16, 32):
         bits = bits + (bits >> shift)
     return cast(bits & 0x7F, np.uint8)
+
+
+def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Array:
+    """Eight truth values in a byte; what is missing at the end is 0."""
+    x = as_array(a)
+    if x.dtype.kind not in "iub":
+        raise TypeError("Expected an input array of integer or boolean data type")
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
+    x = moveaxis(x != 0, axis, -1)
+    x = pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 8)])
+    bytes_ = cast(x.reshape((*x.shape[:-1], x.shape[-1] // 8, 8)), np.uint8) << _bits(bitorder)
+    return moveaxis(reductions.sum(bytes_, -1, dtype=np.uint8), -1, axis)
+
+
+def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
+    """count: how many bits along the axis; a negative one leaves out so many at the end."""
+    x = as_array(a)
+    if x.dtype != np.uint8:
+        raise TypeError("Expected an input array of unsigned byte data type")
+    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
+    x = moveaxis(x, axis, -1)
+    bits = ((x[..., None] >> _bits(bitorder)) & 1).reshape((*x.shape[:-1], 8 * x.shape[-1]))
+    if count is not None and count > bits.shape[-1]:
+        bits = pad(bits, [(0, 0)] * (x.ndim - 1) + [(0, count - bits.shape[-1])])
+    return moveaxis(bits[..., :count], -1, axis)
+
+
+def _bits(order: str) -> Array:
+    if order not in ("big", "little"):
+        raise ValueError("'order' must be either 'little' or 'big'")
+    return as_array(np.arange(8, dtype=np.uint8)[:: -1 if order == "big" else 1].copy())
 
 
 def angle(z: Any, deg: bool = False) -> Array:

@@ -14,46 +14,84 @@ from girih.array.array import Array
 from girih.array.indexing import take_along_axis
 from girih.array.linear_algebra import matmul
 from girih.array.make import as_array, axes_of, cast
-from girih.array.sorting import counted, searchsorted, sort
+from girih.array.sorting import counted, partition, searchsorted, sort
 from girih.array.universal import written
 
 # ------------------------------------------------------------------------------------------- quantiles
 
-_LINEAR: Callable[[Any, Any], Any] = lambda count, share: (count - 1) * share  # noqa: E731
+_LINEAR: Callable[[Any, Any, Any], Any] = lambda m, count, share: (count - 1) * share  # noqa: E731
 
 
-def _between(alpha: float, beta: float) -> Callable[[Any, Any], Any]:
-    return lambda count, share: e.clip(count * share + (alpha + share * (1 - alpha - beta)) - 1, 0, count - 1)
+def _between(alpha: float, beta: float) -> Callable[[Any, Any, Any], Any]:
+    return lambda m, count, share: m.clip(count * share + (alpha + share * (1 - alpha - beta)) - 1, 0, count - 1)
 
 
-def _closest(place: Any) -> Any:
+def _closest(m: Any, place: Any) -> Any:
     """The nearest whole number above; what is whole and odd stays."""
-    low = e.floor(place)
-    return e.where((low == place) & (low % 2 == 1), low, low + 1)
+    low = m.floor(place)
+    return m.where((low == place) & (low % 2 == 1), low, low + 1)
 
 
-PLACES: dict[str, Callable[[Any, Any], Any]] = {
+PLACES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "linear": _LINEAR,
-    "lower": lambda count, share: e.floor(_LINEAR(count, share)),
-    "higher": lambda count, share: e.ceil(_LINEAR(count, share)),
-    "nearest": lambda count, share: e.rint(_LINEAR(count, share)),
-    "midpoint": lambda count, share: (e.floor(_LINEAR(count, share)) + e.ceil(_LINEAR(count, share))) / 2,
-    "inverted_cdf": lambda count, share: e.clip(e.ceil(count * share - 1), 0, count - 1),
-    "averaged_inverted_cdf": lambda count, share: e.clip(
-        e.where(e.floor(count * share) == count * share, count * share - 0.5, e.ceil(count * share - 1)), 0, count - 1
+    "lower": lambda m, count, share: m.floor(_LINEAR(m, count, share)),
+    "higher": lambda m, count, share: m.ceil(_LINEAR(m, count, share)),
+    "nearest": lambda m, count, share: m.rint(_LINEAR(m, count, share)),
+    "inverted_cdf": lambda m, count, share: m.clip(m.ceil(count * share - 1), 0, count - 1),
+    "closest_observation": lambda m, count, share: m.clip(_closest(m, count * share - 1.5), 0, count - 1),
+    "midpoint": lambda m, count, share: (m.floor(_LINEAR(m, count, share)) + m.ceil(_LINEAR(m, count, share))) / 2,
+    "averaged_inverted_cdf": lambda m, count, share: m.clip(
+        m.where(m.floor(count * share) == count * share, count * share - 0.5, m.ceil(count * share - 1)), 0, count - 1
     ),
-    "closest_observation": lambda count, share: e.clip(_closest(count * share - 1.5), 0, count - 1),
     "interpolated_inverted_cdf": _between(0, 1),
     "hazen": _between(0.5, 0.5),
     "weibull": _between(0, 0),
     "median_unbiased": _between(1 / 3, 1 / 3),
     "normal_unbiased": _between(3 / 8, 3 / 8),
 }
-"""By NumPy's method: the place of a share among `count` ordered elements, a number that may lie between two."""
+"""By NumPy's method: the place of a share among `count` ordered elements, a number that may lie between two; by the
+functions of `m`, NumPy's or ours."""
+WHOLE = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+"""Methods whose places are those of elements."""
 
 
-def ranked(x: Array, q: Any, axis: Any, keepdims: bool, method: str, known: Array | None = None) -> Array:
-    """Quantiles of floating x, which come first. known: which elements count; without it NaN makes NaN.
+def quantile_dtype(x: Array, q: Any, method: str) -> np.dtype:
+    """Of quantiles: the elements' where they are some of these; else the wider one. Python numbers have none."""
+    shares = np.asarray(q).dtype
+    if method in WHOLE or (method == "linear" and shares.kind in "iub"):
+        return x.dtype
+    if x.dtype.kind == "f" and type(q) in (int, float):
+        return x.dtype
+    return np.result_type(x.dtype, shares if shares.kind == "f" else np.float64)
+
+
+def hundredths(q: Any) -> Any:
+    """Percentages as shares; a Python number stays one, for its dtype is weak."""
+    return q / 100 if type(q) in (int, float) else np.true_divide(np.asarray(q), 100)
+
+
+def between(low: Any, high: Any, share: Any) -> Any:
+    return low + (high - low) * share
+
+
+def middle(low: Any, high: Any, share: Any) -> Any:
+    """Of infinities too."""
+    return (low + high) / 2
+
+
+def ranked(
+    x: Array,
+    q: Any,
+    axis: Any,
+    keepdims: bool,
+    method: str,
+    kind: np.dtype,
+    known: bool = False,
+    mixed: Callable[..., Any] = between,
+) -> Array:
+    """Quantiles, which come first, in the dtype `kind`.
+
+    known: NaN do not count; without it they make NaN. mixed: what is between two neighbours.
 
     Raises:
         ValueError: a share outside [0, 1], or a method that is not there.
@@ -66,24 +104,44 @@ def ranked(x: Array, q: Any, axis: Any, keepdims: bool, method: str, known: Arra
     axes = axes_of(axis, x.ndim)
     kept = [dim for dim in range(x.ndim) if dim not in axes]
     shape = tuple(x.shape[dim] for dim in kept)
-    ordered = sort(manipulation.transpose(x, [*kept, *axes]).reshape((*shape, -1)))
-    unknown = logic.isnan(ordered)
-    count: Any = as_array(np.float64(ordered.shape[-1]))
-    if known is not None:
-        count = cast(reductions.sum(~unknown, -1), np.float64)
+    whole = tuple(1 if dim in axes else size for dim, size in enumerate(x.shape)) if keepdims else shape
+    size = math.prod(x.shape[dim] for dim in axes)
+    if size == 0 or 0 in shape:
+        return as_array(np.full((*shares.shape, *whole), np.nan if kind.kind in "fc" else 0, kind))
+    lines = manipulation.transpose(x, [*kept, *axes]).reshape((*shape, size))
+    find = _among_known if known else _among_all
+    found = find(lines, shares.ravel().tolist(), PLACES[method], kind, mixed)
+    return cast(manipulation.stack(found), kind).reshape((*shares.shape, *whole))
+
+
+def _among_all(lines: Array, shares: list[float], place_of: Any, kind: np.dtype, mixed: Any) -> list[Array]:
+    """Where the places are known, lines need not be sorted: only what belongs there is sought, and the last."""
+    last = lines.shape[-1] - 1
+    places = [max(float(place_of(np, last + 1, share)), 0.0) for share in shares]
+    ends = [(int(place), min(int(place) + 1, last)) for place in places]
+    ordered = partition(lines, [last, *(end for pair in ends for end in pair)])
     found = []
-    for share in shares.ravel().tolist():
-        place = e.maximum(PLACES[method](count, share), 0.0)
+    for place, (low, high) in zip(places, ends, strict=True):
+        made = ordered[..., low]
+        found.append(mixed(made, ordered[..., high], kind.type(place - low)) if place > low else made)
+    if lines.dtype.kind not in "fc":
+        return found
+    broken = logic.isnan(ordered[..., last])
+    return [e.where(broken, np.nan, made) for made in found]
+
+
+def _among_known(lines: Array, shares: list[float], place_of: Any, kind: np.dtype, mixed: Any) -> list[Array]:
+    """Each line has another number of elements that count."""
+    ordered = sort(lines)
+    count = cast(reductions.sum(~logic.isnan(ordered), -1), np.float64)
+    found = []
+    for share in shares:
+        place = e.maximum(place_of(e, count, share), 0.0)
         low = e.floor(place)
         ends = [_at(ordered, e.minimum(item, count - 1)) for item in (low, low + 1)]
-        found.append(e.where(place == low, ends[0], ends[0] + (ends[1] - ends[0]) * (place - low)))
-    made = manipulation.stack(found).reshape((*shares.shape, *shape))
-    broken = reductions.any(unknown, -1) if known is None else count == 0
-    made = cast(e.where(broken, np.nan, made), x.dtype)
-    if not keepdims:
-        return made
-    whole = tuple(1 if dim in axes else size for dim, size in enumerate(x.shape))
-    return made.reshape((*shares.shape, *whole))
+        made = e.where(place == low, ends[0], mixed(ends[0], ends[1], cast(place - low, kind)))
+        found.append(e.where(count == 0, np.nan, made))
+    return found
 
 
 def _at(ordered: Array, place: Any) -> Array:
@@ -109,7 +167,9 @@ def quantile(
     x = as_array(a)
     if x.dtype.kind == "c":
         raise TypeError("a must be an array of real numbers")
-    return written(ranked(x if x.dtype.kind == "f" else cast(x, np.float64), q, axis, keepdims, method), out)
+    kind = quantile_dtype(x, q, method)
+    x = x if x.dtype.kind == "f" or x.dtype == kind else cast(x, np.float64)
+    return written(ranked(x, q, axis, keepdims, method, kind), out)
 
 
 def percentile(
@@ -121,10 +181,10 @@ def percentile(
     method: str = "linear",
     keepdims: bool = False,
 ) -> Any:
-    shares = np.asarray(q) / 100
+    shares = np.asarray(hundredths(q))
     if not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(a, shares, axis, out, overwrite_input, method, keepdims)
+    return quantile(a, hundredths(q), axis, out, overwrite_input, method, keepdims)
 
 
 # ------------------------------------------------------------------------------------------- covariances
@@ -138,11 +198,14 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
+    *,
+    dtype: Any = None,
 ) -> Array:
     """Of variables in rows, or in columns."""
     x = _variables(m, rowvar)
     if y is not None:
         x = manipulation.concatenate([x, _variables(y, rowvar)])
+    x = x if dtype is None else cast(x, dtype)
     freedom = (0 if bias else 1) if ddof is None else ddof
     weights = None
     for given in (fweights, aweights):
@@ -170,8 +233,8 @@ def _variables(m: Any, rowvar: bool) -> Array:
     return x if x.dtype.kind == "c" else cast(x, np.float64)
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
-    made = cov(x, y, rowvar)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
+    made = cov(x, y, rowvar, dtype=dtype)
     if made.ndim == 0:
         return made / made
     scale = e.sqrt(e.real(manipulation.diagonal(made)))

@@ -9,7 +9,6 @@ import numpy as np
 
 REASONS = {
     "nditer": "an iterator in Python visits every element: write the loop as operations on whole arrays",
-    "ndenumerate": "an iterator in Python visits every element: write the loop as operations on whole arrays",
     "ndindex": "it needs no array: numpy.ndindex gives the same indices",
     "frompyfunc": "its results are Python objects: np.vectorize makes numbers",
     "as_strided": "girih arrays have no memory to walk through: sliding_window_view has windows",

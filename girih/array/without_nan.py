@@ -11,6 +11,7 @@ from girih.array import logic
 from girih.array import reductions as r
 from girih.array.array import Array
 from girih.array.make import as_array, cast
+from girih.array.manipulation import broadcast_to
 from girih.array.universal import written
 
 
@@ -45,44 +46,73 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = No
     return cumprod(_without_nan(a, 1), axis, dtype, out)
 
 
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+def _known(x: Array, where: Any) -> Any:
+    """Where elements count; True for all of them."""
+    if x.dtype.kind in "iub":
+        return where
+    return ~_is_nan(x) if where is True else ~_is_nan(x) & as_array(where)
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
     x = as_array(a)
-    return r.mean(x, axis, dtype, out, keepdims, where=True if x.dtype.kind in "iub" else ~_is_nan(x))
+    return r.mean(x, axis, dtype, out, keepdims, where=_known(x, where))
 
 
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
 ) -> Any:
     x = as_array(a)
-    if x.dtype.kind in "iub":
+    known = _known(x, where)
+    if known is True:
         return r.var(x, axis, dtype, out, ddof, keepdims)
-    known = ~_is_nan(x)
     made = r.var(_without_nan(x, 0), axis, dtype, ddof=ddof, keepdims=keepdims, where=known)
-    short = r.sum(known, axis, keepdims=keepdims) <= ddof
+    short = r.sum(broadcast_to(known, x.shape), axis, keepdims=keepdims) <= ddof
     return written(cast(e.where(short, np.nan, made), made.dtype), out)
 
 
 def nanstd(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
 ) -> Any:
-    return written(e.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims)), out)
+    return written(e.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where)), out)
 
 
-def nanmax(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    return written(_extreme(r.max, -np.inf, a, axis, keepdims), out)
+def nanmax(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    return written(_extreme(r.max, -np.inf, a, axis, keepdims, initial, where), out)
 
 
-def nanmin(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    return written(_extreme(r.min, np.inf, a, axis, keepdims), out)
+def nanmin(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Any:
+    return written(_extreme(r.min, np.inf, a, axis, keepdims, initial, where), out)
 
 
-def _extreme(extreme: Any, worst: float, a: Any, axis: Any, keepdims: bool) -> Array:
+def _extreme(extreme: Any, worst: float, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Array:
     x = as_array(a)
+    options = {"keepdims": keepdims, "initial": initial, "where": where}
     if x.dtype.kind != "f":
-        return extreme(x, axis, keepdims=keepdims)
-    unknown = logic.isnan(x)
-    found = extreme(_without_nan(x, worst), axis, keepdims=keepdims)
-    return cast(e.where(r.all(unknown, axis, keepdims=keepdims), np.nan, found), x.dtype)
+        return extreme(x, axis, **options)
+    found = extreme(_without_nan(x, worst), axis, **options)
+    if initial is not None:
+        return found
+    return cast(e.where(r.all(logic.isnan(x), axis, keepdims=keepdims), np.nan, found), x.dtype)
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:
@@ -104,19 +134,26 @@ def _known_somewhere(a: Any, axis: int | None, worst: float) -> Array:
 def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
                 method: str = "linear") -> Any:  # fmt: skip
     """NaN are sorted behind all others; ranks are those among the known."""
-    from girih.array.statistics import ranked
+    from girih.array.statistics import quantile_dtype, ranked
+
+    x = as_array(a)
+    kind = quantile_dtype(x, q, method)
+    x = x if x.dtype.kind == "f" or x.dtype == kind else cast(x, np.float64)
+    return written(ranked(x, q, axis, keepdims, method, kind, known=x.dtype.kind == "f"), out)
+
+
+def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
+                  method: str = "linear") -> Any:  # fmt: skip
+    from girih.array.statistics import hundredths
+
+    return nanquantile(a, hundredths(q), axis, out, keepdims=keepdims, method=method)
+
+
+def nanmedian(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    from girih.array.statistics import middle, ranked
 
     x = as_array(a)
     if x.dtype.kind == "c":
         raise TypeError("a must be an array of real numbers")
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
-    return written(ranked(x, q, axis, keepdims, method, known=~logic.isnan(x)), out)
-
-
-def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
-                  method: str = "linear") -> Any:  # fmt: skip
-    return nanquantile(a, np.asarray(q) / 100, axis, out, keepdims=keepdims, method=method)
-
-
-def nanmedian(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-    return nanquantile(a, 0.5, axis, out, keepdims=keepdims)
+    return written(ranked(x, 0.5, axis, keepdims, "linear", x.dtype, known=True, mixed=middle), out)

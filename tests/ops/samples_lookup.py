@@ -225,6 +225,18 @@ def topk(rng: Generator) -> Arguments:
     return {**given, "k": integer(rng, 1, given["self"].shape[given["dim"]])}
 
 
+@sample("girih.sort")
+def sort(rng: Generator) -> Arguments:
+    x = real(rng, shape(rng, 1))
+    return {"input": x, "dim": integer(rng, 0, x.ndim - 1)}
+
+
+@sample("girih.partition", "girih.partition_indices")
+def partition(rng: Generator) -> Arguments:
+    given = sort(rng)
+    return {**given, "places": (integer(rng, 0, given["input"].shape[given["dim"]] - 1),)}
+
+
 @sample("girih.sort_indices")
 def sort_indices(rng: Generator) -> Arguments:
     x = real(rng, shape(rng, 1))

@@ -42,6 +42,17 @@ def scan_or_choose(x, dim=-1):
     return along(x, dim)
 
 
+def line(work):
+    """One line, while it is put in order; the last dimension's are put in order where they lie."""
+    dim, shape = work.attributes["dim"], work.output.shape
+    return 0 if dim in (-1, len(shape) - 1) else work.output.bytes // max(work.output.elements, 1) * shape[dim]
+
+
+@operator("girih.sort", "girih.partition", "girih.partition_indices", temporary=line)
+def order(input, dim):
+    return along(input, dim)
+
+
 def sorted_values(work):
     """The values, which are made with their positions and dropped."""
     return work.inputs["input"].bytes
