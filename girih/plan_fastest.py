@@ -52,7 +52,7 @@ EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 class Judge:
     """The simulated seconds of strategies, each simulated once; infinite above the memory limit.
 
-    seconds: what the slowest call took, for planning the time.
+    took: the seconds that each simulation took, for planning the time.
     """
 
     def __init__(self, made: Plan, store: str | Path | None) -> None:
@@ -65,13 +65,24 @@ class Judge:
         simulated = where if profile is None else profile.simulated(where)
         self.composer = Composer(made.graph, where, transfers, made.overlap, pricing, simulated)
         self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
-        self.seconds = 0.0
+        self.took: list[float] = []
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the simulation that took longest: mostly the first, for which all pieces are new."""
+        return max(self.took, default=0.0)
+
+    @property
+    def likely(self) -> float:
+        """Seconds that the next simulation takes if it shares pieces with those before, as all behind the first do: the
+        longest of these. Before there are any, the first's: it may share nothing."""
+        return max(self.took[1:], default=self.slowest)
 
     def __call__(self, strategy: Strategy) -> float:
         if id(strategy) not in self.known:
             started = time.perf_counter()
             self.known[id(strategy)] = strategy, self.simulated(strategy)
-            self.seconds = max(self.seconds, time.perf_counter() - started)
+            self.took.append(time.perf_counter() - started)
         return self.known[id(strategy)][1]
 
     def simulated(self, strategy: Strategy) -> float:
@@ -149,7 +160,7 @@ class _Candidates:
     @property
     def left(self) -> float:
         """Seconds, without those that judging what is found takes."""
-        return self.deadline - time.perf_counter() - self.judge.seconds
+        return self.deadline - time.perf_counter() - self.judge.likely
 
     def add(self, name: str, strategy: Strategy) -> None:
         self.made["data parallel" if name == "data" else name] = strategy
@@ -191,15 +202,16 @@ class _Candidates:
 
     def search(self, name: str, share: float, needed: bool = False) -> None:
         """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
-        is needed."""
+        is needed. Experts have at least as long as such a search took: what is begun should be likely to end."""
         started, left = time.perf_counter(), self.left
         if not needed and left < self.took * (LONGER if name == "exact" else 1):
             return
+        given = max(share * left, min(self.took, left) if name in EXPERTS else 0.0)
         goal = goal_of(self.plan.objective, self.plan.machine)
         if not needed:
-            goal = replace(goal, deadline=started + share * left)
+            goal = replace(goal, deadline=started + given)
         try:
-            found: SearchResult = SEARCHES[name](self.plan.graph, goal, seconds=max(share * left, LEAST))
+            found: SearchResult = SEARCHES[name](self.plan.graph, goal, seconds=max(given, LEAST))
         except (OutOfTimeError, SearchError):
             return
         if name == "exact":
@@ -212,7 +224,7 @@ class _Candidates:
         """The widest space whose tables can be priced in the time that chains have."""
         if self.tables is None:
             return None
-        return _affordable(self.plan.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.judge.seconds)
+        return _affordable(self.plan.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.judge.slowest)
 
     def sampled(self, rules: Rules, bound: float, how: str) -> SearchResult | None:
         """What chains find from the best expert's plan and the others; None where the tables take too long."""
@@ -227,7 +239,7 @@ class _Candidates:
                 replace(goal, deadline=self.deadline),
                 seconds=self.deadline - time.perf_counter(),
                 judge=judge,
-                judging=judge.seconds,
+                judging=judge.slowest,
                 initial=kept,
                 bound=bound,
                 how=how,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from graphs import perceptron
 
 from girih.machine import machine
+from girih.partition.clock import Clock
 from girih.partition.options import SECONDS, SOAP
-from girih.plan_fastest import _affordable
+from girih.partition.pricing import OutOfTimeError
+from girih.partition.searches import SEARCHES
+from girih.plan_fastest import Judge, _affordable, _Candidates
 from girih.plans import plan_graph
 
 
@@ -43,3 +50,46 @@ def test_what_cannot_be_placed_is_left_out() -> None:
     made = plan_graph(perceptron(2), machine="local:64", objective="time", seconds=5.0)
     assert "seconds, data parallel" in made.certificate.statistics
     assert "seconds, model" not in made.certificate.statistics
+
+
+def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan_graph(perceptron(1), machine="2x2", search="data")
+    judge = Judge(made, None)
+    now, lengths = 0.0, [5.0, 1.0, 2.0, 0.5]
+
+    def simulated(strategy: Any) -> float:
+        nonlocal now
+        now += lengths[len(judge.took)]
+        return 1.0
+
+    monkeypatch.setattr(judge, "simulated", simulated)
+    monkeypatch.setattr("girih.plan_fastest.time", SimpleNamespace(perf_counter=lambda: now))
+    likely = []
+    for strategy in [replace(made.strategy) for _ in lengths]:
+        judge(strategy)
+        judge(strategy)  # known: takes nothing
+        likely.append(judge.likely)
+    assert judge.took == lengths
+    assert likely == [5.0, 1.0, 2.0, 2.0]
+    assert judge.slowest == 5.0
+
+
+def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan_graph(perceptron(1), machine="2x2", search="data")
+    given: dict[str, float] = {}
+
+    def late(name: str) -> Any:
+        def search(graph: Any, goal: Any, *, seconds: float) -> Any:
+            given[name] = seconds
+            raise OutOfTimeError
+
+        return search
+
+    for name in ("one-weird-trick", "equal", "model"):
+        monkeypatch.setitem(SEARCHES, name, late(name))
+    candidates = _Candidates(made, Judge(made, None), Clock(), 100.0, took=60.0)
+    candidates.search("one-weird-trick", 0.25)
+    candidates.search("equal", 0.25)
+    candidates.took = 200.0
+    candidates.search("model", 0.25)  # longer than is left
+    assert given == {"one-weird-trick": 60.0, "equal": pytest.approx(25.0, abs=1.0)}
