@@ -243,7 +243,7 @@ def rule_of(optimizer: Any) -> Rule:
     """The functional form of an optimizer.
 
     Raises:
-        CaptureError: naming its class and the classes that are supported.
+        CaptureError: naming its class and the classes that are supported; or it has hooks on its step.
     """
     found = OPTIMIZERS.get(type(optimizer))
     if found is None:
@@ -252,4 +252,9 @@ def rule_of(optimizer: Any) -> Rule:
             given = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
             raise CaptureError(f"optimizer must be one made from the model's parameters, such as {MADE}; got {given}")
         raise CaptureError(f"{type(optimizer).__name__} has no functional form here; supported: {names} of torch.optim")
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise CaptureError(
+            f"{type(optimizer).__name__} has hooks on its step, which a plan does not call: use clip_grad_norm= of "
+            "TrainingStep, hooks on parameters or code in the step, or remove them"
+        )
     return found

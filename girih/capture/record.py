@@ -28,6 +28,9 @@ from girih.capture.source import find_source
 from girih.capture.surroundings import next_draw
 
 Tensor = Any
+_VALUE = torch.ops.aten._local_scalar_dense.default
+_CHECKS = (torch.nn.functional.gaussian_nll_loss.__code__,)
+"""Functions that read a value only to refuse what is not admissible (a negative variance)."""
 Phase = Literal["forward", "backward", "update"]
 
 
@@ -122,6 +125,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if function.namespace == "prim":  # a tensor's device, asked for by C++ that ends the process if it fails
             return function(*args, **kwargs)
+        if function is _VALUE and _checks(sys._getframe(1)):
+            return False
         try:
             return self._record(function, args, kwargs)
         except Exception as error:
@@ -231,6 +236,11 @@ def is_own(error: BaseException) -> bool:
 @cache
 def _is_random(function: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in function.tags
+
+
+def _checks(frame: Any) -> bool:
+    """Whether a function asks that only checks; around dispatch modes PyTorch has up to two functions of its own."""
+    return any(code in _CHECKS for code in (frame.f_code, frame.f_back.f_code, frame.f_back.f_back.f_code))
 
 
 def _is_fake(tensor: Tensor) -> bool:

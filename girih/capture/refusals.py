@@ -9,15 +9,14 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from girih.capture.errors import CaptureError
 from girih.capture.record import Failure, is_own
-from girih.capture.source import find_asker, source_of_error
+from girih.capture.source import find_asker, lines_of_error, source_of_error
 
 # What PyTorch says when NumPy, or C++, wants the memory of a fake tensor.
 _READS = (".numpy() is not supported", "Cannot access data pointer", "can't convert")
 
-# What to do instead, by a part of the operator's name, or of the line.
+# What to do instead, by a part of the operator's name, or of a line that the error came through.
 _SHAPES = {
     "_pack_padded_sequence": "give the recurrent layer the padded sequences, and mask what follows their ends",
-    "_ctc_loss": "give input_lengths and target_lengths as tuples of Python numbers",
 }
 _SHAPE = "keep shapes fixed: torch.where, multiplication by a mask, or topk with a fixed number"
 _VALUES = {
@@ -43,7 +42,7 @@ def refusal(error: Exception, failure: Failure | None) -> CaptureError:
         return CaptureError(f"{place} makes a tensor whose shape depends on the data ({operator}); {mend}")
     reads = isinstance(error, (RuntimeError, TypeError)) and any(text in str(error) for text in _READS)
     if isinstance(error, DataDependentOutputException) or reads:
-        mend = next((mend for name, mend in _VALUES.items() if name in place), _VALUE)
+        mend = next((mend for name, mend in _VALUES.items() if name in lines_of_error(error)), _VALUE)
         return CaptureError(f"{place} needs a tensor's value while the program is captured ({operator}); {mend}")
     message = f"{type(error).__name__}: {_first_lines(error)}"
     if failure is not None and is_own(error):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from string import ascii_lowercase
 from typing import Any
@@ -73,7 +73,42 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
     return loss, is_label.to(x.dtype).reshape(shape)
 
 
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, inputs: Any, lengths: Any, blank: int = 0, zero_infinity: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Lengths are numbers or tensors. The second result, which only PyTorch's gradient reads, is none."""
+    given = _padded(targets, inputs, lengths)
+    return torch.ops.girih.ctc_loss(log_probs, *given, blank, zero_infinity), log_probs.new_empty(0)
+
+
+def ctc_loss_backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    targets: Tensor,
+    inputs: Any,
+    lengths: Any,
+    loss: Tensor,
+    prefixes: Tensor,
+    blank: int,
+    zero_infinity: bool = False,
+) -> Tensor:
+    given = _padded(targets, inputs, lengths)
+    return torch.ops.girih.ctc_loss_gradient(grad, log_probs, *given, blank, zero_infinity)
+
+
+def _padded(targets: Tensor, inputs: Any, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Targets one after another become rows; of unknown lengths, each row has place for all of them."""
+    width = targets.shape[-1] if isinstance(lengths, torch.Tensor) else max(lengths, default=0)
+    inputs, lengths = torch.as_tensor(inputs), torch.as_tensor(lengths)
+    if targets.dim() == 1:
+        place = (lengths.cumsum(0) - lengths).unsqueeze(1) + torch.arange(width)
+        targets = targets[place.clamp(max=targets.shape[0] - 1)]
+    return targets, inputs, lengths
+
+
 OWN: dict[Any, Callable[..., Any]] = {
+    aten._ctc_loss.Tensor: ctc_loss,
+    aten._ctc_loss_backward.Tensor: ctc_loss_backward,
     aten.diag_embed.default: diag_embed,
     aten.diagonal_backward.default: diagonal_backward,
     aten.diagonal_scatter.default: diagonal_scatter,
@@ -81,15 +116,34 @@ OWN: dict[Any, Callable[..., Any]] = {
 }
 
 
+def ctc_loss_of_numbers(log_probs: Tensor, targets: Tensor, inputs: Any, lengths: Any, *options: Any) -> Tensor:
+    """With lengths in tensors: PyTorch's own writes numbers into the memory of a tensor, which fake ones have not."""
+    targets, inputs, lengths = _padded(targets, inputs, lengths)
+    return aten.ctc_loss.Tensor(log_probs, targets, inputs, lengths, *options)
+
+
+_DispatchKey = torch._C.DispatchKey
+_CORRECTED: dict[tuple[Any, Any], Callable[..., Any]] = {
+    (aten.multilabel_margin_loss_forward.default, _DispatchKey.Autograd): multilabel_margin_loss,
+    (aten.ctc_loss.IntList, _DispatchKey.CompositeImplicitAutograd): ctc_loss_of_numbers,
+}
+
+
 @contextmanager
 def corrected_losses() -> Iterator[None]:
-    """While open, `multilabel_margin_loss` stands in for PyTorch's decomposition, which autograd takes."""
-    operator, key = aten.multilabel_margin_loss_forward.default, torch._C.DispatchKey.Autograd
-    plain = operator.py_kernels[key]
-    operator.py_kernels[key] = multilabel_margin_loss
-    operator._dispatch_cache.clear()
+    """While open, functions of ours stand in for what PyTorch takes apart before it can be recorded."""
+    before = {(operator, key): operator.py_kernels.get(key) for operator, key in _CORRECTED}
+    _stand_in(_CORRECTED)
     try:
         yield
     finally:
-        operator.py_kernels[key] = plain
+        _stand_in(before)
+
+
+def _stand_in(kernels: Mapping[tuple[Any, Any], Any]) -> None:
+    for (operator, key), kernel in kernels.items():
+        if kernel is None:
+            del operator.py_kernels[key]
+        else:
+            operator.py_kernels[key] = kernel
         operator._dispatch_cache.clear()

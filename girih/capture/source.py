@@ -87,3 +87,13 @@ def source_of_error(error: BaseException) -> tuple[str, str]:
                 layer = place
         trace = trace.tb_next
     return found if found[0] else layer
+
+
+def lines_of_error(error: BaseException) -> str:
+    """The text of all lines that the error came through."""
+    lines = []
+    trace = error.__traceback__
+    while trace is not None:
+        lines.append(linecache.getline(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return "".join(lines)

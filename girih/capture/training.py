@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from girih.capture.errors import CaptureError
+from girih.capture.initial import is_real
 from girih.capture.optimizers import rule_of
 
 
@@ -71,7 +72,7 @@ class TrainingStep:
         names = parameter_names(self.model)
         return [
             (
-                {key: value for key, value in group.items() if key != "params"},
+                {key: _number(value) for key, value in group.items() if key != "params"},
                 tuple(names[id(p)] for p in group["params"] if p.requires_grad),
             )
             for group in self.optimizer.param_groups
@@ -96,6 +97,13 @@ class TrainingStep:
             )
         assert self.loss is not None
         return self.loss(model(*batch[:-1]), batch[-1])
+
+
+def _number(value: Any) -> Any:
+    """A hyperparameter; one that is held in a tensor, or several of them, as Python numbers."""
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    return value.item() if isinstance(value, torch.Tensor) and is_real(value) else value
 
 
 def parts_of(batch: Any, count: int) -> list[Any]:

@@ -18,6 +18,7 @@ import torch
 
 from girih.ops.factor_kernels import FACTOR_KERNELS
 from girih.ops.order_kernels import ORDER_KERNELS
+from girih.ops.path_kernels import PATH_KERNELS
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
 from girih.ops.scripted_kernels import SCRIPTED_KERNELS
 from girih.ops.temporaries import STRETCH, kept_and_reduced, slices, summed_item_bytes
@@ -386,4 +387,4 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         correlate,
         constant,
     )
-} | {**FACTOR_KERNELS, **ORDER_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}
+} | {**FACTOR_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}

@@ -189,6 +189,21 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], torch.Tensor, tuple[torch.Te
         draw(4, 3),
         (torch.tensor([[0, 2, -1], [1, -1, 2], [-1, 0, 0], [0, 1, 2]]),),
     ),
+    "normal likelihood": (
+        lambda w, x: F.gaussian_nll_loss(w, x, x.abs()) + torch.nn.GaussianNLLLoss(full=True)(x, w, w.square()),
+        draw(4, 3),
+        (draw(4, 3),),
+    ),
+    "temporal classification": (
+        lambda w, y, times, sizes: (
+            F.ctc_loss(w.log_softmax(2), y, times, sizes)
+            + F.ctc_loss(w.log_softmax(2), y[0], times, sizes, zero_infinity=True, reduction="sum")
+            + F.ctc_loss(w.log_softmax(2), y, (6, 6, 5), (2, 1, 3), blank=1)
+            + F.ctc_loss(w.log_softmax(2), y[1], [6, 6, 5], [2, 1, 3], reduction="none").square().sum()
+        ),
+        draw(6, 3, 7),
+        (torch.arange(18).reshape(3, 6) % 5 + 2, torch.tensor([6, 4, 3]), torch.tensor([2, 1, 3])),
+    ),
     "interpolate": (lambda w: F.interpolate(w, scale_factor=2), draw(1, 2, 3, 3), ()),
 }
 

@@ -9,7 +9,7 @@ import torch
 from against_eager import advance, check_text, compare, eager_step, first_inputs
 from torch import nn
 
-from girih.capture import TrainingStep, capture, state_of
+from girih.capture import CaptureError, TrainingStep, capture, state_of
 
 SGD, ADAM, ADAMW, ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad
 RMSPROP, ADADELTA, ADAMAX, RADAM = torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Adamax, torch.optim.RAdam
@@ -139,3 +139,20 @@ def test_refuses_several_step_counts() -> None:
     step.optimizer.state[net[0].weight]["step"] += 1
     with pytest.raises(ValueError, match=r"group 0 are at steps \[1.0, 2.0\]"):
         state_of(step)
+
+
+def test_hyperparameters_in_tensors() -> None:
+    net = model()
+    options = {"weight_decay": torch.tensor(0.5), "momentum": torch.tensor(0.75)}
+    compare(TrainingStep(net, mean_square, SGD(net.parameters(), lr=0.01, **options)), batches(2), tolerance=1e-12)
+
+
+def test_hooks_on_the_step_are_refused() -> None:
+    net = model()
+    optimizer = SGD(net.parameters(), lr=0.1)
+    handle = optimizer.register_step_pre_hook(lambda *_: None)
+    with pytest.raises(CaptureError, match=r"SGD has hooks on its step.*clip_grad_norm="):
+        TrainingStep(net, mean_square, optimizer)
+    handle.remove()
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    TrainingStep(net, mean_square, optimizer)

@@ -140,3 +140,9 @@ def test_dropout_that_is_drawn_anew() -> None:
 
     with pytest.raises(CaptureError, match=r"test_capture_refusals.py:\d+: random numbers.*preserve_rng_state"):
         capture(TrainingStep(nn.Linear(3, 3), step=step), torch.ones(2, 3))
+
+
+def test_a_batch_norm_that_averages_everything() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, momentum=None))
+    with pytest.raises(CaptureError, match=r"module '1'.*give the batch norm a number as momentum"):
+        capture(TrainingStep(model, step=lambda net, x: net(x).sum()), torch.ones(2, 3))

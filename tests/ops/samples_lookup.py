@@ -248,6 +248,25 @@ def search_sorted(rng: Generator) -> Arguments:
     return {"sequence": np.sort(real(rng, (5,))), "values": real(rng, shape(rng)), "right": some(rng, False, True)}
 
 
+@sample("girih.ctc_loss_gradient")
+def ctc_loss_gradient(rng: Generator) -> Arguments:
+    given = ctc_loss(rng)
+    return {"grad": real(rng, given["targets"].shape[:1]), **given}
+
+
+@sample("girih.ctc_loss")
+def ctc_loss(rng: Generator) -> Arguments:
+    time, batch, places = integer(rng, 3, 6), integer(rng, 1, 4), integer(rng, 1, 3)
+    return {
+        "log_probs": real(rng, (time, batch, 4)),
+        "targets": whole(rng, (batch, places), 1, 3),
+        "input_lengths": whole(rng, (batch,), 2, time),
+        "target_lengths": whole(rng, (batch,), 1, places),
+        "blank": 0,
+        "zero_infinity": True,
+    }
+
+
 @sample("girih.topk_indices")
 def topk_indices(rng: Generator) -> Arguments:
     x = real(rng, shape(rng, 1))
