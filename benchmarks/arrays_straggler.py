@@ -1,9 +1,10 @@
-"""Array programs on two threads of which one is slow: with work stealing, and without.
+"""Array programs on two workers of which one is slow: with work stealing, and without.
 
-What: element-wise applications on two workers, threads of this process, each on a core of its own; another process
-computes on the second core all the time, so that its worker has half of it. Seconds of an evaluation, medians, with
-chunks of blocks that the faster worker may take (`girih.run.stealing`) and without, by turns; and without the other
-process, which shows what stealing costs where nobody is slow.
+What: element-wise applications on two workers, each on a core of its own, threads of this process or processes; another
+process computes on the second core all the time, so that its worker has half of it. Seconds of an evaluation, medians,
+with chunks of blocks that the faster worker may take and without, by turns; and without the other process, which shows
+what stealing costs where nobody is slow. Threads see each other's tiles (`girih.run.stealing`); processes send what a
+chunk reads (`girih.run.lending`).
 Against: Spartan §3.4 moves tiles between workers by the same idea. With c and c / 2 of two cores the work of one core
 takes 2 / 3 of the time where it is moved: 1.5 times as fast is the most. Floor: `--floor` with the other process.
 Where threads cannot be bound to cores, nothing is measured, and the verdict says so.
@@ -19,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import geometric_mean, median
 from typing import Any
-from unittest import mock
 
 from benchmarks.array_applications import Application, chosen
-from benchmarks.arrays_numpy import evaluated, seconds, workers
+from benchmarks.arrays_numpy import evaluated, one_thread, seconds
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option
+from benchmarks.straggler_work import Least, bound
 
 PROGRAMS = ("Black-Scholes", "fuzzy k-means", "binomial tree")
 QUICK = ("Black-Scholes",)
@@ -35,11 +36,6 @@ def refusal() -> str:
     if not hasattr(os, "sched_setaffinity"):
         return "this system does not bind threads to cores"
     return "" if len(os.sched_getaffinity(0)) > 1 else "there is one core"
-
-
-def bound(_: Any, rank: int, __: Any) -> None:
-    """A worker stays on its core."""
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
 
 
 @contextmanager
@@ -54,27 +50,34 @@ def busy(core: int) -> Iterator[None]:
         process.wait()
 
 
-def times(application: Application, quick: bool, repeats: int) -> tuple[float, float, int]:
+def times(application: Application, quick: bool, repeats: int, backend: str) -> tuple[float, float, int]:
     """(seconds without stealing, with it, chunks that were stolen)."""
+    import girih
     import girih.array
-    from girih.run import stealing
+    from girih.run.stealing import LEAST_LEFT
 
     run = application.program()
-    with workers(2) as cluster:
-        cluster.run.crew.command("measure", [{"task": bound}] * 2)
+    with girih.cluster(2, backend=backend, stealing=True) as cluster:
+        crew = cluster.run.crew
+        crew.command("measure", [{"task": one_thread}] * 2)
+        crew.command("measure", [{"task": bound}] * 2)
         given = [girih.array.asarray(x) for x in application.arrays(quick)]
 
         def work() -> Any:
             return evaluated(cluster, run(girih.array, *given))
 
         seconds(work, 2)  # placed, planned, compiled
-        taken: dict[int, list[float]] = {NEVER: [], stealing.LEAST_LEFT: []}
-        for _ in range(repeats):
-            for least, own in taken.items():
-                with mock.patch.object(stealing, "LEAST_LEFT", least):
+        taken: dict[int, list[float]] = {NEVER: [], LEAST_LEFT: []}
+        try:
+            for _ in range(repeats):
+                for least, own in taken.items():
+                    crew.command("measure", [{"task": Least(least)}] * 2)
                     own.append(seconds(work, 1))
+        finally:
+            crew.command("measure", [{"task": Least(LEAST_LEFT)}] * 2)
+        stolen = [one.stolen for one in cluster.run.statistics()]
         without, with_it = map(median, taken.values())
-        return without, with_it, cluster.run.crew.hub.board.stolen
+        return without, with_it, max(stolen) if backend == "threads" else sum(stolen)  # threads count together
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -83,24 +86,30 @@ def measure(options: argparse.Namespace) -> Report:
     slow = sorted(os.sched_getaffinity(0))[1]
     repeats = 2 if options.quick else 3 * options.repeats
     rows: list[Row] = []
-    for application in chosen(options.only, QUICK if options.quick else PROGRAMS):
-        quiet = times(application, options.quick, repeats)
-        with busy(slow):
-            without, stealing, stolen = times(application, options.quick, repeats)
-        rows.append(
-            {
-                "program": application.name,
-                "alone": quiet[0],
-                "alone, stealing": quiet[1],
-                "slow": without,
-                "slow, stealing": stealing,
-                "stolen": stolen,
-                "ratio": round(without / stealing, 3),
-            }
-        )
-        note(rows[-1])
-    mean = geometric_mean(row["ratio"] for row in rows)
+    for backend in ("threads", "processes"):
+        for application in chosen(options.only, QUICK if options.quick else PROGRAMS):
+            quiet = times(application, options.quick, repeats, backend)
+            with busy(slow):
+                without, stealing, stolen = times(application, options.quick, repeats, backend)
+            rows.append(
+                {
+                    "workers": backend,
+                    "program": application.name,
+                    "alone": quiet[0],
+                    "alone, stealing": quiet[1],
+                    "slow": without,
+                    "slow, stealing": stealing,
+                    "stolen": stolen,
+                    "ratio": round(without / stealing, 3),
+                }
+            )
+            note(rows[-1])
+    means = {
+        backend: geometric_mean(row["ratio"] for row in rows if row["workers"] == backend)
+        for backend in ("threads", "processes")
+    }
     columns = (
+        ("workers", "workers"),
         ("program", "program"),
         ("both alone, s", "alone"),
         ("stealing", "alone, stealing"),
@@ -110,11 +119,15 @@ def measure(options: argparse.Namespace) -> Report:
         ("times as fast", "ratio"),
     )
     return Report(
-        "Two threads of which one has half a core",
+        "Two workers of which one has half a core",
         columns,
         tuple(rows),
-        f"with stealing {mean:.2f} times as fast in geometric mean",
-        (f"with stealing only {mean:.2f} times as fast",) if mean < options.floor else (),
+        "with stealing " + " and ".join(f"{mean:.2f} times as fast on {backend}" for backend, mean in means.items()),
+        tuple(
+            f"with stealing only {mean:.2f} times as fast on {backend}"
+            for backend, mean in means.items()
+            if mean < options.floor
+        ),
     )
 
 

@@ -20,7 +20,7 @@ from girih.array.contents import placed_content, portions
 from girih.array.kept import EvaluationError as EvaluationError
 from girih.array.kept import Kept as Kept
 from girih.array.kept import as_numpy, lost, named
-from girih.array.limits import MemoryLimitError, Room, default_limit, fitted
+from girih.array.limits import MemoryLimitError, Room, Sharing, default_limit, fitted
 from girih.array.live import LiveArray, LiveView, live_arrays
 from girih.array.observed import Observations
 from girih.array.planning import Planned, Tiled, machine_of, plan_observed
@@ -47,13 +47,7 @@ SEARCH_SECONDS = 10.0
 class Cluster:
     """Workers that evaluate arrays; a context manager in which they evaluate all, and that ends them.
 
-    workers: by default one for each core. backend: `threads` of this process, `processes` of this host, or `ray`.
-    timeout: seconds that one evaluation, or with checkpoints a part of it, may take. checkpoint: a directory or fsspec
-    URL that all workers reach; what is lost with a worker is loaded from there or made again, and the evaluation goes
-    on. every: seconds from one checkpoint to the next. address: of Ray's cluster; cpus: of each of its
-    actors. search: `exact`, or `spartan` for its greedy tiling. copies: bytes that second copies of arrays, in another
-    layout, may take on all workers together. memory: bytes (or "2 GB") that each worker may use; by default four fifths
-    of this host's memory, divided among the workers.
+    The arguments are those of `cluster`, but for: backend: `threads`, `processes`, or `ray`, at `address`.
     """
 
     def __init__(
@@ -69,6 +63,7 @@ class Cluster:
         search: str = "exact",
         copies: int | str = 0,
         memory: int | str | None = None,
+        stealing: bool = False,
         progress: bool | None = None,
     ) -> None:
         if (workers is not None and workers < 1) or backend not in CREWS:
@@ -92,6 +87,7 @@ class Cluster:
         self.workers = workers if workers is not None else max(1, int(processors))
         self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
         self.blocks = Blocks()
+        self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
         self.evaluations = 0
         self.planned = 0
@@ -201,11 +197,11 @@ class Cluster:
         return self._run
 
     def _options(self) -> Options:
+        given: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
         if self.backend != "ray":
-            return Options(timeout=self.timeout, threads=max(1, (os.cpu_count() or 1) // self.workers), keeps=False)
-        if self._ray is None:
-            self._ray = connect(self.address)
-        return RayOptions(timeout=self.timeout, threads=max(1, int(self.cpus)), keeps=False, cpus=self.cpus)
+            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **given)
+        self._ray = self._ray or connect(self.address)
+        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **given)
 
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""
@@ -249,7 +245,7 @@ class Cluster:
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             graph = work.graph()
             tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
-            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.backend == "threads")
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
             found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
@@ -372,6 +368,7 @@ def cluster(
     search: str = "exact",
     copies: int | str = 0,
     memory: int | str | None = None,
+    stealing: bool = False,
     progress: bool | None = None,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
@@ -383,8 +380,10 @@ def cluster(
     checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
     second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
     worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
-    directory of temporary files, and what cannot be computed so is refused before it starts. progress: show the workers
-    during evaluations that last over a second; by default on terminals only.
+    directory of temporary files, and what cannot be computed so is refused before it starts. stealing: workers that
+    have nothing to do compute parts of loops for one that is behind; threads always do, processes and actors if asked,
+    for they must send what is read. progress: show the workers during evaluations that last over a second; by default
+    on terminals only.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address.
@@ -393,6 +392,7 @@ def cluster(
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
     more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
-    made = Cluster(number, kind, timeout, checkpoint=checkpoint, every=every, address=address, cpus=cpus, **more)
+    more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
+    made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
     _chosen.append(made)
     return made

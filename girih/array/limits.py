@@ -14,6 +14,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from girih.capture.sources import Source
 from girih.lower import BlockStep, MemoryUse
@@ -24,8 +25,6 @@ SHARE = 0.8
 """Of a host's memory, that workers take together if nobody says otherwise."""
 STREAMED_SHARE = 4
 """A source is held if each worker's tile takes at most one part in so many of the limit."""
-
-
 DISK_SHARE = 0.8
 """Of what is free on the disk of temporary files."""
 
@@ -39,6 +38,10 @@ def default_limit(workers: int) -> int:
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE) // workers
 
 
+Sharing = Literal["none", "seen", "sent"]
+"""Parts of loops are computed by others not at all, in the same memory, or from copies that are sent."""
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A plan with what lies in files. peak: the most bytes on a worker (a bound), tiles that it does not use apart.
@@ -50,15 +53,16 @@ class Fitted:
 
 
 def fitted(
-    plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool, threads: bool = False
+    plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool, sharing: Sharing = "none"
 ) -> Fitted:
     """Move to files what must not be in memory, the largest first, until the peak is below the limit.
 
-    streamed, files: inputs that are out of memory already. more: whether anything else may go there. threads: the
-    workers are threads of one process, which compute parts of each other's loops.
+    streamed, files: inputs that are out of memory already. more: whether anything else may go there. sharing: how
+    workers compute parts of each other's loops.
     """
     assert plan.blocks is not None
-    blocks = replace(plan.blocks, streamed=streamed, stealing=threads and plan.machine.devices > 1)
+    stealing = sharing != "none" and plan.machine.devices > 1
+    blocks = replace(plan.blocks, streamed=streamed, stealing=stealing, lending=stealing and sharing == "sent")
     bound = 2 * sum(value.bytes for value in plan.graph.values.values())
     if bound <= limit // STREAMED_SHARE:  # as of nearly all programs: their memory need not be known exactly
         return Fitted(replace(plan, blocks=replace(blocks, files=files)), bound)

@@ -351,7 +351,8 @@ def blocked(program: Program, options: Blocks) -> Program:
         if not isinstance(step, FreeStep):
             gathering.add(position, step)
     steps = gathering.finished()
-    elsewhere = replace(program, streamed=options.streamed, files=options.files, stealing=options.stealing)
+    kept = {name: getattr(options, name) for name in ("streamed", "files", "stealing", "lending")}
+    elsewhere = replace(program, **kept)
     if not any(isinstance(step, BlockStep) for step in steps):
         return elsewhere
     return replace(elsewhere, steps=tuple(free_early(steps, gathering.kept)))

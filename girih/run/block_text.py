@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -34,12 +35,15 @@ COMBINED = {
     "logsumexp": "{logaddexp}({total}, {part}, out={total})",
 }
 LOOP = "        high = low + rows\n"
+Region = tuple[tuple[int | Moving, int | Moving], ...]
+"""(start, stop) of each dimension."""
 
 
 class Text:
     """The function of a group on one device. outside: buffers that are read, with what of them never moves cut out.
     direct: results that the members write where they belong; sums: those that are combined over the blocks, by
-    reducers."""
+    reducers. reached: by number of what is read from outside, regions of it that blocks read; filled: by number of a
+    direct result, the one that blocks write; both in its own coordinates, with numbers that move."""
 
     def __init__(self, program: Program, step: BlockStep, rank: int) -> None:
         self.program = program
@@ -52,6 +56,8 @@ class Text:
         self.sums = [m.write for m in self.members if m.kind == "reduced"]
         self.reducers = [str(m.description.reducer) for m in self.members if m.kind == "reduced"]
         self.outside: list[tuple[str, Cuts]] = []
+        self.reached: list[list[Region]] = []
+        self.filled: dict[int, Region] = {}
         self.fixed: set[int] = set()
         self.given: dict[str, Any] = {}
         self.scripts: dict[str, str | None] = {}  # by name in `given`, what it is in TorchScript
@@ -131,8 +137,9 @@ class Text:
     def target(self, number: int, member: Member) -> str:
         """The block of a result that leaves the group, in its place."""
         held = held_box(self.program, member.write, self.program.places[member.write], self.rank)
-        whole = f"w{self.direct.index(member.write)}"
-        self.add(f"o{number} = {_cut(whole, member.piece.output, held)}", number)
+        place = self.direct.index(member.write)
+        self.filled[place] = _inside(member.piece.output, held)
+        self.add(f"o{number} = {_cut(f'w{place}', member.piece.output, held)}", number)
         return f"o{number}"
 
     # ------------------------------------------------------------------------------------------- operands
@@ -152,11 +159,13 @@ class Text:
         )
         if (buffer, fixed) not in self.outside:
             self.outside.append((buffer, fixed))
+            self.reached.append([])
         left = tuple(
             own if type(own[0]) is int and type(own[1]) is int else other
             for own, other in zip(region, held, strict=True)
         )
         number_outside = self.outside.index((buffer, fixed))
+        self.reached[number_outside].append(_inside(region, left))
         text = _cut(f"x{number_outside}", region, left)
         if buffer in self.program.streamed:
             text = self.streamed(text, number_outside)
@@ -258,6 +267,17 @@ class Text:
         known = dict(self.given)
         exec(compile(self.source, FILE, "exec"), known)
         return known["run"]  # type: ignore[no-any-return]
+
+
+def _inside(region: Any, held: Any) -> Region:
+    """A region in the coordinates of the box that holds it."""
+    return tuple(
+        (_less(start, first), _less(stop, first)) for (start, stop), (first, _) in zip(region, held, strict=True)
+    )
+
+
+def _less(item: Any, less: int) -> int | Moving:
+    return replace(item, constant=item.constant - less) if isinstance(item, Moving) else item - less
 
 
 def _number(item: Any, less: int = 0) -> str:

@@ -24,6 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import MutableSequence, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection, Pipe, wait
@@ -34,6 +35,7 @@ from girih.lower import Program
 from girih.run import shared, wire
 from girih.run.crew import Status, culprit, first_failure, resident_bytes
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.lending import HERE, Address, LendingBoard
 from girih.run.nursery import Process, launch
 from girih.run.pages import keep_freed
 from girih.run.service import Options, Service
@@ -225,6 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         program, options = pickle.loads((directory / "program.pickle").read_bytes())
         service = _service(program, rank, options, directory, [int(number) for number in arguments[4:]])
+        board = service.worker.transport.board
         reply: Any = None
     except BaseException as error:
         _say(pipe, failure_of(rank, error))
@@ -236,7 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except (EOFError, OSError):
             break
         try:
-            reply = service.handle(name, fields)
+            with nullcontext() if board is None else board.working():
+                reply = service.handle(name, fields)
         except BaseException as error:
             _say(pipe, failure_of(rank, error))
             os._exit(1)
@@ -267,9 +271,24 @@ def _service(program: Program, rank: int, options: Options, directory: Path, fil
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=limit))
         transport = GroupTransport()
+    if options.stealing and workers > 1:
+        transport.board = _board(rank, workers, options.threads, directory)
     progress = _progress_file(directory, workers)[CELLS * rank : CELLS * rank + CELLS]
-    own = Options(options.timeout, str(device), options.timeline, options.threads)
+    own = replace(options, device=str(device))
     return Service(program, rank, transport, own, progress)
+
+
+def _board(rank: int, workers: int, threads: int, directory: Path) -> LendingBoard:
+    """Where this worker lends chunks, and a file that tells the others."""
+    board = LendingBoard(rank, max(1, threads), HERE)
+    (directory / f"{rank}.part").write_bytes(pickle.dumps(board.listen("127.0.0.1")))
+    os.rename(directory / f"{rank}.part", directory / f"{rank}.board")  # whole, as soon as it is there
+
+    def address(peer: int) -> Address:
+        return pickle.loads((directory / f"{peer}.board").read_bytes())  # type: ignore[no-any-return]
+
+    board.meet(workers, address)
+    return board
 
 
 def _say(pipe: Connection, reply: Any) -> bool:

@@ -20,7 +20,8 @@ class Options:
     """How workers run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
-    or ranks of a launcher, keep the memory that they free (`girih.run.pages`).
+    or ranks of a launcher, keep the memory that they free (`girih.run.pages`). stealing: workers that are processes
+    compute chunks of each other's loops (`girih.run.lending`); threads always do.
     """
 
     timeout: float = 60.0
@@ -28,6 +29,7 @@ class Options:
     timeline: bool = False
     threads: int = 0
     keeps: bool = True
+    stealing: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Statistics:
     """Measured on one worker since it started.
 
     sent, received: payload in bytes, for each peer. times: seconds. peak_bytes: of the last measured step, or 0.
+    stolen: chunks of others' loops that it computed (threads count together).
     """
 
     rank: int
@@ -42,6 +45,7 @@ class Statistics:
     received: tuple[int, ...]
     times: Times
     peak_bytes: int
+    stolen: int = 0
 
     @property
     def bytes_received(self) -> int:
@@ -126,6 +130,7 @@ class Service:
             tuple(transport.received),
             Times(times.steps, times.total, times.kernels, times.transfers),
             self.peak_bytes,
+            0 if transport.board is None else transport.board.stolen,
         )
 
     def timeline(self) -> list[Interval]:

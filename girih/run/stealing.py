@@ -4,7 +4,7 @@ The loop of a group of nodes is run in chunks of blocks: from the front by its o
 wait for a message or have done their part (Spartan, §3.4: fine tiles and work stealing). What a chunk makes does not
 depend on who computes it, and the sums of chunks are combined in their order: stolen or not, the bits are the same.
 
-Workers of other kinds do not see each other's tiles, and do not steal.
+Workers that are processes do not see each other's tiles: what a chunk reads is sent (`girih.run.lending`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
 from typing import Any, TypeVar
+
+import torch
 
 LOOK_SECONDS = 1e-3
 """How often who waits looks whether there is something to steal."""
@@ -27,22 +29,38 @@ Item = TypeVar("Item")
 
 class Offer:
     """The chunks of one loop. run: computes the chunk of a number; it is called by several threads at once. It is let
-    go with the last chunk, with all that it holds: a thief may look at the offer longer."""
+    go with the last chunk, with all that it holds: a thief may look at the offer longer. seconds: that the owner took
+    for a chunk, the latest."""
 
     def __init__(self, run: Callable[[int], Any], count: int) -> None:
         self.run: Callable[[int], Any] | None = run
         self.count = count
         self.left = deque(range(count))
+        self.seconds = 0.0
         self._stolen: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
 
     def steal(self) -> bool:
         """Compute the last chunk that nobody has begun; False where there is none."""
-        try:
-            number = self.left.pop()
-        except IndexError:
+        number = self.take()
+        if number is None:
             return False
-        self._stolen.put((number, *self._tried(number)))
+        self.redo(number)
         return True
+
+    def take(self) -> int | None:
+        """The last chunk that nobody has begun, if there is one; who takes it owes its sums."""
+        try:
+            return self.left.pop()
+        except IndexError:
+            return None
+
+    def done(self, number: int, sums: Any) -> None:
+        """A chunk that was taken is computed."""
+        self._stolen.put((number, sums, None))
+
+    def redo(self, number: int) -> None:
+        """Compute a chunk that was taken, in this thread."""
+        self._stolen.put((number, *self._tried(number)))
 
     def results(self) -> list[Any]:
         """Of all chunks, in order; computed here as far as they are not stolen.
@@ -55,7 +73,9 @@ class Offer:
         given_up = 0
         while (number := self._first()) is not None:
             if failed is None:
+                began = time.perf_counter()
                 made[number], failed = self._tried(number)
+                self.seconds = time.perf_counter() - began
             else:
                 given_up += 1
         for _ in range(self.count - len(made) - given_up):
@@ -75,7 +95,8 @@ class Offer:
     def _tried(self, number: int) -> tuple[Any, BaseException | None]:
         try:
             assert self.run is not None
-            return self.run(number), None
+            with torch.no_grad():
+                return self.run(number), None
         except BaseException as error:
             return None, error
 
@@ -88,6 +109,15 @@ class Board:
         self._offers: list[Offer] = []
         self._working = 0
         self._lock = Lock()
+
+    def offer(self, run: Callable[[int], Any], loop: Any, position: int, outside: list[Any], made: list[Any]) -> Offer:
+        """The chunks of a loop, for `offering`. position: of its step in the program; outside, made: what it reads, and
+        what it writes into."""
+        return Offer(run, len(loop.chunks))
+
+    def idle(self) -> AbstractContextManager[None]:
+        """A worker waits for a message otherwise than by `wait`."""
+        return nullcontext()
 
     @contextmanager
     def offering(self, offer: Offer) -> Iterator[None]:

@@ -12,6 +12,7 @@ from girih.lower import Program
 from girih.run import tile_checkpoint
 from girih.run.elsewhere import Streamed, in_memory, on_file
 from girih.run.errors import Spoilt, failure_of
+from girih.run.lending import LendingBoard
 from girih.run.parts import Tensor
 from girih.run.transport import Transport
 from girih.run.worker import Running, Times, Worker, settle
@@ -61,6 +62,8 @@ class TileStore:
             )
             self.workers[number].times = self.times
         worker = self.workers[number]
+        if isinstance(board := self.transport.board, LendingBoard):
+            board.begin(number, worker.program)
         self.place(
             {
                 key: Streamed(part) if name in worker.program.streamed and isinstance(part, Part) else part
@@ -110,6 +113,8 @@ class TileStore:
     def forget(self, number: int) -> None:
         """A program that will not be asked for again."""
         self.workers.pop(number, None)
+        if isinstance(board := self.transport.board, LendingBoard):
+            board.forget(number)
 
     def check_place(self, place: str) -> None:
         """Raises where this worker cannot reach the checkpoint at `place`."""

@@ -16,8 +16,8 @@ import girih.array as gnp
 from girih.capture.expressions import NUMBER, Needed, needed
 from girih.lower import Blocks, BlockStep, Program, live_bytes, memory_use
 from girih.lower.block_memory import loop_bytes
-from girih.run.blocks import Block
 from girih.run.initial import key_of
+from girih.run.loops import Loop
 from girih.run.measure import highest
 from girih.run.service import Options
 from girih.run.session import Run, start
@@ -49,7 +49,7 @@ def started(program: Program, work: Needed, backend: str) -> tuple[Run, dict[str
 
 def chunks_of(program: Program) -> list[int]:
     steps = [step for step in program.steps if isinstance(step, BlockStep)]
-    return [len(Block(program, step, 0, dict.fromkeys(program.places, 0), "cpu")._chunks) for step in steps]
+    return [len(Loop(program, step, 0, "cpu").chunks) for step in steps]
 
 
 def points(kind: str) -> np.ndarray:
@@ -185,18 +185,18 @@ def test_threads_that_steal_need_no_more_than_predicted(
 ) -> None:
     program, work = program_of(lambda: SUMS[name](gnp.array(points("float64"))), workers, "threads")
     assert program.stealing
-    compute, begun, together = Block._blocks, set[str](), threading.Barrier(workers)
+    compute, begun, together = Loop.chunk, set[str](), threading.Barrier(workers)
 
-    def slow(self: Block, arguments: tuple[Any, ...]) -> list[Any]:
+    def slow(self: Loop, *arguments: Any) -> list[Any]:
         name = threading.current_thread().name
         if name not in begun:  # all are in their loops when the first is done
             begun.add(name)
             together.wait(30)
         if name == "girih worker 1":
             time.sleep(0.02)
-        return compute(self, arguments)
+        return compute(self, *arguments)
 
-    monkeypatch.setattr(Block, "_blocks", slow)
+    monkeypatch.setattr(Loop, "chunk", slow)
     run, given = started(program, work, "threads")
     with run:
         made = run.step({}, given)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import threading
+import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +23,10 @@ from girih.partition.options import Rules, division_codes, value_layouts
 from girih.partition.problem import value_variables
 from girih.partition.strategy import PASS, REPEAT, Strategy
 from girih.run.initial import key_of
+from girih.run.loops import Loop
 from girih.run.verify import advance
 
+CHUNK = Loop.chunk
 ANYTHING = Rules(repeat=True, partial=True)
 
 
@@ -153,3 +158,21 @@ def is_alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+class Slow:
+    """Have the second worker take longer for each chunk of its own loops."""
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        self.seconds = seconds
+
+    def __call__(self, transport: Any, rank: int, device: Any) -> None:
+        if rank == 1:
+            owner, seconds = threading.current_thread(), self.seconds
+
+            def slow(loop: Loop, *arguments: Any) -> list[Any]:
+                if threading.current_thread() is owner:
+                    time.sleep(seconds)
+                return CHUNK(loop, *arguments)
+
+            Loop.chunk = slow  # type: ignore[method-assign]

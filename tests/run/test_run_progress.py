@@ -13,9 +13,10 @@ import torch
 import girih.array as gnp
 from girih.capture.expressions import needed
 from girih.lower import Blocks, BlockStep, Program
-from girih.run import blocks
+from girih.run import loops
 from girih.run.blocks import Block
 from girih.run.errors import NOT_BEGUN
+from girih.run.loops import Loop
 from girih.run.worker import Worker
 
 
@@ -55,23 +56,23 @@ def prepared() -> tuple[Worker, Cells, Run]:
 def calls_of(worker: Worker, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> tuple[int, list[int]]:
     """(chunks of the loop, blocks of each call of its function from now on); a call takes so many seconds longer."""
     (block,) = [item for item in worker._instructions if isinstance(item, Block)]
-    monkeypatch.setattr(Block, "_compile", lambda self: None)
-    code, calls = block._code, []
+    monkeypatch.setattr(Loop, "compile", lambda self: None)
+    code, calls = block.loop._code, []
 
     def counted(first: int, last: int, rows: int, *more: list[torch.Tensor]) -> list[torch.Tensor]:
         calls.append(-(-(last - first) // rows))
         time.sleep(seconds)
         return code(first, last, rows, *more)
 
-    block._code = counted
-    return len(block._chunks), calls
+    block.loop._code = counted
+    return len(block.loop.chunks), calls
 
 
 def test_every_block_may_be_told_and_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     _, silent, run = prepared()
     expected = [run() for _ in range(2)]  # the second time as TorchScript
     worker, cells, run = prepared()
-    monkeypatch.setattr(blocks, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(loops, "REPORT_SECONDS", 0.0)
     for one in expected:
         cells.told.clear()
         made = run()
@@ -91,15 +92,15 @@ def test_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
     took = time.perf_counter() - began
     assert took > 0.4
-    assert 2 <= len(cells.told) - 1 <= took / blocks.REPORT_SECONDS
+    assert 2 <= len(cells.told) - 1 <= took / loops.REPORT_SECONDS
 
 
 def test_short_loops_tell_nothing_and_are_not_cut_further(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, cells, run = prepared()
     chunks, calls = calls_of(worker, monkeypatch)
-    monkeypatch.setattr(blocks, "REPORT_SECONDS", 1e9)
+    monkeypatch.setattr(loops, "REPORT_SECONDS", 1e9)
     run()
-    assert calls[0] == blocks.FIRST_BLOCKS
+    assert calls[0] == loops.FIRST_BLOCKS
     assert len(calls) == chunks + 1
     calls.clear()
     run()
@@ -109,17 +110,17 @@ def test_short_loops_tell_nothing_and_are_not_cut_further(monkeypatch: pytest.Mo
 
 def test_a_failed_loop_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, cells, run = prepared()
-    monkeypatch.setattr(blocks, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(loops, "REPORT_SECONDS", 0.0)
     (block,) = [item for item in worker._instructions if isinstance(item, Block)]
-    code = block._code
+    code = block.loop._code
 
     def failing(first: int, *more: int) -> object:
         if first > 50_000:
             raise RuntimeError("no more")
         return code(first, *more)
 
-    monkeypatch.setattr(Block, "_compile", lambda self: None)
-    block._code = failing
+    monkeypatch.setattr(Loop, "compile", lambda self: None)
+    block.loop._code = failing
     with pytest.raises(RuntimeError, match="no more"):
         run()
     assert 400 < max(cells.told) <= 510

@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+from run_programs import Slow
 
 import girih.array as gnp
 from girih.array.planning import machine_of
@@ -26,19 +28,21 @@ POINTS = np.random.default_rng(0).normal(size=(600, 8))
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[object]:
-    """Two nodes with one processor each; workers are spread over them."""
+    """Two nodes with one processor each; workers are spread over them, and can import what tests hand them."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    yield made
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        made.add_node(num_cpus=1)
+        yield made
+        made.shutdown()
 
 
 @pytest.fixture(scope="module")
 def cluster(nodes, tmp_path_factory) -> Iterator[gnp.Cluster]:
     place = tmp_path_factory.mktemp("checkpoints")
-    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05) as made:
+    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05, stealing=True) as made:
         assert made.workers == 2
         yield made
 
@@ -71,6 +75,23 @@ def test_the_same_program_on_actors(cluster, undisturbed):
     planned = gnp.explain(y).bytes
     y.persist()
     assert sum(item.bytes_received for item in cluster.run.statistics()) - before == planned > 0
+
+
+def test_a_slow_actor_is_helped(cluster):
+    x = np.random.default_rng(0).normal(size=(200_000, 8))
+
+    def program() -> np.ndarray:
+        y = gnp.array(x)
+        for factor in (0.5, 1.5, 0.25):
+            y = y * factor + 0.5
+        return gnp.concatenate([y.max(1), (y * y).sum(0)]).compute()
+
+    with gnp.cluster(workers=2, backend="threads", timeout=60.0):
+        alone = program()
+    cluster.run.crew.command("measure", [{"task": Slow(0.2)}] * 2)
+    np.testing.assert_array_equal(program(), alone)
+    assert sum(own.stolen for own in cluster.run.statistics()) > 0
+    cluster.run.crew.command("measure", [{"task": Slow(0.0)}] * 2)
 
 
 def test_workers_killed_at_random_moments(cluster, undisturbed):

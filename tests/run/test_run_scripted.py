@@ -10,13 +10,13 @@ import girih
 import girih.array as gnp
 from girih.lower import BlockStep
 from girih.ops.products import SCRIPT_NAME
-from girih.run import blocks
+from girih.run import loops
 from girih.run.block_text import Text
 
 
 @pytest.fixture
 def found(monkeypatch):
-    """Texts that are compiled and their functions. A text is compiled where `blocks` compiles it: its names of types
+    """Texts that are compiled and their functions. A text is compiled where `loops` compiles it: its names of types
     are those that the text means."""
     found = []
     unit = torch.jit.CompilationUnit
@@ -37,7 +37,7 @@ def test_a_mean_in_a_loop_is_compiled(found):
         program = x.expression.kept.plan.program
         (step,) = (step for step in program.steps if isinstance(step, BlockStep))
         text = Text(program, step, 0).script
-        assert blocks.SCRIPTED * step.rows <= len(content)
+        assert loops.SCRIPTED * step.rows <= len(content)
         np.testing.assert_allclose(x.compute(), np.exp(content).mean(1))
     assert [text] == [name for name, _ in found]
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 import girih.array as gnp
 from girih.lower.block_memory import CHUNKS, LEAST_BLOCKS, chunks
-from girih.run.blocks import Block
+from girih.run.loops import Loop
 from girih.run.stealing import Board, Offer
 
 
@@ -102,14 +103,14 @@ def test_work_of_a_slow_worker_is_done_by_others(monkeypatch: pytest.MonkeyPatch
 
     with gnp.cluster(workers=2, backend="threads", timeout=60.0) as cluster:
         alone = program(gnp.array(x))
-        compute = Block._blocks
+        compute = Loop.chunk
 
-        def slow(self: Block, arguments: tuple[object, ...]) -> list[object]:
+        def slow(self: Loop, *arguments: Any) -> list[Any]:
             if threading.current_thread().name == "girih worker 1":
                 time.sleep(0.02)
-            return compute(self, arguments)
+            return compute(self, *arguments)
 
-        monkeypatch.setattr(Block, "_blocks", slow)
+        monkeypatch.setattr(Loop, "chunk", slow)
         found = program(gnp.array(x))
         assert cluster.run.crew.hub.board.stolen > 3
     monkeypatch.undo()
