@@ -15,8 +15,8 @@ from typing import Any
 from numpy import bool_ as bool
 from numpy import isdtype as isdtype
 from numpy import (
-    base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle, double, dtype, e,
-    errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
+    False_, True_, base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle,
+    double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
     format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall, half, index_exp,
     inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong, mintypecode,
     nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize, seterr,

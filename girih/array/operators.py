@@ -44,6 +44,9 @@ class Operators:
         """Of a number, so that it can be a key of a dictionary as NumPy's scalars are."""
         return hash(_scalar(self, "unhashable type: 'Array'; numbers are hashable, and what x.tolist() has in it"))
 
+    def __trunc__(self) -> int:
+        return int(self)  # type: ignore[call-overload, no-any-return]
+
     def __round__(self, digits: int | None = None) -> Any:
         return round(_scalar(self, "round() takes a number: np.round(x) rounds arrays"), digits)
 
