@@ -174,16 +174,15 @@ class LendingBoard(Board):
         self._connections: dict[int, Connection] = {}
         self._loops: dict[tuple[int, int, int], Loop] = {}
         self._constants: dict[int, tuple[int, dict[int, Tensor]]] = {}  # by peer: offer, what all chunks read
-        self._listener: Listener | None = None
 
     # ------------------------------------------------------------------------------------- the owner's side
 
     def listen(self, host: str) -> Address:
         """Answer who asks for chunks, from now on."""
         key = os.urandom(32)
-        self._listener = Listener((host, 0), authkey=key)
-        threading.Thread(target=self._answer, args=(self._listener,), daemon=True).start()
-        port: int = self._listener.address[1]
+        listener = Listener((host, 0), authkey=key)
+        threading.Thread(target=self._answer, args=(listener,), daemon=True).start()
+        port: int = listener.address[1]
         return Address(host, port, key)
 
     def offer(self, run: Any, loop: Loop, position: int, outside: list[Any], made: list[Tensor]) -> Offer:
@@ -195,11 +194,8 @@ class LendingBoard(Board):
         while True:
             try:
                 connection = listener.accept()
-            except AuthenticationError:
-                continue
-            except (OSError, EOFError):
-                if listener is not self._listener:
-                    return
+            except (AuthenticationError, OSError, EOFError):
+                time.sleep(LOOK_SECONDS)
                 continue
             threading.Thread(target=self._lend, args=(connection,), daemon=True).start()
 
@@ -215,7 +211,7 @@ class LendingBoard(Board):
                     wire.send(connection, self._working > 0)
                     continue
                 offer, chunk = found
-                began, back = perf_counter(), None
+                began, settled = perf_counter(), False
                 try:
                     wire.send(connection, offer.loan(chunk, constants=offer.key != has))
                     has = offer.key
@@ -226,8 +222,9 @@ class LendingBoard(Board):
                         now = offer.lent_bytes / max(perf_counter() - began - back.seconds, 1e-6)
                         rate = rate ** (1 - NEWEST) * now**NEWEST
                         offer.given_back(chunk, back)
+                        settled = True
                 finally:
-                    if back is None:
+                    if not settled:
                         offer.redo(chunk)
 
     def _taken(self, rate: float) -> tuple[LentOffer, int] | None:
