@@ -4,10 +4,11 @@ The same functions on the same data (`benchmarks/dask_programs.py` says what Das
 one process and on two processes of one thread each (Dask: `threads` and a LocalCluster of `distributed`), BLAS on one
 thread. Dask's data is cut as `auto` cuts it, and along the rows into 2, 4, 8 and 16 pieces; the fastest counts.
 Results stay where they are made, in girih's tiles or Dask's chunks; they are compared with NumPy's. Each library has a
-process of its own for each program: seconds are medians on the wall after one warm call (a cut is no
-candidate with which that and the next take half as long again as another; calls are not repeated for more than half a
-minute); memory is the most that all its processes have in memory during a call, less what they had before the data
-came.
+process of its own for each program: seconds are medians on the wall after one warm call; memory is the most that all
+its processes have in memory during a call, less what they had before the data came.
+A cut is no candidate with which the first call takes four times as long as another's, or that and the next half as long
+again; calls are not repeated for more than half a minute. A call that takes longer than a minute is stopped with all
+processes of the library: its cut counts as a minute, the row shows `> 60`, and the ratio is then at least what it says.
 Floors: girih `--floor` times as fast as the faster Dask in geometric mean; nowhere slower; nowhere more memory.
 """
 
@@ -19,10 +20,9 @@ import gc
 import json
 import math
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -32,13 +32,16 @@ import numpy as np
 
 from benchmarks.array_applications import APPLICATIONS, Application, chosen, same
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option
+from benchmarks.limited import SilentError, answers
 
 LIBRARIES = ("dask", "dask_array")
 KINDS = ("threads", "processes")
 QUICK = ("QR",)
-SLOWER = 1.5
+SLOWER, AT_FIRST = 1.5, 4.0
 LONG = 30.0
 """Seconds behind which a call is not repeated."""
+MOST = 60.0
+"""Seconds behind which a call is stopped."""
 FAILURES = (NotImplementedError, ValueError, TypeError, AttributeError, IndexError, AssertionError, RecursionError)
 """What Dask refuses a program with, or breaks down with."""
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,12 +65,18 @@ def memory(name: str) -> int:
     return found
 
 
+def tell(row: Row) -> None:
+    """To the process that waits."""
+    print(json.dumps(row), flush=True)
+
+
 def measured(work: Callable[[], Any], repeats: int, base: int, best: float = math.inf) -> Row | None:
     """Median seconds, and the most bytes over `base` in a call. best: seconds of another way to do the work; None if
     the warm call and the first behind it both take half as long again or more: it is not the fastest way."""
     taken = []
     for _ in range(repeats + 1):
         gc.collect()
+        tell({"begun": len(taken)})
         began = time.perf_counter()
         made = work()
         taken.append(time.perf_counter() - began)
@@ -80,6 +89,7 @@ def measured(work: Callable[[], Any], repeats: int, base: int, best: float = mat
     ctypes.CDLL(None).malloc_trim(0)
     for pid in processes():
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins anew
+    tell({"begun": len(taken)})
     work()
     return {"seconds": median(taken[1:]), "bytes": memory("VmHWM") - base}
 
@@ -110,7 +120,10 @@ def two_workers(kind: str) -> Iterator[Callable[..., Any]]:
         yield persist
 
 
-def of_dask(library: str, kind: str, application: Application, quick: bool, repeats: int) -> list[Row]:
+def of_dask(
+    library: str, kind: str, application: Application, quick: bool, repeats: int, cuts: Sequence[int | str], best: float
+) -> None:
+    """Tells a row for each cut. best: seconds with another."""
     import importlib
 
     from benchmarks import dask_programs
@@ -120,29 +133,36 @@ def of_dask(library: str, kind: str, application: Application, quick: bool, repe
         base = memory("VmRSS")
         arrays = application.arrays(quick)
         known = application.program()(np, *arrays)
-        best = math.inf
 
         def one(pieces: int | str) -> Row:
-            nonlocal best
             try:
                 given = list(persist(*dask_programs.cut(module, application, arrays, pieces)))
-                made = dask_programs.run(module, application, given)
+                tell({"begun": 0})
+                began = time.perf_counter()
+                made = persist(*dask_programs.run(module, application, given))
+                if time.perf_counter() - began > AT_FIRST * best + 1:  # a second, for what is loaded at first
+                    return {"cut": pieces, "slower": True}
                 wrong = same(tuple(item.compute() for item in made), known)
                 del made
                 work = measured(lambda: persist(*dask_programs.run(module, application, given)), repeats, base, best)
             except FAILURES as error:
                 words = str(error).splitlines()
                 return {"cut": pieces, "failed": f"{type(error).__name__}: {words[0][:120] if words else ''}"}
-            if work is None:
-                return {"cut": pieces, "slower": True}
-            if not wrong:
-                best = min(best, work["seconds"])
-            return {"cut": pieces, "wrong": wrong, **work}
+            return {"cut": pieces, "slower": True} if work is None else {"cut": pieces, "wrong": wrong, **work}
 
-        return [one(pieces) for pieces in dask_programs.CUTS]
+        for pieces in cuts:
+            row = one(pieces)
+            if right(row):
+                best = min(best, row["seconds"])
+            tell(row)
 
 
-def of_girih(kind: str, application: Application, quick: bool, repeats: int) -> list[Row]:
+def right(row: Row) -> bool:
+    """Was it measured, with the results of NumPy?"""
+    return "seconds" in row and not row["wrong"]
+
+
+def of_girih(kind: str, application: Application, quick: bool, repeats: int) -> None:
     import girih
     import girih.array
     from benchmarks.arrays_numpy import evaluated, one_thread
@@ -156,31 +176,47 @@ def of_girih(kind: str, application: Application, quick: bool, repeats: int) -> 
         given = [girih.array.asarray(x) for x in arrays]
         del arrays
         made = evaluated(cluster, run(girih.array, *given))
-        row: Row = {"wrong": same(tuple(item.compute() for item in made), known)}
+        row: Row = {"cut": None, "wrong": same(tuple(item.compute() for item in made), known)}
         del made, known
         row.update(measured(lambda: evaluated(cluster, run(girih.array, *given)), repeats, base) or {})
-    return [row]
+        tell(row)
 
 
-def child(library: str, kind: str, name: str, quick: bool, repeats: int) -> None:
+def child(library: str, kind: str, name: str, quick: bool, repeats: int, cuts: Sequence[Any], best: float) -> None:
     application = next(item for item in APPLICATIONS if item.name == name)
-    of = of_girih if library == "girih" else lambda *given: of_dask(library, *given)
-    print(json.dumps(of(kind, application, quick, repeats)))
+    if library == "girih":
+        of_girih(kind, application, quick, repeats)
+    else:
+        of_dask(library, kind, application, quick, repeats, cuts, best)
 
 
 # ------------------------------------------------------------------------------------------- all of them
 
 
 def found_by(library: str, kind: str, application: Application, quick: bool, repeats: int) -> list[Row]:
-    given = f"{library!r}, {kind!r}, {application.name!r}, {quick}, {repeats}"
-    guarded = f"if __name__ == '__main__':\n    from benchmarks.arrays_dask import child\n    child({given})\n"
+    """A row for each cut; one for girih. Behind a call that was stopped the other cuts go on in new processes."""
+    from benchmarks.dask_programs import CUTS
+
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(
-        [sys.executable, "-c", guarded], cwd=ROOT, env={**os.environ, **single}, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(f"{library} on {kind}, {application.name}: {done.stderr.strip().splitlines()[-1]}")
-    rows: list[Row] = json.loads(done.stdout.splitlines()[-1])
+    rows: list[Row] = []
+    left: list[Any] = list(CUTS) if library in LIBRARIES else [None]
+    while left:
+        best = min((row["seconds"] for row in rows if right(row)), default=math.inf)
+        given = f"{library!r}, {kind!r}, {application.name!r}, {quick}, {repeats}, {left!r}, float('{best}')"
+        guarded = f"if __name__ == '__main__':\n    from benchmarks.arrays_dask import child\n    child({given})\n"
+        begun = False
+        try:
+            for row in answers([sys.executable, "-c", guarded], MOST, cwd=ROOT, env={**os.environ, **single}):
+                begun = "begun" in row
+                if not begun:
+                    rows.append(row)
+                    left.remove(row["cut"])
+        except SilentError as error:
+            if not begun or library not in LIBRARIES:
+                raise RuntimeError(f"{library} on {kind}, {application.name}: {error}") from None
+            rows.append({"cut": left.pop(0), "over": MOST})
+        except RuntimeError as error:
+            raise RuntimeError(f"{library} on {kind}, {application.name}: {error}") from None
     return rows
 
 
@@ -195,19 +231,23 @@ def compared(application: Application, quick: bool, repeats: int) -> tuple[list[
         best: list[Row] = []
         for library in LIBRARIES:
             tried = [item for item in found_by(library, kind, application, quick, repeats) if "slower" not in item]
-            done = [item for item in tried if "failed" not in item and not item["wrong"]]
+            done = [item for item in tried if right(item)]
             for item in tried:
                 if item not in done:
-                    why = item.get("failed") or item["wrong"]
+                    why = f"stopped after {MOST:g} s" if "over" in item else item.get("failed") or item["wrong"]
                     notes.append(f"{application.name}, {library} on {kind}, cut {item['cut']}: {why}")
             if done:
                 fastest = min(done, key=lambda item: item["seconds"])
                 best.append(fastest)
                 auto = next((item["seconds"] for item in done if item["cut"] == "auto"), None)
                 row.update({library: fastest["seconds"], f"{library} auto": auto, f"{library} cut": fastest["cut"]})
+            elif any("over" in item for item in tried):
+                best.append({"seconds": MOST})  # at least
+                row[library] = f"> {MOST:g}"
         if best:
             row["ratio"] = min(item["seconds"] for item in best) / mine["seconds"]
-            row["memory ratio"] = mine["bytes"] / min(item["bytes"] for item in best)
+        if sizes := [item["bytes"] for item in best if "bytes" in item]:
+            row["memory ratio"] = mine["bytes"] / min(sizes)
         rows.append(row)
     return rows, wrong, notes
 

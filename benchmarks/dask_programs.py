@@ -2,7 +2,8 @@
 
 `Namespace` is dask.array, or dask-array (the rewrite with a query optimiser), with the two functions that both lack:
 solving a stack of small systems, and eigenvalues of a small matrix. Two programs are written anew: conjugate gradients
-keep what each iteration makes (else the next would compute it again), and Cholesky's factor is Dask's own.
+cut their matrix along the rows alone (else it has as many pieces across) and keep what each iteration makes, all of it
+at once (else the next would compute it again), and Cholesky's factor is Dask's own.
 """
 
 from __future__ import annotations
@@ -79,16 +80,17 @@ def run(module: ModuleType, application: Application, arrays: list[Any]) -> tupl
 def _conjugate_gradients(module: ModuleType, points: Any, b: Any, tolerance: float = 1e-8) -> Any:
     import dask
 
-    (a,) = dask.persist(example("cg").kernel(module, points, 1.0, 1.0))
+    a = example("cg").kernel(module, points, 1.0, 1.0)
+    (a,) = dask.persist(a.rechunk((points.chunks[0], -1)))
     x, residual = 0 * b, b
     direction, square = residual, float(residual @ residual)
     goal = tolerance**2 * square
     while square > goal:
-        turned = a @ direction
+        turned = a @ direction.rechunk(-1)  # a is cut as its factor is
         step = square / (direction @ turned)
         x = x + step * direction
         residual = residual - step * turned
-        x, residual, known = dask.persist(x, residual, residual @ residual)
-        before, square = square, float(known)
-        (direction,) = dask.persist(residual + square / before * direction)
+        known = residual @ residual
+        x, residual, direction, known = dask.persist(x, residual, residual + known / square * direction, known)
+        square = float(known)
     return x
