@@ -243,7 +243,8 @@ def rule_of(optimizer: Any) -> Rule:
     """The functional form of an optimizer.
 
     Raises:
-        CaptureError: naming its class and the classes that are supported; or it has hooks on its step.
+        CaptureError: naming its class and the classes that are supported; or it has hooks on its step, or a
+            scheduler that changes more than the learning rate.
     """
     found = OPTIMIZERS.get(type(optimizer))
     if found is None:
@@ -256,5 +257,10 @@ def rule_of(optimizer: Any) -> Rule:
         raise CaptureError(
             f"{type(optimizer).__name__} has hooks on its step, which a plan does not call: use clip_grad_norm= of "
             "TrainingStep, hooks on parameters or code in the step, or remove them"
+        )
+    if any("base_momentum" in group for group in optimizer.param_groups):
+        raise CaptureError(
+            "a scheduler of the optimizer changes its momentum at each step, which is a constant of a plan: "
+            "give OneCycleLR or CyclicLR cycle_momentum=False"
         )
     return found

@@ -156,3 +156,14 @@ def test_hooks_on_the_step_are_refused() -> None:
     handle.remove()
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
     TrainingStep(net, mean_square, optimizer)
+
+
+def test_a_schedule_of_the_momentum_is_refused() -> None:
+    net = model()
+    for kind, options in ((SGD, {"lr": 0.1, "momentum": 0.9}), (ADAM, {"lr": 0.1})):
+        optimizer = kind(net.parameters(), **options)
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9, cycle_momentum=False)
+        TrainingStep(net, mean_square, optimizer)
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+        with pytest.raises(CaptureError, match="cycle_momentum=False"):
+            TrainingStep(net, mean_square, optimizer)
