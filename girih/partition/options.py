@@ -264,22 +264,29 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     kinds = kind_of(codes)
     passing = passing_sets(description) if (kinds <= PASS).any() else ()
     whole = bool((kinds == codes).all())  # no coordinates are left out
-    terms = np.broadcast_to(np.asarray(mesh.sizes, np.int64), codes.shape) if whole else _terms(codes, mesh)
+    terms = np.asarray(mesh.sizes, np.int64) if whole else _terms(codes, mesh)
     absent = None if whole else (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh)
     makes_partial = np.where(_among(kinds, root) | (kinds <= PASS), terms, 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
+    known: dict[object, tuple[Placements, NDArray[np.int64]]] = {}  # most operators read several tensors alike
     for tensor, item in enumerate(item_bytes[:-1]):
-        regions = _scalar_too(clipped_regions(description, tensor, spans))
-        if absent is not None:
-            regions[absent] = 0
-        partial = np.zeros(codes.shape, np.int64)
-        for number, members in enumerate(passing):
-            if tensor in members:
+        passed = tuple([number for number, members in enumerate(passing) if tensor in members])
+        reads = description.reads[tensor]
+        alike = (reads, description.inputs[tensor].shape, passed)
+        if alike not in known:
+            regions = _scalar_too(clipped_regions(description, tensor, spans))
+            if absent is not None:
+                regions[absent] = 0
+            partial = np.zeros(codes.shape, np.int64)
+            for number in passed:
                 partial += np.where(kinds == PASS - number, terms, 0)
-        read = (index for indices in description.reads[tensor] for index in indices)
-        needs.append(Placements(regions, partial, keys=_keys(codes, read, partial)))
-        traffic += (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item
+            keys = _keys(codes, (index for indices in reads for index in indices), partial)
+            amount = (regions[..., 1] - regions[..., 0]).prod(axis=-1)
+            known[alike] = Placements(regions, partial, keys=keys), amount
+        need, amount = known[alike]
+        needs.append(need)
+        traffic += amount * item
     made = _scalar_too(placed_regions(description, spans))
     if absent is not None:
         made[absent] = 0

@@ -21,6 +21,8 @@ from girih.layout import Layout, Placements, Transfers
 SMALL, LARGE = 1e5, 2e6
 """Pairs × devices below which looking for equal pieces takes longer than it saves, and above which the cores share the
 work: below, starting threads takes longer than they save."""
+BRIEF = 2**14
+"""Bytes of pieces up to which whole tables are compared before they are priced; more would take memory until then."""
 
 
 class OutOfTimeError(Exception):
@@ -39,6 +41,15 @@ class Wanted:
     pieces: Placements
     reads: bool
     sums: bool = True
+
+    @property
+    def contents(self) -> tuple[object, ...] | None:
+        """Equal for equal tables, of which many nodes want the same; None where the pieces are many."""
+        regions = self.pieces.regions
+        if regions.nbytes > BRIEF:
+            return None
+        pieces = (regions.shape, regions.tobytes(), self.pieces.partial.tobytes())
+        return (self.value.shape, self.value.item_bytes, self.layouts, *pieces, self.reads, self.sums)
 
 
 @dataclass(frozen=True, eq=False)

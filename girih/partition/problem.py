@@ -133,15 +133,21 @@ class _Tables:
     def add(self, key: object, make: Callable[[], np.ndarray | Wanted], *, last: bool = False) -> int:
         """The number of a table. last: it is made of others, when these are priced."""
         number = self.numbers.get(key)
-        if number is None:
-            number = self.numbers[key] = len(self.arrays)
-            self.arrays.append(_NONE)
-            if last:
-                self.later.append((number, make))  # type: ignore[arg-type]
-            elif isinstance(made := make(), Wanted):
-                self.wanted[number] = made
-            else:
-                self.arrays[number] = made
+        if number is not None:
+            return number
+        number = self.numbers[key] = len(self.arrays)
+        if last:
+            self.later.append((number, make))  # type: ignore[arg-type]
+        elif not isinstance(made := make(), Wanted):
+            self.arrays.append(made)
+            return number
+        else:
+            contents = made.contents
+            if contents is not None and (same := self.numbers.setdefault(contents, number)) != number:
+                self.numbers[key] = same
+                return same
+            self.wanted[number] = made
+        self.arrays.append(_NONE)
         return number
 
     def priced(self, transfers: Transfers, deadline: float | None) -> tuple[np.ndarray, ...]:

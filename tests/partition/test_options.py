@@ -13,7 +13,7 @@ from girih.layout import Mesh, bounds
 from girih.models import example
 from girih.ops.derive import clip, clipped_regions, input_regions, output_regions, placed_regions, spans_of
 from girih.ops.known import descriptions
-from girih.partition.options import Rules, division_codes, divisions_along
+from girih.partition.options import Rules, division_codes, divisions_along, node_options
 
 REPEATING = Rules(repeat=True)
 
@@ -46,3 +46,17 @@ def test_regions_of_bare_variables_are_those_of_any(graph: Graph) -> None:
             wanted = clip(input_regions(description, tensor, starts, stops), kind.shape)
             assert np.array_equal(clipped_regions(description, tensor, spans), wanted)
         assert np.array_equal(placed_regions(description, spans), output_regions(description, starts, stops))
+
+
+def test_tensors_that_are_read_alike_share_their_pieces(graph: Graph) -> None:
+    shared = 0
+    for description in dict.fromkeys(descriptions(graph)):
+        if description is not None and len(description.inputs) > 1:
+            items = tuple(range(1, len(description.inputs) + 2))
+            needs = node_options(description, items, Mesh((2, 2)), Rules(partial=True)).needs
+            for number, one in enumerate(needs):
+                for other in needs[:number]:
+                    alike = np.array_equal(one.regions, other.regions) and np.array_equal(one.partial, other.partial)
+                    assert one is not other or alike
+                    shared += one is other
+    assert shared > 3

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from girih.graph import parse_graph
 from girih.layout import Placements
 from girih.layout.kernels import distinct_rows
 from girih.machine import machine
@@ -52,6 +53,23 @@ def test_tables_are_those_of_each_node_by_itself(
                 if side == "out" and options.reducer not in (None, "sum"):
                     alone[:, lies.partial.any(axis=1)] = np.inf
                 assert np.array_equal(made.problem.tables[table], alone.T if side == "in" else alone), node
+
+
+def test_equal_tables_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["relu", "sigmoid", "tanh", "exp"]
+    lines = ["graph", '  input %x0: float32[64, 32]  batch  "0"']
+    for number, name in enumerate(names):
+        lines.append(f"  %x{number + 1}: float32[64, 32] = aten.{name}(self=%x{number})  # forward")
+    graph = parse_graph("\n".join([*lines, "  return %x4 result"]))
+    goal = Objective("seconds", machine("p100-cluster:1"))
+    made = build(graph, goal, SECONDS).problem
+    monkeypatch.setattr(pricing, "BRIEF", 0)
+    each = build(graph, goal, SECONDS).problem
+    assert len({table for *_, table in each.pairs}) == 8
+    assert len({table for *_, table in made.pairs}) == 4  # by the layouts of x0 and x4, and all others
+    for (*ends, table), (*others, other) in zip(made.pairs, each.pairs, strict=True):
+        assert ends == others
+        assert np.array_equal(made.tables[table], each.tables[other])
 
 
 def test_a_deadline_that_has_passed_is_told() -> None:
