@@ -38,11 +38,13 @@ def initial_of(module: Any, key: str, tensor: Any) -> Initial:
 
 
 def measured(tensor: Any) -> Initial:
-    """A recipe with the moments of a real tensor; whole numbers stay within their range."""
+    """A recipe with the moments of a real tensor; whole numbers stay within their range, complex ones become real."""
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
         if not flat.numel():
             return Initial("constant", 0.0)
+        if tensor.dtype.is_complex:
+            return Initial("constant", float(flat.abs().mean()))
         if not tensor.dtype.is_floating_point:
             low, high = float(flat.min()), float(flat.max())
             return Initial("constant", low) if low == high else Initial("uniform", low, high)

@@ -313,7 +313,7 @@ class _Capture:
             return
         groups = len(self.groups)
         rule = rule_of(self.step.optimizer)  # type: ignore[union-attr]
-        exact = any(self.fakes[name].dtype == torch.float64 for name in names)
+        exact = any(self.fakes[name].dtype in (torch.float64, torch.complex128) for name in names)
         scalar = self._new((), torch.float64 if exact else torch.float32)
         path = "lr" if groups == 1 else f"lr/{number}"
         rate = self._enter(scalar, "scalar", path.replace("/", "."), path)

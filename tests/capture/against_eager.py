@@ -91,8 +91,9 @@ def compare(step: TrainingStep, batches: Sequence[Any], tolerance: float = 1e-10
             actual, wanted = inputs[item.name], state[item.path]
             if item.path == "step" and isinstance(step.optimizer, torch.optim.SGD):
                 actual = actual.clamp(max=1.0)  # torch's SGD does not count: it has momentum buffers or not
-            difference = (actual.double() - wanted.double()).abs().max().item() if actual.numel() else 0.0
-            bound = tolerance * (1 + wanted.double().abs().max().item())
+            wide = torch.complex128 if wanted.is_complex() else torch.float64
+            difference = (actual.to(wide) - wanted.to(wide)).abs().max().item() if actual.numel() else 0.0
+            bound = tolerance * (1 + wanted.to(wide).abs().max().item())
             assert difference <= bound, f"{item.path}: differs by {difference}"
     frozen = {path for path, parameter in step.model.named_parameters() if not parameter.requires_grad}
     trained = {item.name for item in graph.inputs if item.role in ("parameter", "state") and item.path not in frozen}

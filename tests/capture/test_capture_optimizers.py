@@ -167,3 +167,23 @@ def test_a_schedule_of_the_momentum_is_refused() -> None:
         torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
         with pytest.raises(CaptureError, match="cycle_momentum=False"):
             TrainingStep(net, mean_square, optimizer)
+
+
+class Turned(nn.Module):
+    """A complex parameter and, as rotary embeddings have it, a complex buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.view_as_complex(torch.linspace(-1, 1, 16).double().reshape(4, 2, 2)))
+        self.register_buffer("turn", torch.polar(torch.ones(2), torch.arange(2.0)).to(torch.complex128))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(x.to(self.weight.dtype) @ self.weight * self.turn).square().sum(-1)
+
+
+def test_complex_parameters() -> None:
+    torch.manual_seed(0)
+    net = Turned()
+    compare(TrainingStep(net, mean_square, SGD(net.parameters(), lr=0.1, momentum=0.9)), batches(3), tolerance=1e-12)
+    with pytest.raises(CaptureError, match=r"'weight' is complex.*use SGD"):
+        TrainingStep(net, mean_square, ADAM(net.parameters()))
