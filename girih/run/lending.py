@@ -44,6 +44,9 @@ HERE, AWAY = 1e9, 1e8
 """Bytes per second between workers of one host, and of several, until they are measured with the first chunk."""
 NEWEST = 0.3
 """What the last chunk tells of the rate counts for so much: a single slow one does not end the lending."""
+ASK_SECONDS = 0.01
+"""How long a worker has nothing to do before it asks, and between two questions: most messages are there by then, and
+who is asked has less of its core for computing."""
 LEAST_PATIENCE, PATIENCE = 1.0, 20.0
 """The seconds that a thief is given: at least, and so many times what its owner takes for a chunk."""
 MOST_LOOPS = 64  # of other workers, that a thief keeps compiled
@@ -292,7 +295,7 @@ class LendingBoard(Board):
         while True:
             self._free.wait()
             turn = self._turn
-            time.sleep(LOOK_SECONDS)  # most messages are there by then
+            time.sleep(ASK_SECONDS)
             said = [self._asked(rank) for rank in self._others if self._free.is_set()]
             with self._lock:
                 if not any(said) and self._working == 0 and turn == self._turn:
