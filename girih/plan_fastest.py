@@ -40,8 +40,9 @@ CROSSING = 0.3
 SPACE = "SOAP: divisions and places of every node"
 LEAST = 0.2
 """Seconds that a search over tables is given, however few are left."""
-LONGER = 3.0
-"""How much longer than data parallelism's the tables of all divisions take, at least."""
+LONGER = 8.0
+"""How much longer than a search over data parallelism's or an expert's tables one over those of all divisions takes, at
+least: what it cannot be stopped in included, the last tables and the solver's first answer."""
 CONVOLUTIONAL = ("one-weird-trick", "equal", "exact", "model", "rnn-expert", "hybrid")
 RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal")
 """The order in which candidates are searched beside data parallelism, for networks with convolutions and others."""
