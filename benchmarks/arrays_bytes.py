@@ -1,6 +1,6 @@
 """Bytes between two workers for the 12 array applications: what the plans say, and what the workers count.
 
-Workers are two processes of this host, and two actors of Ray where it is installed (`--workers processes ray`). Each
+Workers are two processes of this host, and two actors of Ray where it is installed (`--quick`: processes). Each
 program runs once, is planned, and its plans' bytes are added up; each worker counts what it receives. They must be
 equal. `data`: bytes of the arrays that the program begins with. `only`: at most so many bytes are its vectors or sums:
 of k-means every group's sum and count, of logistic regression the gradient, of conjugate gradients one vector (which
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ def moved(application: Application, quick: bool, ray: bool) -> tuple[Row, list[s
 def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     misses: list[str] = []
-    for kind in options.workers:
+    installed = ("processes", "ray") if find_spec("ray") is not None else ("processes",)
+    for kind in options.workers or (installed[:1] if options.quick else installed):
         for application in applications(options.only, options.quick):
             row, wrong = moved(application, options.quick or application.name != "k-means", kind == "ray")
             misses += wrong
@@ -114,7 +116,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", nargs="+", choices=("processes", "ray"), default=["processes"])
+    parser.add_argument("--workers", nargs="+", choices=("processes", "ray"))
     parser.add_argument("--only", nargs="+", metavar="PROGRAM", help="these only (--quick: four)")
 
 

@@ -17,7 +17,20 @@ SEARCH_NAMES = (
     "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
     "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
 )  # fmt: skip
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop", "adadelta", "adamax", "radam")
+OPTIMIZERS = (
+    "sgd",
+    "momentum",
+    "adam",
+    "adamw",
+    "adagrad",
+    "rmsprop",
+    "adadelta",
+    "adamax",
+    "radam",
+    "nadam",
+    "asgd",
+    "rprop",
+)
 
 
 class Parser(argparse.ArgumentParser):

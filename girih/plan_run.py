@@ -92,7 +92,8 @@ def start_training(
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
     if model is not None:
         own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        state = {**{path: item for path, item in state.items() if "/" in path}, **own}
+        of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
+        state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
     tensors = check_state(plan, state) if state else {}
     try:
         run = start(

@@ -78,6 +78,9 @@ def _optimizer(name: str, module: Any) -> Any:
         "adadelta": lambda p: torch.optim.Adadelta(p, lr=1.0),
         "adamax": lambda p: torch.optim.Adamax(p, lr=2e-3),
         "radam": lambda p: torch.optim.RAdam(p, lr=1e-3),
+        "nadam": lambda p: torch.optim.NAdam(p, lr=2e-3),
+        "asgd": lambda p: torch.optim.ASGD(p, lr=0.01),
+        "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
     }
     return kinds[name](module.parameters())
 

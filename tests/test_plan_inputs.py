@@ -83,3 +83,25 @@ def test_another_number_of_rates_is_refused(plan: Plan) -> None:
         pytest.raises(PlanError, match="3 learning rates for 2 of the optimizer's groups"),
     ):
         running.step(*BATCH, lr=[0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_training_goes_on_where_the_optimizer_is(given: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    batch = torch.randn(8, 4), torch.randn(8, 2)
+    step = girih.TrainingStep(model, loss=nn.functional.mse_loss, optimizer=optimizer)
+
+    def eager() -> float:
+        optimizer.zero_grad()
+        loss = step.forward(model, batch)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    for _ in range(3):
+        eager()
+    with girih.plan(step, batch, compare=()).start(backend="threads", model=model if given else None) as running:
+        losses = [running.step(batch) for _ in range(3)]
+    assert losses == pytest.approx([eager() for _ in range(3)], rel=1e-5)

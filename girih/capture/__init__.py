@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from girih.capture.errors import CaptureError
     from girih.capture.initial import Initial
-    from girih.capture.trace import Captured, capture, state_of
+    from girih.capture.state import state_of
+    from girih.capture.trace import Captured, capture
     from girih.capture.training import Inference, TrainingStep
 
 _PLACES = {
@@ -18,7 +19,7 @@ _PLACES = {
     "Initial": "initial",
     "TrainingStep": "training",
     "capture": "trace",
-    "state_of": "trace",
+    "state_of": "state",
 }
 
 __all__ = ["CaptureError", "Captured", "Inference", "Initial", "TrainingStep", "capture", "state_of"]

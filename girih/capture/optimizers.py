@@ -8,7 +8,7 @@ of parameters; and SGD's momentum starts from zeros, which gives torch's first s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -48,12 +48,13 @@ Update = Callable[[Group, Tensor, Tensor, Store], Tensor]
 class Rule:
     """An optimizer: `begin` makes a group's shared scalars, `update` a new parameter.
 
-    state: torch.optim's key of each state tensor by ours.
+    state: torch.optim's key of each state tensor by ours; shared: of each number that a group shares, beside its step.
     """
 
     begin: Begin
     update: Update
     state: dict[str, str]
+    shared: dict[str, str] = field(default_factory=dict)
 
 
 def _step(store: Store) -> Tensor:
@@ -220,6 +221,85 @@ def _adagrad(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Ten
     return torch.addcdiv(parameter, grad * group.shared["size"], torch.sqrt(total) + group["eps"], value=-1.0)
 
 
+def _begin_nadam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    first, second = options["betas"]
+    count = _step(store)
+    step = _scalar(count, rate)
+    now, later = (
+        first * (1.0 - 0.5 * torch.pow(0.96, (step + ahead) * options["momentum_decay"])) for ahead in (0.0, 1.0)
+    )
+    old = store.read("product", 0.0, None)
+    kept = torch.where(count == 1.0, torch.ones_like(old), old) * now.to(old.dtype)  # torch keeps it in float32, too
+    store.write("product", kept)
+    product = _scalar(kept, rate)
+    shared = {
+        "grad": rate * (1.0 - now) / (1.0 - product),
+        "mean": rate * later / (1.0 - product * later),
+        "correction": torch.sqrt(1.0 - torch.pow(second, step)),
+        "eps": torch.full_like(rate, options["eps"]),
+    }
+    if options["decoupled_weight_decay"] and options["weight_decay"]:
+        shared["decay"] = 1.0 - rate * options["weight_decay"]
+    return shared
+
+
+def _nadam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    first, second = group["betas"]
+    shared = group.shared
+    grad = _gradient(group, parameter, grad, 0.0 if group["decoupled_weight_decay"] else group["weight_decay"])
+    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
+    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
+    store.write("mean", mean)
+    store.write("square", square)
+    if "decay" in shared:
+        parameter = parameter * shared["decay"]
+    scale = torch.addcdiv(shared["eps"], torch.sqrt(square), shared["correction"])
+    return torch.addcdiv(parameter, torch.addcmul(grad * shared["grad"], mean, shared["mean"]), scale, value=-1.0)
+
+
+def _begin_asgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    count = _step(store)
+    step = _scalar(count, rate)
+    old = store.read("eta", 0.0, None)
+    eta = _scalar(torch.where(count == 1.0, rate.to(old.dtype), old), rate)  # torch keeps it in float32, too
+    store.write("eta", (rate / torch.pow(1.0 + options["lambd"] * rate * step, options["alpha"])).to(old.dtype))
+    return {
+        "eta": eta,
+        "decay": 1.0 - options["lambd"] * eta,
+        "share": _scalar(1.0 / torch.clamp(count - 1.0 - options["t0"], min=1.0), rate),
+    }
+
+
+def _asgd(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    grad = _gradient(group, parameter, grad, group["weight_decay"])
+    new = torch.addcmul(parameter * group.shared["decay"], grad, group.shared["eta"], value=-1.0)
+    average = store.read("average", 0.0, parameter)
+    store.write("average", torch.addcmul(average, new - average, group.shared["share"]))
+    return new
+
+
+def _begin_rprop(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
+    shrink, grow = options["etas"]
+    factors = {"shrink": shrink, "grow": grow, "same": 1.0, "none": 0.0}
+    begun = _step(store) != 1.0
+    return {"begun": begun, **{name: torch.full_like(rate, factor) for name, factor in factors.items()}}
+
+
+def _rprop(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
+    shared = group.shared
+    smallest, largest = group["step_sizes"]
+    grad = _gradient(group, parameter, grad, 0.0)
+    agreed = grad * store.read("previous", 0.0, parameter)
+    turned = agreed < 0.0
+    size = torch.where(shared["begun"], store.read("size", 0.0, parameter), group.rate)
+    factor = torch.where(agreed > 0.0, shared["grow"], torch.where(turned, shared["shrink"], shared["same"]))
+    size = torch.clamp(size * factor, smallest, largest)
+    grad = torch.where(turned, shared["none"], grad)
+    store.write("previous", grad)
+    store.write("size", size)
+    return torch.addcmul(parameter, torch.sign(grad), size, value=-1.0)
+
+
 _ADAM = Rule(_begin_adam, _adam, {"mean": "exp_avg", "square": "exp_avg_sq", "greatest": "max_exp_avg_sq"})
 
 OPTIMIZERS: dict[type, Rule] = {
@@ -233,6 +313,11 @@ OPTIMIZERS: dict[type, Rule] = {
     torch.optim.Adadelta: Rule(_begin_nothing, _adadelta, {"square": "square_avg", "moves": "acc_delta"}),
     torch.optim.Adamax: Rule(_begin_adamax, _adamax, {"mean": "exp_avg", "greatest": "exp_inf"}),
     torch.optim.RAdam: Rule(_begin_radam, _radam, {"mean": "exp_avg", "square": "exp_avg_sq"}),
+    torch.optim.NAdam: Rule(
+        _begin_nadam, _nadam, {"mean": "exp_avg", "square": "exp_avg_sq"}, {"product": "mu_product"}
+    ),
+    torch.optim.ASGD: Rule(_begin_asgd, _asgd, {"average": "ax"}, {"eta": "eta"}),
+    torch.optim.Rprop: Rule(_begin_rprop, _rprop, {"previous": "prev", "size": "step_size"}),
 }
 
 

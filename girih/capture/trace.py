@@ -25,6 +25,7 @@ from girih.capture.initial import Initial, initial_of, is_real
 from girih.capture.optimizers import Group, rule_of
 from girih.capture.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.refusals import refusal
+from girih.capture.state import shared_path
 from girih.capture.sums import gathered
 from girih.capture.surroundings import surroundings
 from girih.capture.training import Inference, TrainingStep, check_batch, check_step
@@ -75,45 +76,6 @@ def capture(step: Step, batch: Any) -> Captured:
     return _Capture(step, batch).run()
 
 
-def state_of(step: Step) -> dict[str, Tensor]:
-    """The user's own parameters, buffers and optimizer state by `Input.path`.
-
-    Optimizer state that torch.optim has not made yet has its initial value.
-
-    Raises:
-        ValueError: parameters of one group are at different steps.
-    """
-    state = {**dict(step.model.named_parameters()), **dict(step.model.named_buffers())}
-    state = {path: tensor.detach() for path, tensor in state.items()}
-    if isinstance(step, TrainingStep) and step.optimizer is not None:
-        rule = rule_of(step.optimizer)
-        parameters = dict(step.model.named_parameters())
-        groups = step.groups()
-        for number, (options, names) in enumerate(groups):
-            steps = set()
-            for name in names:
-                own = step.optimizer.state.get(parameters[name], {})
-                begun = any(item is not None for item in own.values())
-                steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
-                for key, theirs in rule.state.items():
-                    found = own.get(theirs)
-                    if found is None:
-                        fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
-                        found = torch.full_like(parameters[name], fill)
-                    state[f"{name}/{key}"] = found.detach().to_dense()  # a sparse gradient's momentum is sparse
-            if len(steps) > 1:
-                raise ValueError(
-                    f"parameters of the optimizer's group {number} are at steps {sorted(steps)}: one step count "
-                    "serves a group here; put them into groups of their own"
-                )
-            state[_step_path(number, len(groups))] = torch.tensor(steps.pop() if steps else 0.0)
-    return state
-
-
-def _step_path(group: int, groups: int) -> str:
-    return "step" if groups == 1 else f"step/{group}"
-
-
 def _path(path: Any) -> str:
     return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
 
@@ -133,7 +95,9 @@ class _Capture:
         self.entries: list[Entry] = []
         self.exits: list[Exit] = []
         self.initial: dict[str, Initial] = {}
-        self.names: set[str] = set()
+        self.names: dict[tuple[str, str], str] = {}
+        """Of what has entered, by role and path."""
+        self.taken: set[str] = set()
         self.fakes: dict[str, Tensor] = {}
         self.groups = step.groups() if isinstance(step, TrainingStep) else []
 
@@ -160,10 +124,10 @@ class _Capture:
                 result_spec = self._program(model, batch)
                 _check_memory(held, memory)
                 for name in buffers:
-                    self._leave(model.get_buffer(name), "update", f"b.{_valid(name)}")
+                    self._replace("buffer", name, model.get_buffer(name))
                 for name in kept:
                     owner, _, key = name.rpartition(".")
-                    self._leave(model.get_submodule(owner)._parameters[key], "update", f"p.{_valid(name)}")
+                    self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
         return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec)
@@ -206,9 +170,10 @@ class _Capture:
             return torch.empty(shape, dtype=dtype)
 
     def _enter(self, fake: Tensor, role: Any, name: str, path: str) -> Tensor:
-        while name in self.names:
+        while name in self.taken:
             name += "_"
-        self.names.add(name)
+        self.taken.add(name)
+        self.names[role, path] = name
         self.entries.append(Entry(self.recorder.slot(fake), Input(name, role, path)))
         return fake
 
@@ -228,8 +193,12 @@ class _Capture:
 
     # What leaves
 
-    def _leave(self, tensor: Tensor, role: Any, replaces: str | None = None) -> None:
-        self.exits.append(Exit(self.recorder.slot(tensor), role, replaces))
+    def _leave(self, tensor: Tensor, role: Any) -> None:
+        self.exits.append(Exit(self.recorder.slot(tensor), role))
+
+    def _replace(self, role: Any, path: str, new: Tensor) -> None:
+        """The next step finds `new` where this one found what entered with this role and path."""
+        self.exits.append(Exit(self.recorder.slot(new), "update", self.names[role, path]))
 
     # The program
 
@@ -317,38 +286,36 @@ class _Capture:
         scalar = self._new((), torch.float64 if exact else torch.float32)
         path = "lr" if groups == 1 else f"lr/{number}"
         rate = self._enter(scalar, "scalar", path.replace("/", "."), path)
-        common = _Store(self, "", _step_path(number, groups))
+        common = _Store(self, "", number)
         group = Group(options, rate, rule.begin(options, rate, common))
         for name in names:
             self.recorder.scopes.append(name.rpartition(".")[0])
             parameter = self.fakes[name].detach()
-            new = rule.update(group, parameter, grads[name].detach(), _Store(self, name, ""))
-            self._leave(new.to(parameter.dtype), "update", f"p.{_valid(name)}")
+            new = rule.update(group, parameter, grads[name].detach(), _Store(self, name, number))
+            self._replace("parameter", name, new.to(parameter.dtype))
             self.recorder.scopes.pop()
 
 
 class _Store:
-    """The state of one parameter, or of a group (its step count)."""
+    """The state of one parameter, or what its group shares (parameter: an empty name)."""
 
-    def __init__(self, capture: _Capture, parameter: str, step_path: str) -> None:
+    def __init__(self, capture: _Capture, parameter: str, group: int) -> None:
         self.capture = capture
         self.parameter = parameter
-        self.step_path = step_path
+        self.group = group
 
-    def _place(self, key: str) -> tuple[str, str]:
-        """(path, name)."""
-        if key == "step":
-            return self.step_path, f"s.{self.step_path.replace('/', '.')}"
-        return f"{self.parameter}/{key}", f"s.{_valid(self.parameter)}.{key}"
+    def _path(self, key: str) -> str:
+        groups = len(self.capture.groups)
+        return f"{self.parameter}/{key}" if self.parameter else shared_path(key, self.group, groups)
 
     def read(self, key: str, initial: float, like: Tensor | None) -> Tensor:
-        path, name = self._place(key)
+        path = self._path(key)
         fake = self.capture._new((), torch.float32) if like is None else self.capture._fake(like)
         self.capture.initial[path] = Initial("constant", float(initial))
-        return self.capture._enter(fake, "state", name, path)
+        return self.capture._enter(fake, "state", f"s.{_valid(path.replace('/', '.'))}", path)
 
     def write(self, key: str, value: Tensor) -> None:
-        self.capture._leave(value, "update", self._place(key)[1])
+        self.capture._replace("state", self._path(key), value)
 
 
 def _check_memory(held: dict[str, Tensor], memory: dict[str, int]) -> None:
@@ -395,4 +362,4 @@ def _clipped(grads: dict[str, Tensor], greatest: float) -> dict[str, Tensor]:
     return {name: grad * scale.to(grad.dtype) for name, grad in grads.items()}
 
 
-__all__ = ["Captured", "Initial", "capture", "is_real", "state_of"]
+__all__ = ["Captured", "Initial", "capture", "is_real"]

@@ -20,7 +20,7 @@ class TrainingStep:
     model: real, on the meta device, or fake; nothing is run on it and it is left as it was.
     loss: the batch is `(inputs, target)` or `(*inputs, target)`, and the loss `loss(model(*inputs), target)`.
     step: `step(model, batch)` gives the scalar loss; the batch is any nesting of tensors. Instead of `loss`.
-    optimizer: SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax or RAdam of torch.optim over (some of) the model's
+    optimizer: one of `girih.capture.optimizers.OPTIMIZERS` over (some of) the model's
         parameters. Without one the graph gives the gradients.
     clip_grad_norm: the greatest 2-norm of all gradients together, as torch.nn.utils.clip_grad_norm_ has it.
     autocast: run forward under torch.autocast with this dtype.

@@ -89,7 +89,7 @@ def compare(step: TrainingStep, batches: Sequence[Any], tolerance: float = 1e-10
         state = state_of(step)
         for item in graph.state_inputs:
             actual, wanted = inputs[item.name], state[item.path]
-            if item.path == "step" and isinstance(step.optimizer, torch.optim.SGD):
+            if item.path == "optimizer/step" and isinstance(step.optimizer, torch.optim.SGD):
                 actual = actual.clamp(max=1.0)  # torch's SGD does not count: it has momentum buffers or not
             wide = torch.complex128 if wanted.is_complex() else torch.float64
             difference = (actual.to(wide) - wanted.to(wide)).abs().max().item() if actual.numel() else 0.0

@@ -12,6 +12,7 @@ from torch import nn
 from girih.capture import CaptureError, TrainingStep, capture, state_of
 
 SGD, ADAM, ADAMW, ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad
+NADAM, ASGD, RPROP = torch.optim.NAdam, torch.optim.ASGD, torch.optim.Rprop
 RMSPROP, ADADELTA, ADAMAX, RADAM = torch.optim.RMSprop, torch.optim.Adadelta, torch.optim.Adamax, torch.optim.RAdam
 
 CASES = [
@@ -37,6 +38,13 @@ CASES = [
     (RADAM, {"lr": 0.01}),
     (RADAM, {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.1}),
     (RADAM, {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    (NADAM, {}),
+    (NADAM, {"lr": 0.01, "betas": (0.8, 0.95), "weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
+    (NADAM, {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    (ASGD, {"lr": 0.1, "t0": 4}),
+    (ASGD, {"lr": 0.1, "lambd": 0.1, "alpha": 0.5, "t0": 2, "weight_decay": 0.1}),
+    (RPROP, {"lr": 0.1}),
+    (RPROP, {"lr": 0.1, "etas": (0.3, 1.5), "step_sizes": (0.05, 0.2), "maximize": True}),
 ]
 
 
@@ -74,9 +82,10 @@ def test_groups_have_rates_of_their_own() -> None:
     assert scalars == ["lr/0", "lr/1"]
 
 
-def test_continues_from_the_state_that_torch_made() -> None:
+@pytest.mark.parametrize(("kind", "options"), CASES)
+def test_continues_from_the_state_that_torch_made(kind: Any, options: dict[str, Any]) -> None:
     net = model()
-    step = TrainingStep(net, mean_square, ADAM(net.parameters(), lr=0.01))
+    step = TrainingStep(net, mean_square, kind(net.parameters(), **options))
     first, second = batches(2)
     eager_step(step, first)
     captured = capture(step, second)
@@ -123,8 +132,8 @@ def test_clip_grad_norm() -> None:
 
 def test_refuses_other_optimizers() -> None:
     net = model()
-    with pytest.raises(ValueError, match=r"Rprop has no functional form.*SGD, Adam, AdamW, Adagrad, RMSprop"):
-        TrainingStep(net, mean_square, torch.optim.Rprop(net.parameters()))
+    with pytest.raises(ValueError, match=r"Adafactor has no functional form.*SGD, Adam, AdamW, Adagrad, RMSprop"):
+        TrainingStep(net, mean_square, torch.optim.Adafactor(net.parameters()))
 
 
 def test_refuses_parameters_of_another_model() -> None:
