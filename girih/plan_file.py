@@ -47,6 +47,7 @@ def to_json(made: Plan) -> dict[str, Any]:
         "ranges": made.ranges,
         "overlap": vars(made.overlap),
         "keys": made.keys,
+        "constants": made.constants,
         "initial": made.initial,
         "layouts": made.strategy.layouts,
         "divisions": made.strategy.divisions,
@@ -85,7 +86,8 @@ def from_json(data: Any, where: str) -> Plan:
             tuple(Costs(**item) for item in data["baselines"]),
             data["ranges"],
             Overlap(**data.get("overlap", {})),  # plans from before there was overlap have none
-            keys=data.get("keys"),  # plans from before this have none
+            keys=data.get("keys"),  # plans from before these have none
+            constants=data.get("constants", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"{where} is damaged: {error}") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_PLAIN = (bool, int, float, complex, str)
+
 
 def learning_rates(step: Any) -> dict[str, float]:
     """Learning rates by their input's path, as the optimizer has them now."""
@@ -42,6 +44,22 @@ def state_keys(model: Any) -> dict[str, str]:
     paths = {id(tensor): path for path, tensor in own.items()}
     kept = model.state_dict(keep_vars=True)
     return {key: paths[id(tensor)] for key, tensor in kept.items() if id(tensor) in paths}
+
+
+def leaves_of(batch: Any) -> list[tuple[str, Any]]:
+    """(path, item) of all in a nested batch: `0`, `1/input_ids`."""
+    from torch.utils._pytree import tree_flatten_with_path
+
+    leaves, _ = tree_flatten_with_path(batch)
+    return [
+        ("/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path), leaf)
+        for path, leaf in leaves
+    ]
+
+
+def constants_of(batch: Any) -> dict[str, str]:
+    """By path, how Python writes the numbers, words and None in a batch: a plan has them as constants."""
+    return {path: repr(leaf) for path, leaf in leaves_of(batch) if leaf is None or type(leaf) in _PLAIN}
 
 
 def ranges_of(batch: Mapping[str, Any]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from girih.plan_inputs import rates_of
+from girih.plan_inputs import constants_of, rates_of
 from girih.plans import PlanError, check, flatten_batch
 
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
         raise PlanError(
             f"the batch has no tensor at {missing}: it has {sorted(given)}, the plan reads {sorted(wanted)}"
         )
+    now = {path: f"a tensor, {list(item.shape)}" for path, item in given.items()} | constants_of(batch)
+    for path, then in plan.constants.items():
+        if now.get(path, then) != then:
+            raise PlanError(
+                f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
+                "constant of a plan. Plan again, or give a tensor, also when planning"
+            )
     named = {}
     for path, name in wanted.items():
         value, tensor = plan.graph.values[name], given[path]
@@ -62,6 +69,12 @@ def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
             raise PlanError(
                 f"the model's {item.path!r} has shape {list(tensor.shape)}, the plan {list(value.shape)}: "
                 f"the plan was made for another model"
+            )
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if item.role != "state" and dtype != value.dtype:
+            raise PlanError(
+                f"the model's {item.path!r} is {dtype}, in the plan {value.dtype}: give the model as it was planned, "
+                "or plan again"
             )
         if tensor.device.type != "meta" and type(tensor).__name__ != "FakeTensor":
             found[item.path] = tensor

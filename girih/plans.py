@@ -26,7 +26,7 @@ from girih.partition.clock import Clock
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
-from girih.plan_inputs import learning_rates, ranges_of, state_keys
+from girih.plan_inputs import constants_of, learning_rates, leaves_of, ranges_of, state_keys
 
 if TYPE_CHECKING:
     from girih.plan_predict import Prediction
@@ -64,7 +64,8 @@ class Plan:
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
-    None: paths are keys. state: the user's tensors by path; never saved.
+    None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
+    it. state: the user's tensors by path; never saved.
     """
 
     graph: Graph
@@ -82,6 +83,7 @@ class Plan:
     overlap: Overlap = field(default_factory=Overlap)
     blocks: Blocks | None = None
     keys: Mapping[str, str] | None = None
+    constants: Mapping[str, str] = field(default_factory=dict)
     state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -244,7 +246,8 @@ def plan(
         scalars=learning_rates(step),
         ranges=ranges_of(flatten_batch(batch)),
         keys=state_keys(step.model),
-        state=state_of(step),
+        constants=constants_of(batch),
+        state=state_of(step, captured.graph),
     )
 
 
@@ -304,14 +307,7 @@ def goal_of(objective: str, where: Machine) -> Objective:
 
 def flatten_batch(batch: Any) -> dict[str, Any]:
     """The tensors of a nested batch by path: `0`, `1/input_ids`."""
-    from torch.utils._pytree import tree_flatten_with_path
-
-    leaves, _ = tree_flatten_with_path(batch)
-    return {
-        "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path): leaf
-        for path, leaf in leaves
-        if hasattr(leaf, "shape")
-    }
+    return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
 
 
 def load(path: str | Path) -> Plan:

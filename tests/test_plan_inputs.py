@@ -85,10 +85,21 @@ def test_another_number_of_rates_is_refused(plan: Plan) -> None:
         running.step(*BATCH, lr=[0.1, 0.2, 0.3])
 
 
+class WithSpare(nn.Module):
+    """A parameter that gets no gradients, and so makes no steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.spare = nn.Linear(4, 6), nn.Linear(6, 2), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).tanh())
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_training_goes_on_where_the_optimizer_is(given: bool) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    model = WithSpare()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     batch = torch.randn(8, 4), torch.randn(8, 2)
     step = girih.TrainingStep(model, loss=nn.functional.mse_loss, optimizer=optimizer)
@@ -105,3 +116,44 @@ def test_training_goes_on_where_the_optimizer_is(given: bool) -> None:
     with girih.plan(step, batch, compare=()).start(backend="threads", model=model if given else None) as running:
         losses = [running.step(batch) for _ in range(3)]
     assert losses == pytest.approx([eager() for _ in range(3)], rel=1e-5)
+
+
+class Scaled(nn.Module):
+    """Reads a number and, where there is one, a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, scale: float, mask: torch.Tensor | None) -> torch.Tensor:
+        made = self.layer(x) * scale
+        return (made if mask is None else made * mask).square().mean()
+
+
+def test_what_is_no_tensor_is_a_constant_and_other_values_are_refused(tmp_path: Path) -> None:
+    model = Scaled()
+    step = girih.TrainingStep(
+        model, step=lambda net, batch: net(**batch), optimizer=torch.optim.SGD(model.parameters())
+    )
+    batch = {"x": torch.ones(6, 4), "scale": 0.5, "mask": None}
+    girih.plan(step, batch, compare=()).save(tmp_path / "plan.json")
+    with girih.load(tmp_path / "plan.json").start(backend="threads", model=model) as running:
+        wanted = model(**batch).item()
+        assert running.step(batch) == pytest.approx(wanted, rel=1e-6)
+        with pytest.raises(PlanError, match=r"0\.25 at 'scale', and the plan was made with 0\.5.*give a tensor"):
+            running.step(batch | {"scale": 0.25})
+        with pytest.raises(PlanError, match=r"a tensor, \[6, 2\] at 'mask', and the plan was made with None"):
+            running.step(batch | {"mask": torch.ones(6, 2)})
+        running.step({"x": torch.ones(6, 4)})
+
+
+def test_items_of_a_batch_with_one_path_are_refused() -> None:
+    model = nn.Linear(4, 2)
+    step = girih.TrainingStep(model, step=lambda net, batch: net(batch["a/b"] + batch["a"]["b"]).mean())
+    with pytest.raises(ValueError, match=r"several items at \['a/b'\]"):
+        girih.plan(step, {"a/b": torch.ones(2, 4), "a": {"b": torch.ones(2, 4)}})
+
+
+def test_a_model_of_another_dtype_is_refused(plan: Plan) -> None:
+    with pytest.raises(PlanError, match=r"'words\.weight' is float64, in the plan float32: give the model as it was"):
+        plan.start(backend="threads", model=made()[0].double())

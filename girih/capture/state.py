@@ -8,14 +8,16 @@ import torch
 
 from girih.capture.optimizers import rule_of
 from girih.capture.training import Inference, TrainingStep
+from girih.graph import Graph
 
 Tensor = Any
 
 
-def state_of(step: TrainingStep | Inference) -> dict[str, Tensor]:
+def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict[str, Tensor]:
     """The user's own parameters, buffers and optimizer state by `Input.path`.
 
-    Optimizer state that torch.optim has not made yet has its initial value.
+    Optimizer state that torch.optim has not made yet has its initial value. graph: the captured step; parameters that
+    it leaves alone, as torch.optim does those without a gradient, may be at another step than those of their group.
 
     Raises:
         ValueError: parameters of one group are at different steps.
@@ -26,12 +28,14 @@ def state_of(step: TrainingStep | Inference) -> dict[str, Tensor]:
         rule = rule_of(step.optimizer)
         parameters = dict(step.model.named_parameters())
         groups = step.groups()
+        alone = set() if graph is None else {item.path for item in graph.inputs if item.name not in graph.updates}
         for number, (options, names) in enumerate(groups):
             steps = set()
             kept = [step.optimizer.state.get(parameters[name], {}) for name in names]
             for name, own in zip(names, kept, strict=True):
                 begun = any(item is not None for item in own.values())
-                steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
+                if name not in alone:
+                    steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
                 for key, theirs in rule.state.items():
                     found = own.get(theirs)
                     if found is None:

@@ -174,6 +174,9 @@ def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
 
     leaves: (path, item) of everything in a batch.
     """
+    paths = [path for path, _ in leaves]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise CaptureError(f"the batch has several items at {twice}: give them keys that differ, without slashes")
     for path, leaf in leaves:
         if type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array__"):
             raise CaptureError(f"the batch has a NumPy array at {path!r}: make it a tensor, with torch.from_numpy")
