@@ -79,6 +79,14 @@ class Failure:
         return str(self.function).removesuffix(".default")
 
 
+class ForeignTensorError(CaptureError):
+    """The program reads a tensor that an earlier run of it has left somewhere."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(f"the program reads a tensor {list(tensor.shape)} that an earlier capture of it has made")
+        self.tensor = tensor
+
+
 class Recorder(TorchDispatchMode):
     """Collects records. `tensors[n]` is slot n's fake tensor; `constants` the real ones that were met.
 
@@ -108,10 +116,16 @@ class Recorder(TorchDispatchMode):
             return found
         self._keep.append(tensor)
         fake = tensor
+        if _is_fake(tensor) and tensor.fake_mode is not self.fake_mode:
+            raise ForeignTensorError(tensor)
         if not _is_fake(tensor):
             fake = self.fake_mode.from_tensor(tensor)
             self.constants[len(self.tensors)] = tensor
         return self._number(tensor, fake)
+
+    def known(self, tensor: Tensor) -> Slot | None:
+        """The slot of a tensor, if it was seen."""
+        return self._slots.get(id(tensor))
 
     def _number(self, tensor: Tensor, fake: Tensor) -> Slot:
         made = Slot(len(self.tensors))

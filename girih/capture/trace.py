@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
 
+from girih.capture.attributes import attributes_of, check_next_step
 from girih.capture.canonical import Entry, Exit, canonicalise
 from girih.capture.decompose import decomposition_of
 from girih.capture.errors import CaptureError
@@ -29,7 +30,7 @@ from girih.capture.state import shared_path
 from girih.capture.sums import gathered
 from girih.capture.surroundings import surroundings
 from girih.capture.training import Inference, TrainingStep, check_batch, check_step
-from girih.graph import Graph, Input
+from girih.graph import Graph, Input, format_graph
 
 Tensor = Any
 Step = TrainingStep | Inference
@@ -70,10 +71,19 @@ def capture(step: Step, batch: Any) -> Captured:
 
     Raises:
         CaptureError: the program reads a tensor's value, or does what the Graph cannot say; with file and
-            line, and what to do.
+            line, and what to do. Or it keeps something in its modules for which the next step does another thing.
     """
     check_step(step)
-    return _Capture(step, batch).run()
+    with attributes_of(step.model) as attributes:
+        first = _Capture(step, batch)
+        captured = first.run()
+        if changed := attributes.changed():
+
+            def differs() -> bool:
+                return format_graph(_Capture(step, batch).run().graph) != format_graph(captured.graph)
+
+            check_next_step(changed, first.recorder, [entry.slot for entry in first.entries], differs)
+    return captured
 
 
 def _path(path: Any) -> str:

@@ -1,0 +1,151 @@
+"""What a program keeps in its modules: put back after capture, and refused where the next step would read it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+from against_eager import compare
+from torch import nn
+
+from girih.capture import CaptureError, Inference, TrainingStep, capture
+
+
+class Module(nn.Module):
+    """A layer, and what the programs of this page keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4).double()
+        self.calls = 0
+        self.hidden: Any = None
+        self.start = torch.ones(4).double()
+        self.log: list[Any] = []
+        self.recent: deque[Any] = deque(maxlen=3)
+        self.tables: dict[int, Any] = {}
+
+
+class Logs(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.hidden = self.layer(x)
+        self.log.append(self.hidden.detach())
+        self.extra = self.calls
+        return self.hidden
+
+
+class Counts(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layer(x) * self.calls
+
+
+class Warms(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.log.append(len(self.log))
+        return self.layer(x) / len(self.log)
+
+
+class Recurs(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layer(x) if self.hidden is None else self.layer(x + self.hidden)
+        self.hidden = made.detach()
+        return made
+
+
+class Averages(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layer(x) * self.start
+        self.start = 0.9 * self.start + 0.1 * made.detach().mean(0)
+        return made
+
+
+class Remembers(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layer(x)
+        total = made + sum(self.recent) if self.recent else made
+        self.recent.append(made.detach())
+        return total
+
+
+class Draws(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.layer(x) if self.hidden is None else self.layer(x) + self.hidden
+        self.hidden = torch.rand(4, dtype=torch.float64)
+        return made
+
+
+class Caches(Module):
+    """Positions are computed once for each length, as models with rotary embeddings do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) not in self.tables:
+            self.tables[len(x)] = torch.arange(len(x)).double().cos()[:, None]
+            self.calls = len(x)
+        return self.layer(x) * self.tables[len(x)]
+
+
+class Freezes(Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = nn.functional.dropout(self.layer(x), 0.5, self.training)
+        self.eval()
+        return made
+
+
+def step_of(net: nn.Module) -> TrainingStep:
+    return TrainingStep(net, nn.functional.mse_loss, torch.optim.SGD(net.parameters(), lr=0.1))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(6, 4).double(), torch.randn(6, 4).double()
+
+
+@pytest.mark.parametrize("kind", [Logs, Caches])
+def test_what_the_next_step_does_not_read_is_put_back(kind: type[Module]) -> None:
+    net = kind()
+    before, log, tables = dict(net.__dict__), net.log, net.tables
+    for _ in range(2):
+        capture(step_of(net), batch())
+        assert net.__dict__.keys() == before.keys()
+        assert all(net.__dict__[key] is value for key, value in before.items())
+        assert (log, tables) == ([], {})
+    compare(step_of(net), [batch() for _ in range(3)], tolerance=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Counts, r"changes 'calls' \(now 0, then 1\) of the model, and the next one computes otherwise.*a buffer"),
+        (Warms, r"changes 'log' \(now a list, then a list\)"),
+        (Freezes, r"changes 'training' \(now True, then False\), 'layer\.training'"),
+        (Recurs, r"leaves a tensor in 'hidden' of the model and the next one reads it.*make it a buffer"),
+        (Averages, "leaves a tensor in 'start'"),
+        (Remembers, "leaves a tensor in 'recent'"),
+        (Draws, "leaves a tensor in 'hidden'"),
+    ],
+)
+def test_what_the_next_step_reads_is_refused(kind: type[Module], message: str) -> None:
+    net = kind()
+    before = dict(net.__dict__)
+    with pytest.raises(CaptureError, match=message):
+        capture(step_of(net), batch())
+    assert net.__dict__ == before
+    assert not net.recent
+    assert net.layer.training
+
+
+def test_inference_is_asked_too() -> None:
+    net = Recurs()
+    with pytest.raises(CaptureError, match="leaves a tensor in 'hidden'"):
+        capture(Inference(net), (batch()[0],))
+
+
+def test_attributes_are_put_back_where_capture_fails() -> None:
+    net = Logs()
+    step = TrainingStep(net, step=lambda model, x: model(x[0]).sum().item())
+    with pytest.raises(CaptureError):
+        capture(step, batch())
+    assert (net.calls, net.hidden, net.log, hasattr(net, "extra")) == (0, None, [], False)
