@@ -49,20 +49,24 @@ class Attributes:
             after = _own(module)
             for key in before | after:
                 old, new = before.get(key), after.get(key)
-                if not self._same(old, new):
+                if not self._same(old, new, set()):
                     found.append((f"{name}.{key}".lstrip("."), old, new))
         return found
 
-    def _same(self, old: Any, new: Any) -> bool:
-        if old is not new:
-            return type(old) is type(new) and isinstance(new, (bool, int, float, str)) and old == new
-        if id(new) not in self.containers:
+    def _same(self, old: Any, new: Any, compared: set[int]) -> bool:
+        """Another list of the same things is the same: an LSTM makes its list of weights anew when one is set."""
+        if type(old) is not type(new):
+            return False
+        if id(old) not in self.containers:
+            return old is new or (isinstance(new, (bool, int, float, str)) and old == new)
+        if id(old) in compared:  # it holds itself
             return True
-        before, after = self.containers[id(new)][1], _content(new)
-        keyed = isinstance(new, dict)
-        pairs = zip(before, after, strict=False)
+        compared.add(id(old))
+        before, after = self.containers[id(old)][1], _content(new)
+        if isinstance(new, dict):
+            before, after = [part for item in before for part in item], [part for item in after for part in item]
         return len(before) == len(after) and all(
-            all(map(self._same, one, other)) if keyed else self._same(one, other) for one, other in pairs
+            self._same(one, other, compared) for one, other in zip(before, after, strict=True)
         )
 
     def put_back(self) -> None:

@@ -37,6 +37,14 @@ class Logs(Module):
         return self.hidden
 
 
+class Remakes(Module):
+    """As an LSTM remakes its list of weights."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.recent, self.tables = deque(self.recent), dict(self.tables)
+        return self.layer(x)
+
+
 class Counts(Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
@@ -103,7 +111,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(6, 4).double(), torch.randn(6, 4).double()
 
 
-@pytest.mark.parametrize("kind", [Logs, Caches])
+@pytest.mark.parametrize("kind", [Logs, Caches, Remakes])
 def test_what_the_next_step_does_not_read_is_put_back(kind: type[Module]) -> None:
     net = kind()
     before, log, tables = dict(net.__dict__), net.log, net.tables
@@ -149,3 +157,12 @@ def test_attributes_are_put_back_where_capture_fails() -> None:
     with pytest.raises(CaptureError):
         capture(step, batch())
     assert (net.calls, net.hidden, net.log, hasattr(net, "extra")) == (0, None, [], False)
+
+
+def test_a_dictionary_that_holds_itself() -> None:
+    net = Remakes()
+    tables = net.tables
+    tables[0] = tables
+    capture(step_of(net), batch())
+    assert net.tables is tables
+    assert tables[0] is tables
