@@ -100,7 +100,7 @@ def start_training(
         raise PlanError(f"no backend {backend!r}: expected processes, threads or torchrun")
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
-    state = {} if resume is not None else dict(plan.state or {})
+    state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})
     if model is not None and not hasattr(model, "named_parameters"):
         raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
     if model is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class Plan:
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
-    it. state: the user's tensors by path; never saved.
+    it. state: asks for the user's tensors by path, as they are then; never saved.
     """
 
     graph: Graph
@@ -84,7 +84,7 @@ class Plan:
     blocks: Blocks | None = None
     keys: Mapping[str, str] | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
-    state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def program(self) -> Program:
@@ -179,7 +179,8 @@ class Plan:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
         backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
-        model: take the weights from this module instead of the one that was planned.
+        model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
+        optimizer, their tensors are taken as they are now.
         resume: a directory that `save` wrote, under this plan or another one of the same program.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
 
@@ -237,6 +238,8 @@ def plan(
         store=store,
         observe=observe,
     )
+    state = partial(state_of, step, captured.graph)
+    state()  # what is wrong with it is told now
     first = captured.initial.items()
     recipes: dict[str, tuple[str, float, float]] = {path: (item.kind, item.a, item.b) for path, item in first}
     return replace(
@@ -247,7 +250,7 @@ def plan(
         ranges=ranges_of(flatten_batch(batch)),
         keys=state_keys(step.model),
         constants=constants_of(batch),
-        state=state_of(step, captured.graph),
+        state=state,
     )
 
 

@@ -97,7 +97,8 @@ class WithSpare(nn.Module):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_training_goes_on_where_the_optimizer_is(given: bool) -> None:
+@pytest.mark.parametrize("planned", ["before", "behind"])
+def test_training_goes_on_where_the_optimizer_is(given: bool, planned: str) -> None:
     torch.manual_seed(0)
     model = WithSpare()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -111,9 +112,11 @@ def test_training_goes_on_where_the_optimizer_is(given: bool) -> None:
         optimizer.step()
         return loss.item()
 
+    early = girih.plan(step, batch, compare=())
     for _ in range(3):
         eager()
-    with girih.plan(step, batch, compare=()).start(backend="threads", model=model if given else None) as running:
+    chosen = early if planned == "before" else girih.plan(step, batch, compare=())
+    with chosen.start(backend="threads", model=model if given else None) as running:
         losses = [running.step(batch) for _ in range(3)]
     assert losses == pytest.approx([eager() for _ in range(3)], rel=1e-5)
 
