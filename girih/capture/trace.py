@@ -168,6 +168,8 @@ class _Capture:
         self.initial[path] = initial_of(self.step.model.get_submodule(owner), key, tensor)
         fake = self._fake(tensor)
         fake.requires_grad_(tensor.requires_grad and role == "parameter")
+        if fake.requires_grad:
+            _hook(fake, tensor, path)
         return self._enter(fake, role, f"{prefix}.{_valid(path)}", path)
 
     def _fake(self, like: Tensor) -> Tensor:
@@ -326,6 +328,17 @@ class _Store:
 
     def write(self, key: str, value: Tensor) -> None:
         self.capture._replace("state", self._path(key), value)
+
+
+def _hook(fake: Tensor, parameter: Tensor, path: str) -> None:
+    """The parameter's hooks change the gradient of its stand-in."""
+    if getattr(parameter, "_post_accumulate_grad_hooks", None):
+        raise CaptureError(
+            f"{path!r} has hooks behind the accumulation of its gradient (register_post_accumulate_grad_hook), which a "
+            "plan does not call: use register_hook to change a gradient, and leave the update to the plan"
+        )
+    for hook in (parameter._backward_hooks or {}).values():
+        fake.register_hook(hook)
 
 
 def _check_memory(held: dict[str, Tensor], memory: dict[str, int]) -> None:
