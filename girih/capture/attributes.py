@@ -1,4 +1,4 @@
-"""What a program keeps in its modules beside parameters and buffers: counters, lists, tensors of the last step.
+"""What a program keeps in Python beside parameters and buffers: counters, lists, tensors of the last step.
 
 A plan repeats one step and knows none of it. So capture puts everything back, and asks what the next step would do:
 where that finds other attributes than this one did, the program is captured again as it would run then. If it reads a
@@ -7,9 +7,13 @@ tensor that this step has made, or computes something else, it is refused: its p
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -21,37 +25,78 @@ Tensor = Any
 Container = list | dict | set | deque
 _TORCH = frozenset(torch.nn.Module().__dict__) - {"training"}
 """Attributes by which PyTorch keeps parameters, buffers, parts and hooks."""
+_OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {"__main__"}
+_LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, type, ModuleType)
+MOST = 10_000
+"""A container of more items is data, and not looked into."""
 
 
 class Attributes:
-    """The attributes of a model's modules, and the lists, dictionaries and sets in them, as they were."""
+    """What a program's modules, objects and functions hold, and the lists, dictionaries and sets in them, as it was."""
 
-    def __init__(self, model: Any) -> None:
-        self.modules = {name: (module, _own(module)) for name, module in model.named_modules()}
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self.places: list[_Place] = []
         self.containers: dict[int, tuple[Container, list[Any]]] = {}
-        for _, attributes in self.modules.values():
-            for value in attributes.values():
-                self._note(value)
+        self._seen: set[int] = set()
+        self._keep: list[Any] = []  # an id is good only as long as its object lives
+        waiting = list(roots.items())
+        while waiting:
+            path, value = waiting.pop()
+            if not isinstance(value, _LEAVES) and id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._keep.append(value)
+                waiting += self._visit(path, value)
 
-    def _note(self, value: Any) -> None:
-        if not isinstance(value, Container) or id(value) in self.containers:
-            return
-        content = _content(value)
-        self.containers[id(value)] = value, content
-        for item in content:
-            for part in item if isinstance(value, dict) else (item,):
-                self._note(part)
+    def _visit(self, path: str, value: Any) -> list[tuple[str, Any]]:
+        """Note what is in it; what to look into next."""
+        if isinstance(value, Container):
+            if len(value) > MOST:
+                return []
+            content = _content(value)
+            self.containers[id(value)] = value, content
+            return [(path, part) for item in content for part in (item if isinstance(value, dict) else (item,))]
+        if isinstance(value, tuple):
+            return [(path, part) for part in value]
+        if isinstance(value, partial):
+            return [(path, part) for part in (value.func, *value.args, *value.keywords.values())]
+        if isinstance(value, MethodType):
+            return [(path, value.__self__), (path, value.__func__)]
+        if isinstance(value, torch.nn.Module):
+            parts = [(f"{path}.{name}", part) for name, part in value.named_children()]
+            return [*self._enter(path, _OfObject(value)), *parts, (path, type(value).forward)]
+        if isinstance(value, FunctionType):
+            return self._enter(value.__qualname__, _OfFunction(value)) if _is_users(value.__module__) else []
+        if _is_users(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
+            return self._enter(path, _OfObject(value))
+        return []
+
+    def _enter(self, path: str, holder: _OfObject | _OfFunction) -> list[tuple[str, Any]]:
+        held = holder.read()
+        self.places.append(_Place(path, holder, held))
+        return [(f"{path}.{key}", item) for key, item in held.items()]
 
     def changed(self) -> list[tuple[str, Any, Any]]:
         """(path, what it was, what it is) of attributes that are others now, or hold other things."""
         found = []
-        for name, (module, before) in self.modules.items():
-            after = _own(module)
+        for place in self.places:
+            before, after = place.held, place.holder.read()
             for key in before | after:
                 old, new = before.get(key), after.get(key)
                 if not self._same(old, new, set()):
-                    found.append((f"{name}.{key}".lstrip("."), old, new))
+                    found.append((f"{place.path}.{key}", old, new))
         return found
+
+    def put_back(self) -> None:
+        for place in self.places:
+            place.holder.write(place.held)
+        for container, content in self.containers.values():
+            if _is_same(_content(container), content):
+                continue
+            container.clear()
+            if isinstance(container, (dict, set)):
+                container.update(content)
+            else:
+                container.extend(content)
 
     def _same(self, old: Any, new: Any, compared: set[int]) -> bool:
         """Another list of the same things is the same: an LSTM makes its list of weights anew when one is set."""
@@ -69,25 +114,57 @@ class Attributes:
             self._same(one, other, compared) for one, other in zip(before, after, strict=True)
         )
 
-    def put_back(self) -> None:
-        for module, before in self.modules.values():
-            for key in _own(module).keys() - before.keys():
-                del module.__dict__[key]
-            module.__dict__.update(before)
-        for container, content in self.containers.values():
-            if _is_same(_content(container), content):
-                continue
-            container.clear()
-            if isinstance(container, (dict, set)):
-                container.update(content)
+
+class _OfObject:
+    """Attributes of a module or of another object."""
+
+    def __init__(self, owner: Any) -> None:
+        self.own = vars(owner)
+        self.hidden = _TORCH if isinstance(owner, torch.nn.Module) else frozenset()
+
+    def read(self) -> dict[str, Any]:
+        return {key: value for key, value in self.own.items() if key not in self.hidden}
+
+    def write(self, held: dict[str, Any]) -> None:
+        for key in self.read().keys() - held.keys():
+            del self.own[key]
+        self.own.update(held)
+
+
+class _OfFunction:
+    """Variables around a function that it has by name: of the functions that it is in, and of its file."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        self.own = function.__globals__
+        self.names = [name for name in function.__code__.co_names if name in self.own]
+
+    def read(self) -> dict[str, Any]:
+        held = {name: self.own[name] for name in self.names}
+        for name, cell in self.cells.items():
+            with suppress(ValueError):  # it has no value yet
+                held[name] = cell.cell_contents
+        return held
+
+    def write(self, held: dict[str, Any]) -> None:
+        for name, value in held.items():
+            if name in self.cells:
+                self.cells[name].cell_contents = value
             else:
-                container.extend(content)
+                self.own[name] = value
+
+
+@dataclass(frozen=True)
+class _Place:
+    path: str
+    holder: _OfObject | _OfFunction
+    held: dict[str, Any]
 
 
 @contextmanager
-def attributes_of(model: Any) -> Iterator[Attributes]:
+def attributes_of(roots: Mapping[str, Any]) -> Iterator[Attributes]:
     """Whatever happens inside, they are what they were behind it."""
-    attributes = Attributes(model)
+    attributes = Attributes(roots)
     try:
         yield attributes
     finally:
@@ -97,7 +174,7 @@ def attributes_of(model: Any) -> Iterator[Attributes]:
 def check_next_step(
     changed: Sequence[tuple[str, Any, Any]], recorder: Recorder, entries: Sequence[Slot], differs: Callable[[], bool]
 ) -> None:
-    """Raises CaptureError if the next step does something else for what this one has left in the modules.
+    """Raises CaptureError if the next step does something else for what this one has left behind.
 
     recorder, entries: of this step. differs: captures the next one; is its graph another? What goes wrong there for
     another reason says nothing about this step.
@@ -111,21 +188,22 @@ def check_next_step(
             return  # a table that is made once
         path = next((path for path, _, new in changed if _holds(new, error.tensor)), "an attribute")
         raise CaptureError(
-            f"the step leaves a tensor in {path!r} of the model and the next one reads it, which a plan does not carry "
-            "over: make it a buffer (register_buffer) that the step writes into, or give it with the batch"
+            f"the step leaves a tensor in {path!r} and the next one reads it, which a plan does not carry over: make "
+            "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch"
         ) from None
     except Exception:
         return
     named = [item for item in changed if not isinstance(item[2], torch.Tensor)] or changed  # no tensor was read
     what = ", ".join(f"{path!r} (now {_short(old)}, then {_short(new)})" for path, old, new in named[:3])
     raise CaptureError(
-        f"the step changes {what} of the model, and the next one computes otherwise for it; a plan repeats one step: "
-        "make it a buffer (register_buffer) that the step computes with, or set it outside of the step"
+        f"the step changes {what}, and the next one computes otherwise for it; a plan repeats one step: make it a "
+        "buffer of the model (register_buffer) that the step computes with, or set it outside of the step"
     )
 
 
-def _own(module: Any) -> dict[str, Any]:
-    return {key: value for key, value in module.__dict__.items() if key not in _TORCH}
+def _is_users(module: str | None) -> bool:
+    """Is code of this module a part of the user's program?"""
+    return str(module).partition(".")[0] not in _OTHERS
 
 
 def _content(container: Container) -> list[Any]:

@@ -88,7 +88,8 @@ class ForeignTensorError(CaptureError):
 
 
 class Recorder(TorchDispatchMode):
-    """Collects records. `tensors[n]` is slot n's fake tensor; `constants` the real ones that were met.
+    """Collects records. `tensors[n]` is slot n's fake tensor; `constants` the real ones that were met, `fresh` those
+    of them that the program has made of numbers.
 
     decomposition_of: what to run in place of an operator, or None to record it.
     """
@@ -100,6 +101,9 @@ class Recorder(TorchDispatchMode):
         self.records: list[Record] = []
         self.tensors: list[Tensor] = []
         self.constants: dict[int, Tensor] = {}
+        self.fresh: set[int] = set()
+        self.gradients: list[tuple[Tensor, Tensor | None]] = []
+        """What real tensors had as gradients; the backward pass of a record gives them fake ones."""
         self.phase: Phase = "forward"
         self.scopes: list[str] = [""]
         self.replayed: Note | None = None
@@ -119,6 +123,9 @@ class Recorder(TorchDispatchMode):
         if _is_fake(tensor) and tensor.fake_mode is not self.fake_mode:
             raise ForeignTensorError(tensor)
         if not _is_fake(tensor):
+            if tensor.is_leaf and tensor.requires_grad:
+                self.gradients.append((tensor, tensor.grad))
+                tensor.grad = None
             fake = self.fake_mode.from_tensor(tensor)
             self.constants[len(self.tensors)] = tensor
         return self._number(tensor, fake)
@@ -161,7 +168,9 @@ class Recorder(TorchDispatchMode):
             with self:
                 return _run(decomposition, args, kwargs)
         if function is torch.ops.aten.lift_fresh.default:
-            return self.tensors[self.slot(args[0]).number]
+            number = self.slot(args[0]).number
+            self.fresh.add(number)
+            return self.tensors[number]
         noted_args = tuple(self._noted(item) for item in args)
         noted_kwargs = {name: self._noted(item) for name, item in kwargs.items()}
         if self.constants:

@@ -23,6 +23,7 @@ from girih.capture.canonical import Entry, Exit, canonicalise
 from girih.capture.decompose import decomposition_of
 from girih.capture.errors import CaptureError
 from girih.capture.initial import Initial, initial_of, is_real
+from girih.capture.memory import check_shared, check_writes
 from girih.capture.optimizers import Group, rule_of
 from girih.capture.record import Recorder, functionalise, is_functional, module_scopes
 from girih.capture.refusals import refusal
@@ -74,9 +75,11 @@ def capture(step: Step, batch: Any) -> Captured:
             line, and what to do. Or it keeps something in its modules for which the next step does another thing.
     """
     check_step(step)
-    with attributes_of(step.model) as attributes:
+    roots = {name: getattr(step, name, None) for name in ("model", "loss", "step", "call")}
+    with attributes_of(roots) as attributes:
         first = _Capture(step, batch)
         captured = first.run()
+        check_shared(step.model, first.recorder, captured.graph)
         if changed := attributes.changed():
 
             def differs() -> bool:
@@ -150,6 +153,7 @@ class _Capture:
         return {name for name, fake in self.fakes.items() if fake.requires_grad or not frozen}
 
     def _graph(self) -> Graph:
+        check_writes(self.recorder)
         recorder, entries, exits = self.recorder, self.entries, self.exits
         if not is_functional(recorder.records):
             with self._clear_errors():
@@ -224,7 +228,11 @@ class _Capture:
             module_scopes(self.step.model, self.recorder),
             self.recorder,
         ):
-            yield
+            try:
+                yield
+            finally:
+                for tensor, gradient in self.recorder.gradients:
+                    tensor.grad = gradient
 
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 import pytest
@@ -126,13 +127,13 @@ def test_what_the_next_step_does_not_read_is_put_back(kind: type[Module]) -> Non
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Counts, r"changes 'calls' \(now 0, then 1\) of the model, and the next one computes otherwise.*a buffer"),
-        (Warms, r"changes 'log' \(now a list, then a list\)"),
-        (Freezes, r"changes 'training' \(now True, then False\), 'layer\.training'"),
-        (Recurs, r"leaves a tensor in 'hidden' of the model and the next one reads it.*make it a buffer"),
-        (Averages, "leaves a tensor in 'start'"),
-        (Remembers, "leaves a tensor in 'recent'"),
-        (Draws, "leaves a tensor in 'hidden'"),
+        (Counts, r"changes 'model\.calls' \(now 0, then 1\), and the next one computes otherwise.*a buffer"),
+        (Warms, r"changes 'model\.log' \(now a list, then a list\)"),
+        (Freezes, r"changes 'model\.training' \(now True, then False\), 'model\.layer\.training'"),
+        (Recurs, r"leaves a tensor in 'model\.hidden' and the next one reads it.*make it a buffer"),
+        (Averages, r"leaves a tensor in 'model\.start'"),
+        (Remembers, r"leaves a tensor in 'model\.recent'"),
+        (Draws, r"leaves a tensor in 'model\.hidden'"),
     ],
 )
 def test_what_the_next_step_reads_is_refused(kind: type[Module], message: str) -> None:
@@ -145,9 +146,86 @@ def test_what_the_next_step_reads_is_refused(kind: type[Module], message: str) -
     assert net.layer.training
 
 
+class Helper:
+    """An object of the user's, which is no module."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.state: Any = torch.zeros(4).double()
+
+    def loss(self, made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return (made - wanted).square().mean() * self.calls
+
+
+class Helped(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = Helper()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.helper.state = self.layer(x).detach().mean(0) + self.helper.state
+        return self.layer(x) + self.helper.state
+
+
+COUNT = [0]
+
+
+def global_loss(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    COUNT[0] += 1
+    return (made - wanted).square().mean() * COUNT[0]
+
+
+def closed_loss() -> Any:
+    calls = 0
+
+    def loss(made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return (made - wanted).square().mean() * calls
+
+    return loss
+
+
+class CountedLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, made: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return (made - wanted).square().mean() * self.calls
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (global_loss, r"'global_loss\.COUNT' \(now a list"),
+        (closed_loss(), r"'closed_loss\.<locals>\.loss\.calls' \(now 0, then 1\)"),
+        (Helper().loss, r"'loss\.calls' \(now 0, then 1\)"),
+        (CountedLoss(), r"'loss\.calls' \(now 0, then 1\)"),
+        (partial(lambda a, b, weight: weight.loss(a, b), weight=Helper()), r"'loss\.calls' \(now 0, then 1\)"),
+    ],
+)
+def test_functions_and_objects_are_asked_too(loss: Any, message: str) -> None:
+    step = TrainingStep(nn.Linear(4, 4).double(), loss)
+    for _ in range(2):
+        with pytest.raises(CaptureError, match=f"changes {message}, and the next" if "calls" in message else message):
+            capture(step, batch())
+    assert COUNT == [0]
+
+
+def test_objects_of_a_module_are_asked_too() -> None:
+    net = Helped()
+    state = net.helper.state
+    with pytest.raises(CaptureError, match=r"leaves a tensor in 'model\.helper\.state'"):
+        capture(step_of(net), batch())
+    assert net.helper.state is state
+
+
 def test_inference_is_asked_too() -> None:
     net = Recurs()
-    with pytest.raises(CaptureError, match="leaves a tensor in 'hidden'"):
+    with pytest.raises(CaptureError, match=r"leaves a tensor in 'model\.hidden'"):
         capture(Inference(net), (batch()[0],))
 
 
