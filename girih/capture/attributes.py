@@ -7,6 +7,7 @@ tensor that this step has made, or computes something else, it is refused: its p
 
 from __future__ import annotations
 
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from girih.capture.errors import CaptureError
@@ -39,7 +41,7 @@ class Attributes:
         self.containers: dict[int, tuple[Container, list[Any]]] = {}
         self._seen: set[int] = set()
         self._keep: list[Any] = []  # an id is good only as long as its object lives
-        waiting = list(roots.items())
+        waiting = [*self._enter("generators", _OfChance()), *roots.items()]
         while waiting:
             path, value = waiting.pop()
             if not isinstance(value, _LEAVES) and id(value) not in self._seen:
@@ -70,7 +72,7 @@ class Attributes:
             return self._enter(path, _OfObject(value))
         return []
 
-    def _enter(self, path: str, holder: _OfObject | _OfFunction) -> list[tuple[str, Any]]:
+    def _enter(self, path: str, holder: _OfObject | _OfFunction | _OfChance) -> list[tuple[str, Any]]:
         held = holder.read()
         self.places.append(_Place(path, holder, held))
         return [(f"{path}.{key}", item) for key, item in held.items()]
@@ -154,10 +156,29 @@ class _OfFunction:
                 self.own[name] = value
 
 
+class _OfChance:
+    """Python's and NumPy's generators: what a step draws from them is a number of the plan. (PyTorch's draws are not:
+    they are operators of the graph.)"""
+
+    def __init__(self) -> None:
+        self.states = random.getstate(), np.random.get_state()
+
+    def read(self) -> dict[str, Any]:
+        known: Any = np.random.get_state()
+        name, words, *rest = known
+        states = {"random": random.getstate(), "numpy": (name, bytes(words), *rest)}
+        return {key: f"state {hash(state) & 0xFFFFFFFF:x}" for key, state in states.items()}
+
+    def write(self, held: dict[str, Any]) -> None:
+        if held != self.read():
+            random.setstate(self.states[0])
+            np.random.set_state(self.states[1])
+
+
 @dataclass(frozen=True)
 class _Place:
     path: str
-    holder: _OfObject | _OfFunction
+    holder: _OfObject | _OfFunction | _OfChance
     held: dict[str, Any]
 
 

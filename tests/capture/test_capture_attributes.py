@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from against_eager import compare
@@ -213,6 +215,17 @@ def test_functions_and_objects_are_asked_too(loss: Any, message: str) -> None:
         with pytest.raises(CaptureError, match=f"changes {message}, and the next" if "calls" in message else message):
             capture(step, batch())
     assert COUNT == [0]
+
+
+@pytest.mark.parametrize(
+    ("draw", "name"), [(random.random, "random"), (lambda: float(np.random.rand()), "numpy")], ids=["python", "numpy"]
+)
+def test_numbers_that_python_draws_are_refused(draw: Any, name: str) -> None:
+    step = TrainingStep(nn.Linear(4, 4).double(), lambda made, wanted: (made - wanted).square().mean() * draw())
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    with pytest.raises(CaptureError, match=rf"changes 'generators\.{name}' .* computes otherwise"):
+        capture(step, batch())
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
 def test_objects_of_a_module_are_asked_too() -> None:
