@@ -128,9 +128,10 @@ class _OfObject:
         return {key: value for key, value in self.own.items() if key not in self.hidden}
 
     def write(self, held: dict[str, Any]) -> None:
-        for key in self.read().keys() - held.keys():
+        now = self.read()
+        for key in now.keys() - held.keys():
             del self.own[key]
-        self.own.update(held)
+        self.own.update((key, value) for key, value in held.items() if key not in now or now[key] is not value)
 
 
 class _OfFunction:
@@ -149,7 +150,10 @@ class _OfFunction:
         return held
 
     def write(self, held: dict[str, Any]) -> None:
+        now = self.read()
         for name, value in held.items():
+            if name in now and now[name] is value:
+                continue
             if name in self.cells:
                 self.cells[name].cell_contents = value
             else:
@@ -223,8 +227,10 @@ def check_next_step(
 
 
 def _is_users(module: str | None) -> bool:
-    """Is code of this module a part of the user's program?"""
-    return str(module).partition(".")[0] not in _OTHERS
+    """Is code of this module a part of the user's program, and not of a package that is installed?"""
+    file = str(getattr(sys.modules.get(str(module)), "__file__", None))
+    installed = "site-packages" in file or "dist-packages" in file
+    return str(module).partition(".")[0] not in _OTHERS and not installed
 
 
 def _content(container: Container) -> list[Any]:
