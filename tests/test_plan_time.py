@@ -47,7 +47,7 @@ def test_the_space_is_as_wide_as_the_time_affords() -> None:
 
 
 def test_what_cannot_be_placed_is_left_out() -> None:
-    made = plan_graph(perceptron(2), machine="local:64", objective="time", seconds=5.0)
+    made = plan_graph(perceptron(2), machine="64x1", objective="time", seconds=5.0)
     assert "seconds, data parallel" in made.certificate.statistics
     assert "seconds, model" not in made.certificate.statistics
 
