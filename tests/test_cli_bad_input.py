@@ -37,7 +37,8 @@ def no_step(): return model(), torch.randn(4, 8)
 
 def other_optimizer():
     own = model()
-    return girih.TrainingStep(own, loss=F.mse_loss, optimizer=torch.optim.Adafactor(own.parameters())), torch.randn(4, 8)
+    optimizer = torch.optim.Adafactor(own.parameters())
+    return girih.TrainingStep(own, loss=F.mse_loss, optimizer=optimizer), torch.randn(4, 8)
 
 def other_model():
     return girih.TrainingStep(model(), F.mse_loss, torch.optim.SGD(model().parameters(), lr=0.1)), torch.randn(4, 8)
