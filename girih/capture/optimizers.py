@@ -73,6 +73,16 @@ def _gradient(group: Group, parameter: Tensor, grad: Tensor, decay: float) -> Te
     return torch.add(grad, parameter, alpha=decay) if decay else grad
 
 
+def _moments(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> tuple[Tensor, Tensor]:
+    """Adam's running means of the gradient and of its square."""
+    first, second = group["betas"]
+    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
+    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
+    store.write("mean", mean)
+    store.write("square", square)
+    return mean, square
+
+
 def _begin_sgd(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str, Tensor]:
     if not (options["momentum"] and options["dampening"]):
         return {}
@@ -110,13 +120,9 @@ def _begin_adam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[str
 
 
 def _adam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
-    first, second = group["betas"]
     decoupled = group["decoupled_weight_decay"]
     grad = _gradient(group, parameter, grad, 0.0 if decoupled else group["weight_decay"])
-    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
-    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
-    store.write("mean", mean)
-    store.write("square", square)
+    mean, square = _moments(group, parameter, grad, store)
     greatest = square
     if group["amsgrad"]:
         greatest = torch.maximum(store.read("greatest", 0.0, parameter), square)
@@ -148,13 +154,9 @@ def _begin_radam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[st
 
 
 def _radam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
-    first, second = group["betas"]
     shared = group.shared
     grad = _gradient(group, parameter, grad, 0.0 if group["decoupled_weight_decay"] else group["weight_decay"])
-    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
-    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
-    store.write("mean", mean)
-    store.write("square", square)
+    mean, square = _moments(group, parameter, grad, store)
     if "decay" in shared:
         parameter = parameter * shared["decay"]
     scale = shared["adaptive"] / (torch.sqrt(square) + group["eps"]) + shared["plain"]
@@ -244,13 +246,9 @@ def _begin_nadam(options: dict[str, Any], rate: Tensor, store: Store) -> dict[st
 
 
 def _nadam(group: Group, parameter: Tensor, grad: Tensor, store: Store) -> Tensor:
-    first, second = group["betas"]
     shared = group.shared
     grad = _gradient(group, parameter, grad, 0.0 if group["decoupled_weight_decay"] else group["weight_decay"])
-    mean = torch.lerp(store.read("mean", 0.0, parameter), grad, 1.0 - first)
-    square = torch.addcmul(store.read("square", 0.0, parameter) * second, grad, grad, value=1.0 - second)
-    store.write("mean", mean)
-    store.write("square", square)
+    mean, square = _moments(group, parameter, grad, store)
     if "decay" in shared:
         parameter = parameter * shared["decay"]
     scale = torch.addcdiv(shared["eps"], torch.sqrt(square), shared["correction"])
