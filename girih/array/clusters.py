@@ -25,7 +25,7 @@ from girih.array.live import LiveArray, LiveView, live_arrays
 from girih.array.observed import Observations
 from girih.array.planning import Planned, Tiled, machine_of, plan_observed
 from girih.capture.expressions import NUMBER, Expression, Needed, needed
-from girih.lower import Blocks
+from girih.lower import CACHE_BYTES, Blocks
 from girih.machine.units import parse_bytes
 from girih.partition.remembered import Remembered
 from girih.partition.tiled import Wanted
@@ -42,6 +42,8 @@ from girih.run.tiles import CREWS, Evaluation, TileRun
 MOST_PROGRAMS = 512
 SEARCHES = ("exact", "spartan")
 SEARCH_SECONDS = 10.0
+LEAST_BLOCKS = 2
+"""So many blocks fit into the memory that a worker may use."""
 
 
 class Cluster:
@@ -86,7 +88,7 @@ class Cluster:
         processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
         self.workers = workers if workers is not None else max(1, int(processors))
         self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
-        self.blocks = Blocks()
+        self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // LEAST_BLOCKS)))
         self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
         self.evaluations = 0

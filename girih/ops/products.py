@@ -28,6 +28,12 @@ LEAST = 8
 """Below so many rows, columns or terms PyTorch has quicker kernels; but for columns only of a transposed matrix."""
 LONG = 1 << 19
 """So many multiplications take some tens of microseconds: what Python adds to a call is nothing beside them."""
+LARGE, PIECE = 1 << 23, 1 << 20
+"""A tall matrix of so many bytes lies in memory, not in a cache; so many of them are read into the cache at a time."""
+ROW_BYTES = (1 << 9, 1 << 14)
+"""A matrix with rows of this length is read slowly where it is packed: of several rows at a time, each far away."""
+THIN = 64
+"""With more columns of the other matrix than these, multiplying takes longer than reading."""
 _FLOATS = (torch.float32, torch.float64)
 
 
@@ -38,8 +44,41 @@ def product(self: Tensor, mat2: Tensor) -> Tensor:
         return torch.mm(self, mat2) if self.dim() == 2 else torch.bmm(self, mat2)
     out = torch.empty((*self.shape[:-1], mat2.shape[-1]), dtype=self.dtype)
     with alone:
-        np.matmul(self.numpy(), mat2.numpy(), out=out.numpy())  # a matrix and its own transpose: BLAS's syrk
+        _multiply(self, mat2, out)
     return out
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
+    for tall, thin, made in ((a, b, out), (b.mT, a.mT, out.mT)):
+        if _is_tall(tall, thin):
+            _multiply_in_pieces(tall, thin, made)
+            return
+    np.matmul(a.numpy(), b.numpy(), out=out.numpy())  # a matrix and its own transpose: BLAS's syrk
+
+
+def _is_tall(a: Tensor, b: Tensor) -> bool:
+    """Does a matrix in memory, with rows that are neither short nor long, meet one of few columns?"""
+    if a.dim() != 2 or a.nbytes < LARGE or b.shape[1] > THIN or a.data_ptr() == b.data_ptr():
+        return False
+    row: int = a.shape[1 if a.stride(1) == 1 else 0] * a.element_size()
+    return ROW_BYTES[0] <= row <= ROW_BYTES[1]
+
+
+def _multiply_in_pieces(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Each piece of a's memory is read from its beginning to its end, as a sum reads it, which brings it into the cache
+    at the speed of memory; BLAS, that reads it next, does not by itself."""
+    along = 0 if a.stride(1) == 1 else 1
+    pieces = a.split(max(1, PIECE // (a.shape[1 - along] * a.element_size())), along)
+    if along == 0:
+        for piece, made in zip(pieces, out.split(len(pieces[0])), strict=True):
+            torch.sum(piece)
+            np.matmul(piece.numpy(), b.numpy(), out=made.numpy())
+        return
+    total = out.zero_().numpy()
+    part = np.empty_like(total)
+    for piece, other in zip(pieces, b.split(pieces[0].shape[1]), strict=True):
+        torch.sum(piece)
+        total += np.matmul(piece.numpy(), other.numpy(), out=part)
 
 
 torch.library.define("girih::product", "(Tensor self, Tensor mat2) -> Tensor")

@@ -65,6 +65,41 @@ def test_long_products_of_floats_are_numpys(by_numpy, a, b, dtype):
     assert by_numpy == [(a.shape, b.shape)]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (tensor(20_011, 200), tensor(200, 20)),
+        (tensor(20_011, 200), tensor(20, 200).T),
+        (tensor(20_011, 200).T, tensor(20_011, 20)),
+        (tensor(20_011, 200).T, tensor(20, 20_011).T),
+        (tensor(20, 200), tensor(20_011, 200).T),
+        (tensor(20_011, 20).T, tensor(20_011, 200)),
+        (tensor(20_011, 210)[:, 5:205], tensor(200, 20)),
+    ],
+)
+def test_what_is_tall_is_read_piece_by_piece(by_numpy, a, b, dtype):
+    a, b = a.to(dtype), b.to(dtype)
+    near(product(a, b), torch.mm(a, b))
+    assert len(by_numpy) > 10
+    largest = max(one[0] * one[1] for pair in by_numpy for one in pair)
+    assert largest * a.element_size() <= products.PIECE
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (tensor(20_011, 200), tensor(200, 65)),
+        (tensor(200_000, 30), tensor(30, 20)),
+        (tensor(300, 3000), tensor(3000, 20)),
+        (tensor(2000, 200), tensor(200, 20)),
+    ],
+)
+def test_what_is_wide_short_rowed_or_small_is_multiplied_at_once(by_numpy, a, b):
+    near(product(a, b), torch.mm(a, b))
+    assert by_numpy == [(tuple(a.shape), tuple(b.shape))]
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [
