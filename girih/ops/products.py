@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.graph.graph import ITEM_BYTES
+
 Tensor = Any  # torch is untyped for the type checker
 
 LEAST = 8
@@ -48,6 +50,25 @@ def product(self: Tensor, mat2: Tensor) -> Tensor:
     return out
 
 
+def product_with_vector(self: Tensor, vec: Tensor) -> Tensor:
+    """self · vec, as aten.mv."""
+    alone = single() if _is_read_in_pieces(self, vec) else None
+    if alone is None:
+        return torch.mv(self, vec)
+    out = torch.empty(self.shape[0], dtype=self.dtype)
+    with alone:
+        _multiply_in_pieces(self, vec.unsqueeze(1), out.unsqueeze(1))
+    return out
+
+
+def _is_read_in_pieces(matrix: Tensor, vec: Tensor) -> bool:
+    if matrix.dtype not in _FLOATS or vec.dtype != matrix.dtype or matrix.shape[1:] != vec.shape:
+        return False
+    if torch.get_num_threads() != 1 or not foreign_mkl() or any(map(_is_odd, (matrix, vec.unsqueeze(1)))):
+        return False
+    return _is_tall(matrix, vec.unsqueeze(1))
+
+
 def _multiply(a: Tensor, b: Tensor, out: Tensor) -> None:
     for tall, thin, made in ((a, b, out), (b.mT, a.mT, out.mT)):
         if _is_tall(tall, thin):
@@ -60,8 +81,19 @@ def _is_tall(a: Tensor, b: Tensor) -> bool:
     """Does a matrix in memory, with rows that are neither short nor long, meet one of few columns?"""
     if a.dim() != 2 or a.nbytes < LARGE or b.shape[1] > THIN or a.data_ptr() == b.data_ptr():
         return False
-    row: int = a.shape[1 if a.stride(1) == 1 else 0] * a.element_size()
-    return ROW_BYTES[0] <= row <= ROW_BYTES[1]
+    return _has_such_rows(a.shape[1 if a.stride(1) == 1 else 0], a.element_size())
+
+
+def _has_such_rows(count: int, item_bytes: int) -> bool:
+    return ROW_BYTES[0] <= count * item_bytes <= ROW_BYTES[1]
+
+
+def reads_slowly(operator: str, shape: Sequence[int], dtype: str) -> bool:
+    """Does a product with blocks of this matrix wait for memory, unless they have just been read into the cache?"""
+    if operator not in PRODUCTS or len(shape) != 2 or dtype not in ("float32", "float64"):
+        return False
+    size = ITEM_BYTES[dtype]
+    return prod(shape) * size >= LARGE and _has_such_rows(shape[1], size) and foreign_mkl()
 
 
 def _multiply_in_pieces(a: Tensor, b: Tensor, out: Tensor) -> None:
@@ -83,7 +115,8 @@ def _multiply_in_pieces(a: Tensor, b: Tensor, out: Tensor) -> None:
 
 torch.library.define("girih::product", "(Tensor self, Tensor mat2) -> Tensor")
 torch.library.impl("girih::product", "CPU", product)
-PRODUCTS = {"aten.mm": product, "aten.bmm": product}
+MATRIX_PRODUCTS = {"aten.mm": product, "aten.bmm": product}
+PRODUCTS = {**MATRIX_PRODUCTS, "aten.mv": product_with_vector}
 """Operators that workers on CPUs compute by functions of this page."""
 SCRIPT_NAME = "torch.ops.girih.product"
 """What TorchScript calls it, without the interpreter's lock around it."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from girih.ops import products
-from girih.ops.products import product, single
+from girih.ops.products import product, product_with_vector, single
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def tensor(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         (tensor(5000, 40)[:, 3:33], tensor(30, 10)),
         (tensor(5, 2000, 20), tensor(5, 20, 20)),
         (tensor(5, 2000, 20).mT, tensor(1, 2000, 20).expand(5, -1, -1)),
-        (tensor(100_000, 64), tensor(64, 3)),
+        (tensor(100_000, 60), tensor(60, 3)),
     ],
 )
 def test_long_products_of_floats_are_numpys(by_numpy, a, b, dtype):
@@ -98,6 +98,40 @@ def test_what_is_tall_is_read_piece_by_piece(by_numpy, a, b, dtype):
 def test_what_is_wide_short_rowed_or_small_is_multiplied_at_once(by_numpy, a, b):
     near(product(a, b), torch.mm(a, b))
     assert by_numpy == [(tuple(a.shape), tuple(b.shape))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("matrix", "vector"),
+    [
+        (tensor(20_011, 200), tensor(200)),
+        (tensor(20_011, 200).T, tensor(20_011)),
+        (tensor(20_011, 200), tensor(400)[::2]),
+    ],
+)
+def test_a_tall_matrix_times_a_vector_is_read_piece_by_piece(by_numpy, matrix, vector, dtype):
+    matrix, vector = matrix.to(dtype), vector.to(dtype)
+    near(product_with_vector(matrix, vector), torch.mv(matrix, vector))
+    assert len(by_numpy) > 10
+
+
+@pytest.mark.parametrize(
+    ("matrix", "vector"),
+    [
+        (tensor(2000, 200), tensor(200)),
+        (tensor(200_000, 30), tensor(30)),
+        (tensor(20_011, 200).to(torch.complex128), tensor(200).to(torch.complex128)),
+        (tensor(20_011, 400)[:, ::2], tensor(200)),
+    ],
+)
+def test_other_matrices_times_vectors_are_pytorchs(by_numpy, matrix, vector):
+    assert torch.equal(product_with_vector(matrix, vector), torch.mv(matrix, vector))
+    assert by_numpy == []
+
+
+def test_a_vector_that_does_not_fit_is_refused_as_by_pytorch(by_numpy):
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        product_with_vector(tensor(20_011, 200), tensor(20))
 
 
 @pytest.mark.parametrize(
