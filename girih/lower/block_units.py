@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from girih.lower.liveness import reads_of, writes_of
 from girih.lower.program import ComputeStep, Step
 
-CACHE_BYTES = 3 << 20
-"""Of a block's values together: a second-level cache of a core of today's servers (1 to 2 MiB), and something more, for
-which the third level does. In caches element-wise kernels are three times as fast as on memory; of smaller blocks there
-are more, and each kernel's call takes its time."""
+CACHE_BYTES = 2 << 20
+"""Of a block's values together: a second-level cache of a core of today's servers (1 to 2 MiB), or a little more, which
+the third level takes. In caches element-wise kernels are three times as fast as on memory; of smaller blocks there are
+more, and each kernel's call takes its time; larger ones are too few to be shared out."""
 CALL_SECONDS = 2e-6
 """What a call of a kernel takes beside its work."""
 SMALL_BYTES = 1 << 16

@@ -124,7 +124,7 @@ def test_memory_is_as_predicted(number):
     assert measured < 8 * (2001 * 5 * 8)
 
 
-@pytest.mark.parametrize(("columns", "least", "most"), [(700, 192, 200), (8000, 30, 36), (100, 600, 1200)])
+@pytest.mark.parametrize(("columns", "least", "most"), [(700, 192, 200), (8000, 20, 24), (100, 400, 800)])
 def test_blocks_of_a_product_have_rows_enough(columns, least, most):
     """As many as a product wants, if two caches hold them; more where one cache does."""
     x = np.random.default_rng(0).normal(size=(3000, columns))
