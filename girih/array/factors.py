@@ -21,10 +21,9 @@ from girih.array.linear_algebra import matmul
 from girih.array.make import apply, apply_several, as_array, cast
 from girih.array.manipulation import matrix_transpose, pad
 from girih.array.planning import SMALL
+from girih.lower import CACHE_BYTES
 
 LinAlgError = np.linalg.LinAlgError
-TILE_BYTES = 1 << 20
-"""Of a tile of a tall matrix: half of a core's cache or all of it, for LAPACK reads it again and again."""
 LEAST_ROWS = 25
 """Of a tile, for each of its columns: the R's of all tiles together are then small beside the matrix."""
 
@@ -88,7 +87,7 @@ def _tiles_of(x: Array) -> int:
     if x.ndim != 2 or x.size <= SMALL:
         return 1
     (rows, columns), workers = x.shape, current().workers
-    least = max(TILE_BYTES // (columns * x.dtype.itemsize), LEAST_ROWS * columns)
+    least = max(CACHE_BYTES // (columns * x.dtype.itemsize), LEAST_ROWS * columns)
     count = workers * max(1, rows // (workers * least))
     if count > workers:  # without zeros that fill the last tile, if that can be
         count = next((more for more in range(count, 2 * count, workers) if rows % more == 0), count)

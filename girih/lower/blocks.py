@@ -32,7 +32,7 @@ NEARLY_ALL = 0.9
 PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 PRODUCT_ROWS = 192
 """A product of fewer rows takes longer for each: it arranges all of the other matrix anew."""
-PRODUCT_CACHES = 2
+PRODUCT_CACHES = 4
 """To have so many rows, a block may be so many times as large."""
 SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product", "girih.sums_by_position"})
 """Operators that look through their indices, the second operand, for whatever part of the result."""

@@ -126,7 +126,7 @@ def test_memory_is_as_predicted(number):
 
 @pytest.mark.parametrize(("columns", "least", "most"), [(700, 192, 200), (8000, 20, 24), (100, 400, 800)])
 def test_blocks_of_a_product_have_rows_enough(columns, least, most):
-    """As many as a product wants, if two caches hold them; more where one cache does."""
+    """As many as a product wants, if four caches hold them; more where one cache does."""
     x = np.random.default_rng(0).normal(size=(3000, columns))
     with gnp.cluster(workers=1, backend="threads"):
         made = gnp.exp(gnp.array(x)) @ gnp.array(x[:10].T)

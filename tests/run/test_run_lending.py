@@ -29,7 +29,7 @@ from girih.run.lending import HERE, LINE, Address, LendingBoard, LentOffer, Loan
 from girih.run.loops import Loop, _reached
 from girih.run.parts import held_box, narrow, shape_of
 
-ROWS = 400_000
+ROWS = 200_000
 
 
 def points() -> np.ndarray:

@@ -78,7 +78,7 @@ def test_the_same_program_on_actors(cluster, undisturbed):
 
 
 def test_a_slow_actor_is_helped(cluster):
-    x = np.random.default_rng(0).normal(size=(500_000, 8))
+    x = np.random.default_rng(0).normal(size=(200_000, 8))
 
     def program() -> np.ndarray:
         y = gnp.array(x)

@@ -33,7 +33,7 @@ def found(monkeypatch):
 
 
 def test_a_mean_in_a_loop_is_compiled(found):
-    content = np.random.default_rng(0).normal(size=(300_000, 50))
+    content = np.random.default_rng(0).normal(size=(100_000, 50))
     with girih.cluster(1, backend="threads"):
         x = np.exp(gnp.array(content)).mean(1).persist()
         program = x.expression.kept.plan.program
@@ -44,10 +44,10 @@ def test_a_mean_in_a_loop_is_compiled(found):
     assert [text] == [name for name, _ in found]
 
 
-@pytest.mark.parametrize(("columns", "long"), [(40, True), (2, False)])
+@pytest.mark.parametrize(("columns", "long"), [(40, True), (4, False)])
 def test_a_product_in_a_loop_is_compiled(found, columns, long):
     """A long one calls back into Python; a short one does not."""
-    content = np.random.default_rng(0).normal(size=(18_000_000 // columns, columns))
+    content = np.random.default_rng(0).normal(size=(6_000_000 // columns, columns))
     with girih.cluster(1, backend="threads"):
         away = gnp.array(content) - 0.5
         made = (away.T @ away).compute()
