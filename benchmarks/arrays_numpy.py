@@ -4,6 +4,7 @@ NumPy with its BLAS on one thread and on two. girih with one worker of one threa
 this process; data and results lie with the workers, as NumPy's lie in memory. `first`: the first call on two workers,
 with placing the data, planning and compiling. Black-Scholes also against the same formulas as one parallel loop of
 Numba, on two threads. Times are medians on the wall, every result is compared with NumPy's.
+Linear regression is measured with 100 columns, too.
 A note says what an evaluation costs by itself: milliseconds of `float((x * k).sum())`, x of 1,000 elements, k new each
 time, on one and on two threads.
 Floors: with one worker `--floor` times one-threaded NumPy; element-wise programs 3 times the faster NumPy with two
@@ -31,6 +32,10 @@ FUSED, KERNEL = 3.0, 1.3
 EVALUATIONS = 300
 """Of the small program, after a third as many that are not measured."""
 QUICK = ("k-means", "QR", "Black-Scholes")
+WIDER = Application(
+    "linear, 100 columns", "linear_regression", {"count": 200_000, "features": 100}, {"count": 5000}, {"steps": 10}
+)
+"""One more: rows of this length are read slowly by products."""
 
 
 def one_thread(*_: Any) -> None:
@@ -167,7 +172,8 @@ def measure(options: argparse.Namespace) -> Report:
     repeats = 1 if options.quick else options.repeats
     rows: list[Row] = []
     misses: list[str] = []
-    for application in chosen(options.only, QUICK if options.quick else None):
+    more = () if options.only or options.quick else (WIDER,)
+    for application in (*chosen(options.only, QUICK if options.quick else None), *more):
         row, wrong = against_numpy(application, options.quick, repeats)
         misses += wrong
         if application.name == "Black-Scholes":

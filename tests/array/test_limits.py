@@ -28,6 +28,13 @@ def test_a_function_of_the_index_is_never_whole():
         )
 
 
+def test_blocks_fit_into_a_limit_that_is_smaller_than_a_cache():
+    numbers = np.arange(10**6)
+    with gnp.cluster(workers=1, backend="threads", memory="400 kB"):
+        x = gnp.arange(10**6)
+        assert int((x % 7 * (x % 5)).sum()) == (numbers % 7 * (numbers % 5)).sum()
+
+
 def test_a_large_source_is_read_block_by_block(points):
     content, path = points
     with gnp.cluster(workers=2, backend="threads", memory="2 MB"):
