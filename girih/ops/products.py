@@ -5,6 +5,8 @@ narrow, a little elsewhere, but for results of few rows. PyTorch has no kernel f
 NumPy has, of half the multiplications. Which kernel computes depends on the processor, the shapes, the memory order and
 the worker's threads only, so that all workers of a kind make the same bits.
 
+There both also wait for memory where a tall matrix has rows of about a hundred elements. It is read ahead of them.
+
 A worker's thread computes alone: PyTorch's kernels share out their work where a worker has more than one.
 """
 
