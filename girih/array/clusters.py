@@ -42,7 +42,7 @@ from girih.run.tiles import CREWS, Evaluation, TileRun
 MOST_PROGRAMS = 512
 SEARCHES = ("exact", "spartan")
 SEARCH_SECONDS = 10.0
-LEAST_BLOCKS = 2
+BLOCKS_IN_LIMIT = 2
 """So many blocks fit into the memory that a worker may use."""
 
 
@@ -88,7 +88,7 @@ class Cluster:
         processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
         self.workers = workers if workers is not None else max(1, int(processors))
         self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
-        self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // LEAST_BLOCKS)))
+        self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
         self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
         self.evaluations = 0
