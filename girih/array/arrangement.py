@@ -203,6 +203,8 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any, mode: str = "raise"
 def _ours(item: Any, name: str) -> Array:
     if not isinstance(item, Array):
         raise TypeError(f"girih.array.{name} writes into girih arrays, not into {type(item).__name__}")
+    if item.scalar:
+        raise TypeError(f"girih.array.{name} writes into arrays, not into a number: np.array(x) is one")
     return item
 
 
@@ -244,11 +246,15 @@ class Flat:
         return iter(self._x.ravel())
 
     def __getitem__(self, key: Any) -> Array:
-        return self._x.ravel()[key]
+        return self._x.reshape(-1).copy()[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Values are repeated as often as is needed, as NumPy does."""
+        if self._x.scalar:
+            return  # NumPy writes to a copy of a number
         flat, new = self._x.reshape(-1).copy(), as_array(value)
+        if new.ndim and isinstance(key, (int, np.integer)):
+            raise ValueError("Error setting single item of array.")
         flat[key] = resize(new, flat[key].shape) if new.ndim else new
         self._x[...] = flat.reshape(self._x.shape)
 
@@ -281,5 +287,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
         raise ValueError("array must be at least 2-d")
     if wrap and x.ndim == 2 and x.shape[0] > x.shape[1]:
         raise TypeError("girih.array.fill_diagonal has no wrap=True")
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
     size = min(x.shape)
     x[(creation.arange(size),) * x.ndim] = resize(val, (size,)) if np.ndim(val) else val

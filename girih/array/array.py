@@ -24,7 +24,7 @@ class Array(Operators):
     reference to it goes.
     """
 
-    __slots__ = ("__weakref__", "expression", "family", "layout", "own", "path", "writeable")
+    __slots__ = ("__weakref__", "expression", "family", "layout", "path", "scalar", "writeable")
     __array_priority__ = 1000.0
 
     def __init__(self, expression: Expression) -> None:
@@ -33,11 +33,12 @@ class Array(Operators):
         self._alone()
 
     def _alone(self) -> None:
-        """It shares elements with no other array (`girih.array.views`), and has memory of its own."""
+        """It shares elements with no other array (`girih.array.views`). scalar: NumPy would give a number instead of an
+        array without dimensions: nobody can write to it, and what is reshaped from it is a copy."""
         self.family: Family | None = None
         self.path: tuple[Step, ...] = ()
         self.layout: Layout = None
-        self.own = self.writeable = True
+        self.scalar, self.writeable = False, True
 
     def bind(self, expression: Expression) -> None:
         """It was written to."""
@@ -108,7 +109,7 @@ class Array(Operators):
             return self._part("imag")
         made = creation.zeros(self.shape, self.dtype)
         made.writeable = False
-        return made
+        return made.as_scalar() if self.scalar else made
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -120,7 +121,8 @@ class Array(Operators):
         from girih.array.views import ComplexPart, strides_of, view
 
         strides = strides_of(self)
-        return view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
+        part = view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
+        return part.as_scalar() if self.scalar else part
 
     @property
     def flat(self) -> Flat:
@@ -130,6 +132,8 @@ class Array(Operators):
 
     @flat.setter
     def flat(self, value: Any) -> None:
+        if self.scalar:
+            raise AttributeError("attribute 'flat' of a number is not writable")
         self.flat[:] = value
 
     def __len__(self) -> int:
@@ -293,7 +297,21 @@ class Array(Operators):
         return manipulation.astype(self, dtype, copy=copy)
 
     def copy(self) -> Array:
-        return Array(self.expression)
+        made = Array(self.expression)
+        made.scalar = self.scalar
+        return made
+
+    def as_scalar(self) -> Array:
+        """Without dimensions: as the number that NumPy gives, which sees no later writes. Else it is itself."""
+        if self.scalar or self.ndim:
+            return self
+        made = Array(self.expression)
+        made.scalar = True
+        return made
+
+    def as_written(self) -> Array:
+        """A scalar as an array of its own, which can be written to. Else it is itself."""
+        return Array(self.expression) if self.scalar else self
 
     def __copy__(self) -> Array:
         return self.copy()
@@ -322,7 +340,14 @@ class Array(Operators):
         return manipulation.ravel(self, order)
 
     def fill(self, value: Any) -> None:
-        self[...] = value
+        if not self.scalar:  # of which NumPy fills a copy
+            self[...] = value
+
+    def conj(self) -> Array:
+        """Itself, where numbers are real."""
+        return elementwise.conjugate(self) if self.dtype.kind == "c" else self
+
+    conjugate = conj
 
     def sort(self, axis: int = -1, kind: str | None = None) -> None:
         """In place; `np.sort` makes another array."""
@@ -356,8 +381,6 @@ METHODS = frozenset(
         "argsort",
         "choose",
         "clip",
-        "conj",
-        "conjugate",
         "cumprod",
         "cumsum",
         "diagonal",
@@ -382,4 +405,4 @@ METHODS = frozenset(
     ]
 )
 
-from girih.array import creation, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array
+from girih.array import creation, elementwise, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array

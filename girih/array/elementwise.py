@@ -254,7 +254,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     chosen = as_array(condition)
     chosen = chosen if chosen.dtype.kind == "b" else not_equal(chosen, 0)
     shape = broadcast_shapes(chosen.shape, arrays[0].shape, arrays[1].shape)
-    return apply("aten.where.self", shape, dtype, condition=chosen, self=arrays[0], other=arrays[1])
+    return apply("aten.where.self", shape, dtype, condition=chosen, self=arrays[0], other=arrays[1]).as_written()
 
 
 def result_type(*items: Any) -> np.dtype:

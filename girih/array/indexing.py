@@ -12,7 +12,7 @@ import numpy as np
 from girih.array import views
 from girih.array.array import Array
 from girih.array.chosen import Chosen
-from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
+from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast, line_axis
 from girih.array.universal import written
 
 
@@ -21,10 +21,13 @@ def get(x: Array, key: Any) -> Array:
     items = list(key) if isinstance(key, tuple) else [key]
     if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
         whole = len(items) == x.ndim  # a number, which sees no writes
-        return _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        made = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        return made.as_scalar() if whole else made
+    if not items and not x.shape:
+        return x.as_scalar()
     items = [_plain(item) for item in items]
     if not any(isinstance(item, Array) for item in items):
-        return _basic(x, _whole(x, items))
+        return _basic(x.as_written(), _whole(x, items))
     for number, item in enumerate(items):
         if isinstance(item, Array) and item.dtype.kind == "b" and not item.ndim:  # a mask of a new dimension of one
             x = x.reshape((*x.shape[: (at := sum(map(_used, items[:number])))], 1, *x.shape[at:]))
@@ -228,6 +231,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     from girih.array.elementwise import clip, remainder
 
     x, picks = as_array(a), as_array(indices)
+    axis = line_axis(axis, x.ndim)
     if axis is None:
         x, axis = x.reshape(-1), 0
     size = x.shape[axis_of(axis, x.ndim)]

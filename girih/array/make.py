@@ -45,7 +45,7 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
         else:
             given[key] = item
     made = Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
-    made.own = own
+    made.scalar = not shape and not own
     if not ordered:
         made.layout = UNKNOWN
     if _growth.reached(made.expression):
@@ -178,6 +178,16 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axis, rank)))
+
+
+def no_axis(axis: Any, rank: int) -> Any:
+    """The axis that a reduction was given, by NumPy's rule that 0 and -1 are none of what has no dimensions."""
+    return () if not rank and isinstance(axis, (int, np.integer)) and axis in (0, -1) else axis
+
+
+def line_axis(axis: Any, rank: int) -> Any:
+    """The axis that a scan was given, which takes what has no dimensions as one element along axis 0 or -1."""
+    return None if no_axis(axis, rank) == () else axis
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -23,6 +23,8 @@ def assign(x: Array, key: Any, value: Any) -> None:
     Raises:
         IndexError, ValueError, TypeError, OverflowError: NumPy's; and those of `views.write`.
     """
+    if x.scalar:
+        raise TypeError(f"'{x.dtype.type.__module__}.{x.dtype.type.__name__}' object does not support item assignment")
     if not x.writeable:
         raise ValueError("assignment destination is read-only")
     mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
@@ -129,7 +131,7 @@ def update(x: Array, function: Any, other: Any) -> Array:
         ValueError: the result has another shape, or x is read-only. TypeError: x's dtype does not take the result.
     """
     made: Array = function(x, other)
-    if not x.shape and not x.own and x.family is None:
+    if x.scalar:
         return made
     if made.shape != x.shape:
         raise ValueError(
