@@ -13,6 +13,7 @@ from girih.array import elementwise as e
 from girih.array.array import Array
 from girih.array.indexing import nonzero, take
 from girih.array.make import as_array, axis_of, cast
+from girih.array.views import ComplexPart
 
 # ------------------------------------------------------------------------------------------- joining and parting
 
@@ -215,6 +216,29 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     x[...] = new if where is True else e.where(where, new, x)
 
 
+def may_share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    """Do writes to one of two arrays show in the other, as far as is known without looking at which elements?"""
+    first, second = (getattr(x, "family", None) for x in (a, b))
+    return a is b or (first is not None and first is second)
+
+
+def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    """Have two arrays an element in common? Which parts they show is looked at now."""
+    if a is b or not may_share_memory(a, b):
+        return a is b and a.size > 0
+    return len(np.intersect1d(_places(a), _places(b))) > 0
+
+
+def _places(x: Array) -> np.ndarray:
+    """The elements of x, as their numbers in what its family shows parts of."""
+    assert x.family is not None
+    whole = x.family.expression
+    part = creation.arange(math.prod(whole.shape)).reshape(whole.shape)
+    for step in x.path:
+        part = part if isinstance(step, ComplexPart) else step.forward(part)
+    return np.asarray(part).ravel()
+
+
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Values are repeated over the whole array."""
     x = _ours(a, "putmask")
@@ -282,9 +306,9 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    x = _ours(a, "fill_diagonal")
-    if x.ndim < 2:
+    if isinstance(a, Array) and a.ndim < 2:
         raise ValueError("array must be at least 2-d")
+    x = _ours(a, "fill_diagonal")
     if wrap and x.ndim == 2 and x.shape[0] > x.shape[1]:
         raise TypeError("girih.array.fill_diagonal has no wrap=True")
     if x.ndim > 2 and len(set(x.shape)) > 1:

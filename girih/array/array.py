@@ -101,6 +101,8 @@ class Array(Operators):
 
     @real.setter
     def real(self, value: Any) -> None:
+        if self.scalar:
+            raise AttributeError("attribute 'real' of a number is not writable")
         self.real[...] = value
 
     @property
@@ -115,6 +117,8 @@ class Array(Operators):
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
+        if self.scalar:
+            raise AttributeError("attribute 'imag' of a number is not writable")
         self.imag[...] = value
 
     def _part(self, name: str) -> Array:
@@ -252,14 +256,22 @@ class Array(Operators):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A copy of the value for another library, computed now."""
+        """A copy of the value for another library, computed now.
+
+        Raises:
+            BufferError: copy=False, or another device than a processor's memory. ValueError: a stream.
+        """
         if copy is False:
             raise BufferError("a girih array is handed over by computing and copying it: copy=False is not possible")
         given = {"max_version": max_version, "dl_device": dl_device}
         known: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
         }  # older NumPy has neither
-        return self.compute().__dlpack__(stream=stream, **known)
+        if stream is not None:
+            raise ValueError(f"stream={stream!r}: girih arrays lie in the memory of processors, which has no streams")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"dl_device={dl_device!r}: girih arrays have device {self.__dlpack_device__()}")
+        return self.compute().__dlpack__(**known)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

@@ -165,7 +165,7 @@ def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:
 def meeting(view: Array, picks: dict[int, Array]) -> tuple[tuple[int, ...], dict[int, Array]]:
     """The shape of what integers and arrays choose together of a view; and these, checked as far as they are known."""
     for at, array in picks.items():
-        _check(array, view.shape[at], at)
+        check_known(array, view.shape[at], at)
     dims = sorted(picks)
     inner = broadcast_shapes(*(picks[at].shape for at in dims))
     together = dims == list(range(dims[0], dims[-1] + 1))
@@ -190,7 +190,7 @@ def fits(x: Array, mask: Array, at: int) -> None:
             )
 
 
-def _check(index: Array, size: int, dim: int) -> None:
+def check_known(index: Array, size: int, dim: int) -> None:
     """Numbers in memory are checked now; those that are computed, by the kernel."""
     content = index.expression.content
     if isinstance(content, np.ndarray) and content.size:

@@ -89,7 +89,9 @@ def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception
     lines = {work.names[item]: item for item in work.nodes}
     failed = lines.get(error.place.node)
     where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
-    text = f"{where}: worker {error.rank} {error.reason}{_advice(recovers)}" if error.lost else f"{where} {error.reason}"
+    text = (
+        f"{where}: worker {error.rank} {error.reason}{_advice(recovers)}" if error.lost else f"{where} {error.reason}"
+    )
     kind = next((kind for words, kind in NUMPY_ERRORS.items() if words in error.reason), _class(error.kind))
     if failed is not None and any(name == "function" for name, _ in failed.arguments):
         return own_error(kind, text)

@@ -159,6 +159,12 @@ def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, .
     return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
 
 
+def exactly(ufunc: np.ufunc, operator: str, x: Any) -> Array:
+    """A function of one operand, of complex numbers by NumPy's own (`girih.ops.exact_kernels`)."""
+    x = as_array(x)
+    return elementwise(ufunc, operator.replace("aten.", "girih.") if x.dtype.kind == "c" else operator, x)
+
+
 @lru_cache(maxsize=4096)
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """NumPy's, with its message where they do not fit."""
@@ -187,7 +193,7 @@ def no_axis(axis: Any, rank: int) -> Any:
 
 def line_axis(axis: Any, rank: int) -> Any:
     """The axis that a scan was given, which takes what has no dimensions as one element along axis 0 or -1."""
-    return None if no_axis(axis, rank) == () else axis
+    return axis if no_axis(axis, rank) is axis else None
 
 
 def axis_of(axis: int, rank: int) -> int:

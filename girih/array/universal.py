@@ -182,6 +182,8 @@ class UniversalFunction:
             TypeError: a function for which equal indices have no order-free meaning, an array that is not ours, or
                 one whose dtype does not take the results.
         """
+        from girih.array.indexing import check_known
+
         if not isinstance(array, Array):
             raise TypeError(f"girih.array.{self.__name__}.at writes into girih arrays, not into {type(array).__name__}")
         if self.nin == 1:
@@ -193,7 +195,8 @@ class UniversalFunction:
             return
         indices = [as_array(item) for item in picks]
         if len(indices) > array.ndim:
-            raise IndexError(f"too many indices for array: array is {array.ndim}-dimensional, but {len(indices)} were indexed")
+            rank = f"array is {array.ndim}-dimensional, but {len(indices)} were indexed"
+            raise IndexError(f"too many indices for array: {rank}")
         if any(item.dtype.kind == "b" for item in indices):  # nor do masks
             array[tuple(indices)] = self.function(array[tuple(indices)], b)
             return
@@ -206,6 +209,8 @@ class UniversalFunction:
                 f"girih.array.{self.__name__}.at of {made} into {array.dtype}: what is rounded at an index depends on "
                 "the order of indices; use an array of floating-point numbers"
             )
+        for dim, (item, size) in enumerate(zip(indices, array.shape, strict=False)):
+            check_known(item, size, dim)
         value = cast(as_array(b), array.dtype)
         places = tuple(_wrapped(item, size) for item, size in zip(indices, array.shape, strict=False))
         if self.__name__ in SCATTERED:
@@ -280,10 +285,10 @@ def written(made: Any, out: Any, casting: Any = "same_kind") -> Any:
         raise TypeError(f"out= must be a girih array, not {type(out).__name__}: np.asarray(x) makes one")
     if out.scalar:
         raise TypeError("return arrays must be of ArrayType: out= is a number, which is not written to")
-    if out.shape != made.shape:
-        raise ValueError(f"output parameter has shape {out.shape}, the result {made.shape}")
     if not np.can_cast(made.dtype, out.dtype, casting):
         raise TypeError(f"Cannot cast from {made.dtype} to the output's {out.dtype} with casting rule {casting!r}")
+    if out.shape != made.shape:
+        raise ValueError(f"output parameter has shape {out.shape}, the result {made.shape}")
     out[...] = made
     return out
 

@@ -42,6 +42,8 @@ def assign(x: Array, key: Any, value: Any) -> None:
     if any(isinstance(item, Array) for item in items):
         _assign_chosen(x, items, value)
         return
+    if _is_element(x, key) and (value.ndim if isinstance(value, Array) else np.ndim(value)):
+        raise ValueError("setting an array element with a sequence.")
     steps = indexing.steps_of(x, items)
     wholes = _through(x, steps)
     if isinstance(value, Array) and value.expression is wholes[-1].expression:
@@ -49,6 +51,12 @@ def assign(x: Array, key: Any, value: Any) -> None:
     part = _fitted(value, x.dtype, wholes[-1].shape)
     if part.size:
         views.write(x, _back(steps, wholes, part))
+
+
+def _is_element(x: Array, key: Any) -> bool:
+    """Does a key choose one element, and no array of one?"""
+    given = key if isinstance(key, tuple) else (key,)
+    return bool(given) and len(given) == x.ndim and all(isinstance(item, (int, np.integer)) for item in given)
 
 
 def _through(x: Array, steps: list[Any]) -> list[Array]:
@@ -133,14 +141,14 @@ def update(x: Array, function: Any, other: Any) -> Array:
     made: Array = function(x, other)
     if x.scalar:
         return made
-    if made.shape != x.shape:
-        raise ValueError(
-            f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape {made.shape}"
-        )
     if not np.can_cast(made.dtype, x.dtype, "same_kind"):
         name = getattr(function, "__name__", "function")
         raise TypeError(
             f"Cannot cast ufunc '{name}' output from {made.dtype!r} to {x.dtype!r} with casting rule 'same_kind'"
+        )
+    if made.shape != x.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape {made.shape}"
         )
     if not x.writeable:
         raise ValueError("output array is read-only")

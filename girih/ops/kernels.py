@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.ops.exact_kernels import EXACT_KERNELS
 from girih.ops.factor_kernels import FACTOR_KERNELS
 from girih.ops.order_kernels import ORDER_KERNELS
 from girih.ops.path_kernels import PATH_KERNELS
@@ -387,4 +388,4 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         correlate,
         constant,
     )
-} | {**FACTOR_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}
+} | {**EXACT_KERNELS, **FACTOR_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}

@@ -1,0 +1,46 @@
+"""Element-wise functions of arrays by NumPy, where PyTorch's results differ from it.
+
+PyTorch takes square roots of contiguous memory by MKL's vector functions, which are one unit off for about one number
+in a hundred; NumPy's are correctly rounded, and as fast. Of complex numbers some of PyTorch's are wrong at signed
+zeros, infinities and very small numbers. A training step keeps PyTorch's functions, so that it computes what PyTorch
+does on one device; arrays promise what NumPy computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+Tensor = Any  # torch is untyped for the type checker
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return tensor.resolve_conj().resolve_neg().numpy()  # type: ignore[no-any-return]
+
+
+def _unary(function: np.ufunc) -> Callable[[Tensor], Tensor]:
+    def kernel(self: Tensor) -> Tensor:
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(np.asarray(function(_numbers(self))))
+
+    return kernel
+
+
+def _power(self: Tensor, exponent: Tensor) -> Tensor:
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(np.asarray(np.power(_numbers(self), _numbers(exponent))))
+
+
+EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
+    "girih.sqrt": _unary(np.sqrt),
+    "girih.log1p": _unary(np.log1p),
+    "girih.acos": _unary(np.arccos),
+    "girih.square": _unary(np.square),
+    "girih.reciprocal": _unary(np.reciprocal),
+    "girih.sgn": _unary(np.sign),
+    "girih.neg": _unary(np.negative),
+    "girih.power": _power,
+}
