@@ -16,7 +16,7 @@ STATEMENTS = 9
 PUBLIC = ("builtins", "numpy.exceptions")
 UNSETTLED = (".flat", "np.put", "== 1] = v", "np.median", "> ", "[False]", "[True]", "np.copyto", ".sum(0, out")
 KNOWN = (102, 128, 249, 374, 529)
-"""Not mended: `ufunc.at` of complex numbers has no kernel in PyTorch; a number reshaped to () stays a number in NumPy."""
+"""Not mended: `ufunc.at` of complex numbers; some errors that NumPy raises for a number reshaped to ()."""
 UNDECIDED = "does not know whether NumPy"  # the refusal that docs/arrays.md promises
 
 
