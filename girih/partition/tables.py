@@ -14,14 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numba
 import numpy as np
+
+from girih.layout.compiled import compiled
 
 Key = tuple[tuple[int, tuple[int, ...]], ...]
 """Tables with, for each axis, its place in the joint scope; the last place is the variable that is minimised out."""
 
 
-@numba.njit(cache=True)
+@compiled()
 def _project(
     flat: np.ndarray,
     at: np.ndarray,
@@ -89,7 +90,7 @@ def _project(
             where[d] = 0
 
 
-@numba.njit(cache=True)
+@compiled()
 def _digest(words: np.ndarray) -> int:
     """A number of 63 bits from the contents; equal tables have equal numbers, different ones nearly never."""
     a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
