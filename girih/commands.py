@@ -271,12 +271,13 @@ def _written(options: argparse.Namespace, path: Path) -> None:
 
 
 def ops(options: argparse.Namespace) -> int:
-    from girih.capture import capture
     from girih.ops import description_of
     from girih.ops.coverage import count, standard
 
     rows = list(standard())
     with clear_errors():
+        if options.models:
+            from girih.capture import capture
         for model in options.models:
             made = program(model)
             graph = capture(made.step, made.batch).graph

@@ -52,16 +52,6 @@ class _Recipe:
         return self.family.describe_batch(self.options, self.batch)
 
 
-def names() -> tuple[ModelFamily, ...]:
-    """Every family, with its pattern, examples, description and source."""
-    return FAMILIES
-
-
-def tiny_names() -> tuple[str, ...]:
-    """The names of the smallest configurations, one for each family."""
-    return tuple(f"{family.name}-tiny" for family in FAMILIES)
-
-
 def example(
     name: str,
     batch: int | None = None,
@@ -82,14 +72,14 @@ def example(
     description = recipe.describe_batch()
     if device.type == "meta" or detect_fake_mode() is not None:
         with device:
-            module = recipe.family.build(**recipe.options)
+            module = recipe.family.builder(**recipe.options)
         inputs = empty_batch(description, device)
     else:
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            module = recipe.family.build(**recipe.options).to(device)
+            module = recipe.family.builder(**recipe.options).to(device)
         inputs = drawn_batch(description, seed, device)
-    return Example(name, module, inputs, recipe.family.step, recipe.batch, recipe.family.description)
+    return Example(name, module, inputs, recipe.family.loss, recipe.batch, recipe.family.description)
 
 
 def random_batch(
@@ -105,7 +95,7 @@ def random_batch(
 
 def _recipe(name: str, batch: int | None, overrides: Options) -> _Recipe:
     family, named_options, named_batch = _read_name(name)
-    parameters = inspect.signature(family.build).parameters
+    parameters = inspect.signature(family.builder).parameters
     unknown = sorted(set(overrides) - set(parameters))
     if unknown:
         raise ValueError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(parameters)}")

@@ -22,7 +22,7 @@ Key = tuple[tuple[int, tuple[int, ...]], ...]
 """Tables with, for each axis, its place in the joint scope; the last place is the variable that is minimised out."""
 
 
-@compiled()
+@compiled(lambda flat, at, strides, steps, sizes, labels, still, out: out.size * labels * len(at))
 def _project(
     flat: np.ndarray,
     at: np.ndarray,
@@ -90,6 +90,10 @@ def _project(
             where[d] = 0
 
 
+SMALL = 4096
+"""Entries of tables whose contents Python's own hash takes as quickly as `_digest` would."""
+
+
 @compiled()
 def _digest(words: np.ndarray) -> int:
     """A number of 63 bits from the contents; equal tables have equal numbers, different ones nearly never."""
@@ -128,7 +132,8 @@ class Tables:
         elif low != 0.0:
             low = 0.0
         array = np.asarray(array, order="C")  # (ascontiguousarray would give a lone number an axis)
-        same = self._known.setdefault((array.shape, _digest(array.reshape(-1).view(np.uint64))), [])
+        digest = hash(array.tobytes()) if array.size <= SMALL else _digest(array.reshape(-1).view(np.uint64))
+        same = self._known.setdefault((array.shape, digest), [])
         for number in same:
             if np.array_equal(self.arrays[number], array):
                 return number, low
