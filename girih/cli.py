@@ -101,6 +101,8 @@ def parser() -> argparse.ArgumentParser:
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument("--seconds", type=float, default=60.0, help="most seconds to search (default 60)")
     plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")
+    plan.add_argument("--fresh", action="store_true", help="capture the model again; models by name that were captured "
+                      "before are read from ~/.cache/girih/captured")  # fmt: skip
     plan.add_argument("--output", "-o", help="write the plan here")
 
     show = _command(commands, "show", "show a plan", "girih show plan.json --tensors")

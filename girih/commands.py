@@ -9,9 +9,12 @@ from typing import Any
 
 from rich.table import Table
 
+from girih import captured
+from girih.captured import file_of
 from girih.machine import Machine, MachineError, machine, presets
-from girih.plans import Plan, check, load
-from girih.programs import batch_of, in_micro_batches, program
+from girih.plans import Plan, check, load, plan_graph
+from girih.plans import plan as make_plan
+from girih.programs import batch_of, in_micro_batches, is_file, program
 from girih.report.tables import operators_table, summary, tensors_table
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
@@ -85,28 +88,23 @@ def _machine(name: str) -> Machine:
 
 
 def plan(options: argparse.Namespace) -> int:
-    from girih.plans import plan as make
-
     check_output(options.output)
     if not options.seconds > 0:
         raise BadInputError(f"--seconds must be more than 0, got {options.seconds:g}")
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
-        made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
-        result = make(
-            made.step,
-            made.batch,
-            machine=goal,
-            memory=options.memory,
-            search=options.search,
-            objective=options.objective,
-            compare=() if options.no_compare else ("single", "data"),
-            seconds=options.seconds,
-            model=made.name,
-            store=_store(options) if options.objective == "time" else None,
-            observe=progress,
-        )
+        ways: dict[str, Any] = {
+            "machine": goal,
+            "memory": options.memory,
+            "search": options.search,
+            "objective": options.objective,
+            "compare": () if options.no_compare else ("single", "data"),
+            "seconds": options.seconds,
+            "store": _store(options) if options.objective == "time" else None,
+            "observe": progress,
+        }
+        result = _planned(options, ways)
         check(result)
         if options.output:
             result.save(options.output)
@@ -117,6 +115,19 @@ def plan(options: argparse.Namespace) -> int:
         if options.output:
             print(f"plan written to {options.output}")
     return 0
+
+
+def _planned(options: argparse.Namespace, ways: dict[str, Any]) -> Plan:
+    """The plan of the program that is asked for; of a model by name that was captured before, without capturing."""
+    by_name = not is_file(options.model)
+    kept = file_of(options.model, options.batch, options.optimizer, options.micro_batches)
+    if by_name and not options.fresh and (known := captured.load(kept)) is not None:
+        return known.in_plan(plan_graph(known.graph, **ways))
+    made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
+    result = make_plan(made.step, made.batch, model=made.name, **ways)
+    if by_name:
+        captured.save(kept, result)
+    return result
 
 
 def _numbers(item: Plan) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from girih.captured import cache_folder
 from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
 from girih.plan_predict import Prediction, predict
@@ -25,8 +25,7 @@ def store_path(given: str | None) -> Path:
     """Where measured costs are kept: as given, or in the user's cache."""
     if given:
         return Path(given)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "girih" / "costs.sqlite"
+    return cache_folder() / "costs.sqlite"
 
 
 def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[dict[str, Any], list[str]]:

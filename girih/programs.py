@@ -30,6 +30,11 @@ class NamedProgram:
     batch: Any
 
 
+def is_file(name: str) -> bool:
+    """Does the name mean a program of the user's own, in a file?"""
+    return name.endswith(".py") or name.rpartition(":")[0].endswith(".py")
+
+
 def program(name: str, batch: int | None = None, optimizer: str | None = None, device: str = "meta") -> NamedProgram:
     """The program that a name means. batch, optimizer: of a model by name; None: the model's, and momentum.
 
