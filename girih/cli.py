@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from girih import __version__
+from girih.arguments import count, finite, number, seconds, seed
 from girih.spelling import did_you_mean
 
 SEARCH_NAMES = (
@@ -55,17 +56,6 @@ class Parser(argparse.ArgumentParser):
         return options
 
 
-def count(text: str) -> int:
-    """A whole number of at least 1, of an option."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return number
-
-
 def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="girih",
@@ -99,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     _store(plan)
     plan.add_argument("--optimizer", choices=OPTIMIZERS,
                       help="for models by name (default momentum)")  # fmt: skip
-    plan.add_argument("--seconds", type=float, default=60.0, help="most seconds to search (default 60)")
+    plan.add_argument("--seconds", type=seconds, default=60.0, help="most seconds to search (default 60)")
     plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")
     plan.add_argument("--fresh", action="store_true", help="capture the model again; models by name that were captured "
                       "before are read from ~/.cache/girih/captured")  # fmt: skip
@@ -111,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--tensors", action="store_true", help="how every tensor lies")
     what.add_argument("--operators", action="store_true", help="how every operator is divided")
     what.add_argument("--graph", action="store_true", help="the captured graph as text")
-    what.add_argument("--device", type=int, metavar="K", help="the instructions of device K")
+    what.add_argument("--device", type=number, metavar="K", help="the instructions of device K")
 
     run = _command(
         commands, "run", "train by a plan on real workers, on random data and weights",
@@ -121,14 +111,16 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--steps", type=count, default=3, help="how many steps (default 3)")
     run.add_argument("--backend", choices=("processes", "threads"), default="processes")
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
-    run.add_argument("--lr", type=float, help="learning rate (default: the planned optimizer's)")
-    run.add_argument("--seed", type=int, default=0, help="of weights, data and random operators (default 0)")
+    run.add_argument("--lr", type=finite, help="learning rate (default: the planned optimizer's)")
+    run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
     run.add_argument("--save", metavar="DIR", help="write a sharded checkpoint at the end")
     run.add_argument("--resume", metavar="DIR", help="go on from a checkpoint")
     run.add_argument("--measure", action="store_true", help="measure every instruction of the last step, and show "
                      "measured beside predicted seconds, operator by operator")  # fmt: skip
     _store(run)
-    run.add_argument("--timeout", type=float, default=120.0, help="seconds after which a silent worker counts as hung")
+    run.add_argument(
+        "--timeout", type=seconds, default=120.0, help="seconds after which a silent worker counts as hung"
+    )
 
     compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
     compare.add_argument("plans", metavar="PLAN", nargs="+")
@@ -140,7 +132,9 @@ def parser() -> argparse.ArgumentParser:
     calibrate.add_argument("plans", metavar="PLAN", nargs="*", help="plans whose operators are measured too")
     calibrate.add_argument("--machine", "-m", help="local:N (default: the plans' machine, or local:2)")
     calibrate.add_argument("--backend", choices=("processes", "threads"), default="processes")
-    calibrate.add_argument("--seconds", type=float, default=60.0, help="how long to measure, about (default 60)")
+    calibrate.add_argument("--seconds", type=seconds, default=60.0, help="how long to measure, about (default 60)")
+    calibrate.add_argument("--forget", action="store_true", help="measure nothing: forget what was measured of this "
+                           "machine, so that predictions go by data sheets again")  # fmt: skip
     calibrate.add_argument("--again", action="store_true", help="measure again what is known")
     _store(calibrate)
 

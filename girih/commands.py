@@ -12,6 +12,7 @@ from rich.table import Table
 from girih import captured
 from girih.captured import file_of
 from girih.machine import Machine, MachineError, machine, presets
+from girih.machine.units import parse_bytes
 from girih.plans import Plan, check, load, plan_graph
 from girih.plans import plan as make_plan
 from girih.programs import batch_of, in_micro_batches, is_file, program
@@ -89,10 +90,10 @@ def _machine(name: str) -> Machine:
 
 def plan(options: argparse.Namespace) -> int:
     check_output(options.output)
-    if not options.seconds > 0:
-        raise BadInputError(f"--seconds must be more than 0, got {options.seconds:g}")
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
+        if options.memory is not None:
+            parse_bytes(options.memory)  # before anything is captured
         progress("model", 0.0)
         ways: dict[str, Any] = {
             "machine": goal,

@@ -268,6 +268,8 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
+    if not 0 < seconds < float("inf"):
+        raise PlanError(f"seconds={seconds!r}: expected a number of seconds above 0")
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ from rich.table import Table
 from girih.captured import cache_folder
 from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
+from girih.machine.costs import Store
 from girih.plan_predict import Prediction, predict
 from girih.plans import Observe, Plan, PlanError, load
 from girih.report.overlap import overlap_words
 from girih.report.tables import render
 from girih.report.units import format_bytes, format_gap, format_seconds
 from girih.simulate.timeline import COMPUTE, Timeline
+
+MOST_CALIBRATED = 64
 
 
 def store_path(given: str | None) -> Path:
@@ -33,10 +37,14 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     from girih.run.calibrate import calibrate
 
     path = store_path(options.store)
+    if options.forget:
+        return _forgotten(options, path)
     plans = [load(name) for name in options.plans]
     name = options.machine or (plans[0].machine.name if plans else "local:2")
     if other := [item.machine.name for item in plans if item.machine.name != name]:
         raise PlanError(f"one machine is calibrated at a time: {name}, and a plan is for {other[0]}")
+    if (match := re.fullmatch("local:([0-9]+)", name)) and int(match[1]) > MOST_CALIBRATED:
+        raise PlanError(f"{name}: at most {MOST_CALIBRATED} workers are started at once to be measured")
     try:
         profile = calibrate(
             name,
@@ -64,7 +72,11 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
             f"the roofline is off by {found.median:.0%} in the median, {found.largest:.0%} at most, "
             f"over {found.measurements} measured calls"
         )
-    lines.append(f"kept in {path}; `girih plan --objective time` and `girih simulate` use it")
+    forget = f"girih calibrate --machine {profile.machine} --forget" + (f" --store {path}" if options.store else "")
+    lines.append(
+        f"kept in {path}: from now on predictions of {profile.machine} (`girih plan --objective time`, `simulate`, "
+        f"`report`) go by these measurements; to go by data sheets again: {forget}"
+    )
     numbers = {
         "machine": profile.machine,
         "backend": profile.backend,
@@ -75,6 +87,21 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
         "store": str(path),
     }  # fmt: skip
     return numbers, lines
+
+
+def _forgotten(options: argparse.Namespace, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Take a machine's profiles and measurements out of the store."""
+    name = options.machine or "local:2"
+    if not path.exists():
+        raise PlanError(f"nothing is kept in {path}: there is nothing to forget")
+    with Store(path) as store:
+        count = store.forget(name)
+    if not count:
+        raise PlanError(f"{path} has no measurements of {name}: there is nothing to forget")
+    return (
+        {"machine": name, "store": str(path), "forgotten": count},
+        [f"forgot {count} measurement{'s' * (count != 1)} of {name}, which were in {path}"],
+    )
 
 
 def predicted(item: Plan, options: argparse.Namespace, memory: bool = True) -> Prediction:

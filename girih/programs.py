@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -60,12 +61,14 @@ def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -
     from girih.models import example
 
     base, at, size = name.partition("@")
-    if at and not size.isdecimal():
-        raise ProgramError(f"no batch {size!r} in {name!r}: expected a whole number, as in {base}@32")
+    if at and not re.fullmatch("[0-9]{1,9}", size):
+        raise ProgramError(f"no batch {size[:40]!r} in {name[:60]!r}: expected a whole number, as in {base}@32")
     try:
         made = example(base, batch=batch if batch is not None or not at else int(size), device=device)
-    except ValueError as error:
-        raise ProgramError(str(error)) from error
+    except (ValueError, RuntimeError, OverflowError, TypeError) as error:
+        # PyTorch says the same of sizes that are too large in several ways and lines.
+        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ProgramError(said if isinstance(error, ValueError) else f"{name} cannot be built: {said}") from error
     step = TrainingStep(made.module, step=made.step, optimizer=_optimizer(optimizer, made.module))
     return NamedProgram(f"{base}@{made.batch}", step, made.inputs)
 

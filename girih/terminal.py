@@ -37,9 +37,11 @@ def clear_errors() -> Iterator[None]:
     except (PlanError, MachineError, ProgramError, CaptureError) as error:
         raise BadInputError(str(error)) from error
     except OSError as error:
-        if error.filename is None:
+        if error.errno is None:
             raise
-        raise BadInputError(f"{error.filename}: {error.strerror}") from error
+        raise BadInputError(
+            ": ".join(filter(None, (error.filename and str(error.filename), error.strerror)))
+        ) from error
     except (RuntimeError, ValueError) as error:
         # These rooms load torch; an error of theirs means that they are loaded.
         if _is(error, "girih.run.errors", "WorkerError"):

@@ -17,9 +17,8 @@ ROOT = Path(__file__).parent.parent / "girih"
 # From the top to the bottom, as in DESIGN.md: a room imports from lower lines only; those in one line not each other.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
-        {"captured", "cli", "commands", "predicting", "programs", "running", "spelling", "terminal", "__main__", "array"}
-    ),
         {
+            "arguments",
             "captured",
             "cli",
             "commands",

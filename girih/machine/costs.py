@@ -145,6 +145,16 @@ class Store:
         with self._errors():
             return [text for (text,) in self._connection.execute(query, tuple(where.values()))]
 
+    def forget(self, machine: str) -> int:
+        """Take out a machine's profiles, and what was measured in their settings; how many rows went."""
+        settings = "SELECT DISTINCT device, library, threads, together FROM profiles WHERE machine = ?"
+        with self._errors(), self._connection:
+            count = 0
+            for setting in self._connection.execute(settings, (machine,)).fetchall():
+                count += self._connection.execute(f"DELETE FROM operators WHERE {_SETTING}", setting).rowcount
+            count += self._connection.execute("DELETE FROM profiles WHERE machine = ?", (machine,)).rowcount
+            return count
+
     def close(self) -> None:
         self._connection.close()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,11 @@ from girih.machine.units import MachineError
 if TYPE_CHECKING:
     from girih.machine.profile import Profile
 
-_SIZES = re.compile(r"\d+(x\d+)*")
+_SIZES = re.compile(r"[0-9]{1,9}(x[0-9]{1,9})*")
+MOST_DEVICES = 1 << 16
+"""Of a machine by name: a plan writes down what each device holds. Tried: 65,536 devices plan mlp-tiny in seconds."""
+MOST_PROCESSES = 1 << 12
+"""Of this host."""
 
 
 def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
@@ -47,19 +53,21 @@ def _named(name: str) -> Machine:
     base, colon, sizes = name.partition(":")
     if base in known:
         return _with_sizes(known[base], name, sizes) if colon else known[base].machine
-    if match := re.fullmatch(r"local:(\d+)", name):
+    if match := re.fullmatch(r"local:([0-9]{1,9})", name):
         return _local(name, int(match[1]))
     if _SIZES.fullmatch(name):
         return _hosts(name, [int(size) for size in name.split("x")])
     raise MachineError(
-        f"no machine {name!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, a .yaml file, "
-        f"or one of {', '.join(known)}"
+        f"no machine {name[:60]!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, a .yaml "
+        f"file, or one of {', '.join(known)}"
     )
 
 
 def _local(name: str, count: int) -> Machine:
     if count < 1:
         raise MachineError(f"{name!r}: a machine has at least one device")
+    if count > MOST_PROCESSES:
+        raise MachineError(f"{name!r}: expected at most {MOST_PROCESSES} processes of this host")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
     return Machine(
         name,
@@ -72,9 +80,15 @@ def _local(name: str, count: int) -> Machine:
 def _hosts(name: str, sizes: list[int]) -> Machine:
     if min(sizes) < 1:
         raise MachineError(f"{name!r}: a machine has at least one device")
+    _check_size(name, sizes)
     inner = Level("NVLink", (sizes[-1],) if len(sizes) > 1 else two_axes(sizes[-1]), 300e9, 10e-6)
     outer = tuple(Level(f"network {depth}", (size,), 400 * GBIT, 20e-6) for depth, size in enumerate(sizes[:-1]))
     return Machine(name, A100, (*outer, inner), "A100 80 GB data sheet (TF32); NVLink 3, 400 Gbit/s per device")
+
+
+def _check_size(name: str, sizes: Sequence[int]) -> None:
+    if prod(sizes) > MOST_DEVICES:
+        raise MachineError(f"{name!r}: expected a machine of at most {MOST_DEVICES} devices")
 
 
 def _with_sizes(preset: Preset, name: str, text: str) -> Machine:
@@ -92,6 +106,7 @@ def _with_sizes(preset: Preset, name: str, text: str) -> Machine:
     changed: list[Level] = []
     for number, (level, part) in enumerate(zip(item.levels, parts, strict=False)):
         sizes = tuple(int(size) for size in part.split("x"))
+        _check_size(name, [*sizes, *(other.parts for other in (*changed, *item.levels[number + 1 :]))])
         asked = replace(level, axes=sizes)
         grows = preset.growing and number == 0
         if asked.parts < 1 or (asked.parts > level.parts and not grows):

@@ -24,6 +24,10 @@ from girih.models.families import FAMILIES
 from girih.models.family import ModelFamily, Options
 from girih.models.steps import Step
 
+REPEATED = frozenset({"layers", "depth", "steps"})
+MOST_REPEATED, MOST_WIDE = 10_000, 1 << 20
+"""The largest numbers in names: of what is repeated, of which each is a module, and of widths."""
+
 
 @dataclass(frozen=True)
 class Example:
@@ -122,7 +126,20 @@ def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
         raise ValueError(_unknown(name))
     if None in numbers or not _fits(found, numbers):
         raise ValueError(f"no model {name!r}: names of this family are {found.pattern}, such as {found.examples[0]}")
+    _check_bounds(name, found, numbers)
     return found, found.configure(*numbers), None
+
+
+def _check_bounds(name: str, family: ModelFamily, numbers: list[int | None]) -> None:
+    """Before anything is built, which would take all memory, or for ever."""
+    given = inspect.signature(family.configure).bind(*numbers).arguments
+    for parameter, value in given.items():
+        most = MOST_REPEATED if parameter in REPEATED else MOST_WIDE
+        for number in value if isinstance(value, tuple) else (value,):
+            if number > most:
+                raise ValueError(
+                    f"model {name[:60]!r} is too large: expected {parameter} of at most {most}, got {number}"
+                )
 
 
 def _fits(family: ModelFamily, numbers: list[int | None]) -> bool:
@@ -135,7 +152,7 @@ def _fits(family: ModelFamily, numbers: list[int | None]) -> bool:
 
 def _read_number(text: str) -> int | None:
     """`8192` or `8k`; None for anything else."""
-    match = re.fullmatch(r"([1-9][0-9]*)(k?)", text)
+    match = re.fullmatch(r"([1-9][0-9]{0,17})(k?)", text)
     return None if match is None else int(match[1]) * (1024 if match[2] else 1)
 
 
