@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from girih.terminal import BadInputError, FailedRunError, Progress, check_output
 from girih.terminal import show as show_table
 
 __all__ = ["BadInputError", "FailedRunError"]
+
+WIDE = 400  # columns of a table whose lines are not to be broken, in a pipe
 
 
 def models(options: argparse.Namespace) -> int:
@@ -59,21 +62,36 @@ def machines(options: argparse.Namespace) -> int:
                            "device": vars(item.device), "levels": [vars(level) for level in item.levels],
                            "source": item.source} for item in listed]))  # fmt: skip
         return 0
-    table = Table("machine", "devices", "mesh", "memory", "FLOP/s", "links", "source", box=None, pad_edge=False)
-    for item in listed:
-        links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
-        table.add_row(
+    show_table(_machines_table(listed), width=WIDE)
+    if options.name:
+        print(f"source: {listed[0].source}")
+        return 0
+    print("where the numbers come from: girih machines NAME")
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
+    return 0
+
+
+def _machines_table(items: Sequence[Machine]) -> Table:
+    """One line for each, however narrow the terminal: the links, which come last, are cut there."""
+    heads = ("machine", "devices", "mesh", "memory", "FLOP/s", "links")
+    rows = [
+        (
             item.name,
             f"{item.devices} × {item.device.name}",
             str(item.mesh),
             format_bytes(item.device.memory_bytes),
             format_count(item.device.flops_per_second),
-            links,
-            item.source,
+            ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels),
         )
-    show_table(table)
-    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
-    return 0
+        for item in items
+    ]
+    table = Table(box=None, pad_edge=False)
+    for head, *column in zip(heads, *rows, strict=True):
+        least = None if head == "links" else max(map(len, (head, *column)))
+        table.add_column(head, no_wrap=True, overflow="ellipsis", min_width=least)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _machine(name: str) -> Machine:

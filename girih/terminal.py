@@ -71,13 +71,13 @@ def check_output(path: str | None, folder: bool = False) -> None:
         raise BadInputError(f"{path} cannot be written: {found} is no folder that one may write into")
 
 
-def show(item: Any) -> None:
-    """A table on standard output, as wide as the terminal, or as plain text."""
+def show(item: Any, width: int = 140) -> None:
+    """A table on standard output, as wide as the terminal, or as plain text of at most `width` columns."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(item)
     else:
-        print(render(item, width=140))
+        print("\n".join(line.rstrip() for line in render(item, width=width).splitlines()))
 
 
 class Progress:
