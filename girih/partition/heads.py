@@ -93,7 +93,7 @@ class _Writer:
 
     def alive(self, outputs: tuple[Output, ...]) -> Graph:
         """Without what nobody reads any more."""
-        needed = {item.name for item in (*outputs, *self.graph.inputs)}
+        needed = {item.name for item in outputs} | {item.name for item in self.graph.inputs}
         kept = []
         for node in reversed(self.nodes):
             if not needed.isdisjoint(node.outputs):
