@@ -64,7 +64,7 @@ def summary(plan: Plan) -> RenderableType:
     undescribed = undivided(plan)
     if undescribed:
         head.append(f"\nundivided on every device, for want of a description: {', '.join(sorted(undescribed))}")
-    return Group(head, devices_table(plan), alternatives_table(plan))
+    return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
 
 
 def _cost(plan: Plan, cost: float) -> str:
@@ -124,13 +124,17 @@ def alternatives_table(plan: Plan) -> Table:
             format_seconds(took),
             _ratio(took, times[0]),
         )
+    return table
+
+
+def alternatives_notes(plan: Plan) -> list[str]:
+    """What the table of alternatives leaves unsaid."""
     notes = []
     if plan.memory is not None and any(item.peak > plan.memory for item in plan.baselines):
         notes.append(f"! does not fit {format_bytes(plan.memory)}")
-    if plan.objective == "bytes" and any(0 < item.bytes < own.bytes for item in plan.baselines):
+    if plan.objective == "bytes" and any(0 < item.bytes < plan.costs.bytes for item in plan.baselines):
         notes.append("fewer bytes than this plan by holding copies, which the objective `bytes` does not allow")
-    table.caption = "; ".join(notes) or None
-    return table
+    return notes
 
 
 def times_of(rows: Sequence[Costs]) -> tuple[str, list[float]]:

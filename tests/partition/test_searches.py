@@ -185,6 +185,14 @@ def test_sharded_state_is_held_once() -> None:
     for name in ("w0", "w1"):
         assert REPLICATE not in found.strategy.layouts[name]
     assert found.strategy.layouts["x"] == (0, 0)
+    # ZeRO-3: both weights are gathered for the forward pass, the second one again for the backward pass (the input
+    # wants no gradient), and both gradients are scattered.
+    assert found.certificate.cost == (2 + 1 + 2) * 3 * 96 * 96 * 4
+
+
+def test_a_parameter_server_gathers_gradients_and_hands_out_weights() -> None:
+    graph, goal = perceptron(2, 64, 96), Objective("bytes", machine_of((2, 2)))
+    assert SEARCHES["parameter-server"](graph, goal).certificate.cost == 2 * 2 * 3 * 96 * 96 * 4
 
 
 def test_rows() -> None:
