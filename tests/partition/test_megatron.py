@@ -17,14 +17,14 @@ from girih.capture import capture
 from girih.graph import Graph, check, parse_graph
 from girih.layout import level_volumes
 from girih.machine import machine
-from girih.models import example
+from girih.models import example, random_batch
 from girih.ops.evaluate import interpret
 from girih.partition.heads import heads_apart
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.partition.strategy import SearchError
 from girih.partition.sums import sums_first
-from girih.plans import Plan, load, plan_graph
+from girih.plans import Plan, flatten_batch, load, plan_graph
 from girih.plans import check as check_plan
 
 
@@ -231,6 +231,15 @@ def test_training_is_one_devices(name: str, where: str, tmp_path: Path) -> None:
     assert losses == pytest.approx(expected, rel=1e-10)
     for key, item in module.state_dict().items():
         torch.testing.assert_close(state[key], item, rtol=1e-8, atol=1e-10)
+
+
+def test_memory_is_what_was_predicted() -> None:
+    """Products of heads copy factors that are no views of a batch: that is told."""
+    plan = planned("gpt-tiny", "local:2")
+    scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
+    with plan.start() as running:
+        measured = running.run.peak_bytes(flatten_batch(random_batch("gpt-tiny", 8)), scalars)
+    assert measured == [use.peak for use in plan.memory_by_device]
 
 
 # ------------------------------------------------------------------------------------------- graphs written otherwise
