@@ -126,7 +126,7 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
         return proved(made, judge.in_full, clock.end(seconds) - time.perf_counter(), note)
     first = judge(made.strategy)
     if made.search != "exact":
-        stopped = f"simulated as it was found, without overlap: {told.stopped}"
+        stopped = f"{told.stopped} without overlap, then simulated"
         return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how, stopped=stopped))
     found = _Candidates(made, judge, clock, KEPT * seconds)
     found.gather(dict(best.parts)[WORK] * made.machine.devices, note)

@@ -50,7 +50,7 @@ def test_the_command_line_says_what_ran(capsys: pytest.CaptureFixture[str], tmp_
 def test_other_searches_are_simulated_once_by_the_objective_time() -> None:
     made = plan_graph(perceptron(2), machine="2x2", search="data", objective="time", seconds=5.0)
     assert made.search == "data"
-    assert made.certificate.stopped == "simulated as it was found, without overlap: optimal"
+    assert made.certificate.stopped == "optimal without overlap, then simulated"
     assert made.certificate.cost == made.costs.simulated == made.predict().seconds
 
 

@@ -27,33 +27,41 @@ def sums_first(graph: Graph, sums: Collection[str]) -> Graph:
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(item.name for item in graph.outputs)
 
-    def terms(name: str, top: bool = False) -> list[str]:
-        node = makers.get(name)
-        if node is None or not _adds(graph, node) or not (top or readers[name] == 1):
-            return [name]
-        return [term for part in node.inputs for term in terms(part)]
+    def terms(node: Node) -> tuple[list[str], set[str]]:
+        """What a node adds up in the end, and the sums between, that nobody else reads."""
+        found: list[str] = []
+        between: set[str] = set()
+        names = list(reversed(node.inputs))
+        while names:
+            maker = makers.get(name := names.pop())
+            if maker is not None and readers[name] == 1 and _adds(graph, maker):
+                between.add(name)
+                names += reversed(maker.inputs)
+            else:
+                found.append(name)
+        return found, between
 
     values = dict(graph.values)
-    dropped: set[str] = set()
+    inside: set[str] = set()  # of sums that were looked at with what they are added to
+    gone: set[str] = set()
     instead: dict[str, list[Node]] = {}
     for node in reversed(graph.nodes):
         name = node.outputs[0]
-        if name in dropped or not _adds(graph, node):
+        if name in inside or not _adds(graph, node):
             continue
-        every = terms(name, top=True)
+        every, between = terms(node)
+        inside |= between
         parts, wholes = [term for term in every if term in sums], [term for term in every if term not in sums]
-        dropped |= _between(makers, node, set(every))
         if len(parts) < 2 or not wholes:
             continue
+        gone |= between
         instead[name] = _added(node, [*parts, *wholes])
         values |= {own.name: replace(graph.values[name], name=own.name) for own in instead[name]}
-    gone = {name for name, own in instead.items() for name in _between(makers, makers[name], _leaves(own))}
     if not instead:
         return graph
     nodes = [new for node in graph.nodes if node.name not in gone for new in instead.get(node.name, [node])]
-    return Graph(
-        {name: value for name, value in values.items() if name not in gone}, tuple(nodes), graph.inputs, graph.outputs
-    )
+    left = {name: value for name, value in values.items() if name not in gone}
+    return Graph(left, tuple(nodes), graph.inputs, graph.outputs)
 
 
 def _adds(graph: Graph, node: Node) -> bool:
@@ -62,20 +70,6 @@ def _adds(graph: Graph, node: Node) -> bool:
         return False
     own = graph.values[node.outputs[0]]
     return all((graph.values[name].shape, graph.values[name].dtype) == (own.shape, own.dtype) for name in node.inputs)
-
-
-def _between(makers: dict[str, Node], node: Node, every: Collection[str]) -> set[str]:
-    """The values between a sum and its terms."""
-    found: set[str] = set()
-    for name in node.inputs:
-        if name not in every:
-            found |= {name} | _between(makers, makers[name], every)
-    return found
-
-
-def _leaves(nodes: list[Node]) -> set[str]:
-    made = {node.name for node in nodes}
-    return {name for node in nodes for name in node.inputs if name not in made}
 
 
 def _added(node: Node, terms: list[str]) -> list[Node]:

@@ -312,3 +312,14 @@ def test_sums_of_parts_are_added_first() -> None:
 def test_sums_that_others_read_or_that_are_alike_stay(reads: str, sums: set[str]) -> None:
     graph = parse_graph(SUMS.format(reads=reads))
     assert sums_first(graph, sums) is graph
+
+
+def test_long_sums_are_no_deep_ones() -> None:
+    lines = [f'  input %i{number}: float32[4]  batch  "{number}"' for number in range(3000)]
+    lines += ["  %s1: float32[4] = aten.add.Tensor(self=%i0, other=%i1)  # forward"]
+    for number in range(2, 3000):
+        lines.append(f"  %s{number}: float32[4] = aten.add.Tensor(self=%s{number - 1}, other=%i{number})  # forward")
+    made = sums_first(parse_graph("\n".join(["graph", *lines, "  return %s2999 result"])), {"i1", "i2999"})
+    check(made)
+    assert made.nodes[0].inputs == ("i1", "i2999")
+    assert len(made.nodes) == 2999
