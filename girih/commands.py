@@ -12,7 +12,7 @@ from rich.table import Table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.plans import Plan, check, load
 from girih.programs import batch_of, in_micro_batches, program
-from girih.report.tables import operators_table, summary, tensors_table
+from girih.report.tables import operators_table, summary, tensors_table, times_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
 from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
@@ -104,7 +104,7 @@ def plan(options: argparse.Namespace) -> int:
             compare=() if options.no_compare else ("single", "data"),
             seconds=options.seconds,
             model=made.name,
-            store=_store(options) if options.objective == "time" else None,
+            store=_store(options),
             observe=progress,
         )
         check(result)
@@ -133,11 +133,13 @@ def _numbers(item: Plan) -> dict[str, Any]:
         "stopped": item.certificate.stopped,
         "bytes": int(item.bytes_received.sum()),
         "seconds": item.costs.seconds,
+        "simulated": item.costs.simulated,
         "peak": [use.peak for use in item.memory_by_device],
         "state": [use.state for use in item.memory_by_device],
         "memory": item.memory,
         "baselines": [vars(other) for other in item.baselines],
         "statistics": item.certificate.statistics,
+        "notes": item.notes,
     }
 
 
@@ -184,16 +186,17 @@ def compare(options: argparse.Namespace) -> int:
         print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", "time", "×", "gap"):
+    how, times = times_of([item.costs for item in items])
+    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", how, "×", "gap"):
         table.add_column(name)
     first = items[0].costs
-    for path, item in zip(options.plans, items, strict=True):
+    for path, item, took in zip(options.plans, items, times, strict=True):
         own = item.costs
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
-                  ((own.bytes, first.bytes), (own.peak, first.peak), (own.seconds, first.seconds))]  # fmt: skip
+                  ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
         table.add_row(
             path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
-            format_bytes(own.peak), ratios[1], format_seconds(own.seconds), ratios[2], format_gap(item.gap),
+            format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
     show_table(table)
     return 0

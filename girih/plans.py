@@ -46,14 +46,16 @@ class Costs:
     """What a strategy costs: predictions for one step.
 
     seconds: an estimate: under the objective `time` the simulated step, else of the slowest device arithmetic or memory
-    traffic plus transfers, nothing overlapped.
+    traffic by the roofline plus transfers, nothing overlapped.
     bytes: received by all devices together (exact). peak: bytes of the device that needs most (exact by liveness).
+    simulated: seconds of the step, simulated when it was planned; None where that was not done.
     """
 
     name: str
     seconds: float
     bytes: int
     peak: int
+    simulated: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Plan:
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
-    it. state: asks for the user's tensors by path, as they are then; never saved.
+    it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
+    as that another search ran than was asked for. state: asks for the user's tensors by path, as they are then; never
+    saved.
     """
 
     graph: Graph
@@ -84,6 +88,8 @@ class Plan:
     blocks: Blocks | None = None
     keys: Mapping[str, str] | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
+    simulated: float | None = None
+    notes: tuple[str, ...] = ()
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -215,7 +221,7 @@ def plan(
     tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
     computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
     searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
-    gap. store: measured costs (`girih calibrate`), for `time`.
+    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -279,11 +285,14 @@ def plan_graph(
 
         where = calibrated(where, store)
     goal = goal_of(objective, where)
-    from girih.plan_memory import begins_with, fit, searched, widest_overlap
+    from girih.plan_memory import begins_with, fit, ran, searched, widest_overlap
 
-    clock, first = Clock(), begins_with(search, objective, where, limit)
+    search, notes = ran(search, objective)
+
+    clock, first, given = Clock(), begins_with(search, objective, where, limit), graph
     note(f"search {first}", 0.0)
     found = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
+    graph = found.graph or graph
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))
@@ -291,16 +300,11 @@ def plan_graph(
         from girih.plan_fastest import fastest
 
         made = fastest(made, seconds=seconds, clock=clock, store=store, note=note)
-    baselines = []
-    for name in (other for other in compare if other != search):
-        note(f"compare {name}", 0.0)
-        found = searched(name, graph, goal, seconds)
-        beside = Plan(graph, where, found.strategy, found.certificate, name, objective, None, {}, overlap=made.overlap)
-        costs = replace(beside.costs, name=name)
-        if objective == "time":
-            costs = replace(costs, seconds=beside.predict(store=store).seconds)
-        baselines.append(costs)
-    return replace(made, baselines=tuple(baselines))
+    from girih.plan_compare import compared, simulated_step
+
+    made = replace(made, simulated=simulated_step(made, store), notes=notes)
+    baselines, missing = compared(made, given, compare, seconds=seconds, store=store, note=note)
+    return replace(made, baselines=baselines, notes=(*notes, *missing))
 
 
 def goal_of(objective: str, where: Machine) -> Objective:
@@ -338,9 +342,10 @@ def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, in
 def costs_of(made: Plan) -> Costs:
     """The predictions for one step of a plan."""
     if made.objective == "time":  # simulated by the search already
-        return Costs(made.search, made.certificate.cost, int(made.bytes_received.sum()), made.peak)
+        cost = made.certificate.cost
+        return Costs(made.search, cost, int(made.bytes_received.sum()), made.peak, cost)
     seconds = float((made.compute[1] + transfer_seconds(made.program, made.machine)).max())
-    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak)
+    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak, made.simulated)
 
 
 def check(made: Plan) -> None:
