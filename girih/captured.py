@@ -15,32 +15,18 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from girih import __version__
-from girih.graph import Graph, GraphError, check, format_graph, parse_graph
-from girih.plans import Plan
+from girih.graph import GraphError, check, format_graph, parse_graph
+from girih.plan_inputs import Program
 
 MOST_FILES = 64
 LARGEST_BYTES = 64 << 20
 FIELDS = ("initial", "scalars", "ranges", "keys", "constants")
 DEPENDS_ON = ("capture", "graph", "models", "ops")
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A graph, and what a plan keeps of its program beside it (the fields of `Plan` with the same names)."""
-
-    name: str
-    graph: Graph
-    fields: dict[str, Any]
-
-    def in_plan(self, plan: Plan) -> Plan:
-        return replace(plan, model=self.name, **self.fields)
 
 
 def cache_folder() -> Path:
@@ -64,7 +50,7 @@ def _versions() -> tuple[str, ...]:
     return (__version__, sys.version, version("torch"), *stamps)
 
 
-def load(path: Path) -> Captured | None:
+def load(path: Path) -> Program | None:
     """What was kept there; None where nothing is, or nothing that can be read."""
     try:
         with gzip.open(path) as file:
@@ -74,15 +60,15 @@ def load(path: Path) -> Captured | None:
         check(graph)
         fields = {name: data[name] for name in FIELDS}
         fields["initial"] = {where: (str(kind), a, b) for where, (kind, a, b) in fields["initial"].items()}
-        return Captured(str(data["name"]), graph, fields)
+        return Program(graph, str(data["model"]), **fields)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError, GraphError):
         return None
 
 
-def save(path: Path, plan: Plan) -> None:
-    """Keep the capture that a plan was made of; nothing where the folder cannot be written."""
-    data = {"name": plan.model, "graph": format_graph(plan.graph).splitlines()}
-    data |= {name: getattr(plan, name) for name in FIELDS}
+def save(path: Path, program: Program) -> None:
+    """Keep a captured program; nothing where the folder cannot be written."""
+    data = {"model": program.model, "graph": format_graph(program.graph).splitlines()}
+    data |= {name: getattr(program, name) for name in FIELDS}
     text = gzip.compress(json.dumps(data).encode(), compresslevel=1, mtime=0)
     if len(text) > LARGEST_BYTES:
         return

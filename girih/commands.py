@@ -11,13 +11,12 @@ from typing import Any
 from rich.table import Table
 
 from girih import captured
-from girih.captured import file_of
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import parse_bytes
+from girih.plan_inputs import Program, program_of
 from girih.plans import Plan, check, load, plan_graph
-from girih.plans import plan as make_plan
 from girih.programs import batch_of, in_micro_batches, is_file, program
-from girih.report.tables import operators_table, summary, tensors_table
+from girih.report.tables import operators_table, summary, tensors_table, times_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
 from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
@@ -120,10 +119,11 @@ def plan(options: argparse.Namespace) -> int:
             "objective": options.objective,
             "compare": () if options.no_compare else ("single", "data"),
             "seconds": options.seconds,
-            "store": _store(options) if options.objective == "time" else None,
+            "store": _store(options),
             "observe": progress,
         }
-        result = _planned(options, ways)
+        own = _program(options, progress)
+        result = own.in_plan(plan_graph(own.graph, **ways))
         check(result)
         if options.output:
             result.save(options.output)
@@ -136,17 +136,18 @@ def plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(options: argparse.Namespace, ways: dict[str, Any]) -> Plan:
-    """The plan of the program that is asked for; of a model by name that was captured before, without capturing."""
+def _program(options: argparse.Namespace, progress: Progress) -> Program:
+    """The captured program that is asked for; of a model by name as it was captured before."""
     by_name = not is_file(options.model)
-    kept = file_of(options.model, options.batch, options.optimizer, options.micro_batches)
+    kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
     if by_name and not options.fresh and (known := captured.load(kept)) is not None:
-        return known.in_plan(plan_graph(known.graph, **ways))
+        return known
     made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
-    result = make_plan(made.step, made.batch, model=made.name, **ways)
+    progress("capture", 0.0)
+    found = program_of(made.step, made.batch, made.name)
     if by_name:
-        captured.save(kept, result)
-    return result
+        captured.save(kept, found)
+    return found
 
 
 def _numbers(item: Plan) -> dict[str, Any]:
@@ -163,11 +164,13 @@ def _numbers(item: Plan) -> dict[str, Any]:
         "stopped": item.certificate.stopped,
         "bytes": int(item.bytes_received.sum()),
         "seconds": item.costs.seconds,
+        "simulated": item.costs.simulated,
         "peak": [use.peak for use in item.memory_by_device],
         "state": [use.state for use in item.memory_by_device],
         "memory": item.memory,
         "baselines": [vars(other) for other in item.baselines],
         "statistics": item.certificate.statistics,
+        "notes": item.notes,
     }
 
 
@@ -214,16 +217,17 @@ def compare(options: argparse.Namespace) -> int:
         print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", "time", "×", "gap"):
+    how, times = times_of([item.costs for item in items])
+    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", how, "×", "gap"):
         table.add_column(name)
     first = items[0].costs
-    for path, item in zip(options.plans, items, strict=True):
+    for path, item, took in zip(options.plans, items, times, strict=True):
         own = item.costs
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
-                  ((own.bytes, first.bytes), (own.peak, first.peak), (own.seconds, first.seconds))]  # fmt: skip
+                  ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
         table.add_row(
             path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
-            format_bytes(own.peak), ratios[1], format_seconds(own.seconds), ratios[2], format_gap(item.gap),
+            format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
     show_table(table)
     return 0

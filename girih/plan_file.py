@@ -42,6 +42,8 @@ def to_json(made: Plan) -> dict[str, Any]:
         "memory": made.memory,
         "machine": machine_json,
         "certificate": vars(made.certificate),
+        "simulated": made.simulated,
+        "notes": made.notes,
         "baselines": [vars(item) for item in made.baselines],
         "scalars": made.scalars,
         "ranges": made.ranges,
@@ -88,6 +90,8 @@ def from_json(data: Any, where: str) -> Plan:
             Overlap(**data.get("overlap", {})),  # plans from before there was overlap have none
             keys=data.get("keys"),  # plans from before these have none
             constants=data.get("constants", {}),
+            simulated=data.get("simulated"),
+            notes=tuple(data.get("notes", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"{where} is damaged: {error}") from error

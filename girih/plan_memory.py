@@ -19,6 +19,15 @@ from girih.report.units import format_bytes
 WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 
 
+def ran(search: str, objective: str) -> tuple[str, tuple[str, ...]]:
+    """The search that runs, by its own name, and what to say where that is not the one that was asked for."""
+    if search != "optimum" or objective == "time":
+        return search, ()
+    return "exact", (
+        f"search optimum is of --objective time, whose simulated step it proves; by {objective} search exact ran",
+    )
+
+
 def begins_with(search: str, objective: str, where: Machine, limit: int | None) -> str:
     """The first search over tables: the one that is asked for, but for the fastest step data parallelism, whose tables
     are small, and which is simulated in any case (`girih.plan_fastest` goes on with `exact`)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from girih.partition.clock import Clock
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
-from girih.plan_inputs import constants_of, learning_rates, leaves_of, ranges_of, state_keys
+from girih.plan_inputs import program_of
 
 if TYPE_CHECKING:
     from girih.plan_predict import Prediction
@@ -46,14 +46,16 @@ class Costs:
     """What a strategy costs: predictions for one step.
 
     seconds: an estimate: under the objective `time` the simulated step, else of the slowest device arithmetic or memory
-    traffic plus transfers, nothing overlapped.
+    traffic by the roofline plus transfers, nothing overlapped.
     bytes: received by all devices together (exact). peak: bytes of the device that needs most (exact by liveness).
+    simulated: seconds of the step, simulated when it was planned; None where that was not done.
     """
 
     name: str
     seconds: float
     bytes: int
     peak: int
+    simulated: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ class Plan:
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
-    it. state: asks for the user's tensors by path, as they are then; never saved.
+    it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
+    as that another search ran than was asked for. state: asks for the user's tensors by path, as they are then; never
+    saved.
     """
 
     graph: Graph
@@ -84,6 +88,8 @@ class Plan:
     blocks: Blocks | None = None
     keys: Mapping[str, str] | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
+    simulated: float | None = None
+    notes: tuple[str, ...] = ()
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -215,20 +221,17 @@ def plan(
     tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
     computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
     searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
-    gap. store: measured costs (`girih calibrate`), for `time`.
+    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    from girih.capture import capture, state_of
-
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
-    captured = capture(step, batch)
-    check_graph(captured.graph)
+    own = program_of(step, batch, model)
     made = plan_graph(
-        captured.graph,
+        own.graph,
         machine=machine,
         memory=memory,
         search=search,
@@ -238,20 +241,7 @@ def plan(
         store=store,
         observe=observe,
     )
-    state = partial(state_of, step, captured.graph)
-    state()  # what is wrong with it is told now
-    first = captured.initial.items()
-    recipes: dict[str, tuple[str, float, float]] = {path: (item.kind, item.a, item.b) for path, item in first}
-    return replace(
-        made,
-        initial=recipes,
-        model=model,
-        scalars=learning_rates(step),
-        ranges=ranges_of(flatten_batch(batch)),
-        keys=state_keys(step.model),
-        constants=constants_of(batch),
-        state=state,
-    )
+    return own.in_plan(made)
 
 
 def plan_graph(
@@ -281,11 +271,14 @@ def plan_graph(
 
         where = calibrated(where, store)
     goal = goal_of(objective, where)
-    from girih.plan_memory import begins_with, fit, searched, widest_overlap
+    from girih.plan_memory import begins_with, fit, ran, searched, widest_overlap
 
-    clock, first = Clock(), begins_with(search, objective, where, limit)
+    search, notes = ran(search, objective)
+
+    clock, first, given = Clock(), begins_with(search, objective, where, limit), graph
     note(f"search {first}", 0.0)
     found = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
+    graph = found.graph or graph
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))
@@ -293,26 +286,16 @@ def plan_graph(
         from girih.plan_fastest import fastest
 
         made = fastest(made, seconds=seconds, clock=clock, store=store, note=note)
-    baselines = []
-    for name in (other for other in compare if other != search):
-        note(f"compare {name}", 0.0)
-        found = searched(name, graph, goal, seconds)
-        beside = Plan(graph, where, found.strategy, found.certificate, name, objective, None, {}, overlap=made.overlap)
-        costs = replace(beside.costs, name=name)
-        if objective == "time":
-            costs = replace(costs, seconds=beside.predict(store=store).seconds)
-        baselines.append(costs)
-    return replace(made, baselines=tuple(baselines))
+    from girih.plan_compare import compared, simulated_step
+
+    made = replace(made, simulated=simulated_step(made, store), notes=notes)
+    baselines, missing = compared(made, given, compare, seconds=seconds, store=store, note=note)
+    return replace(made, baselines=baselines, notes=(*notes, *missing))
 
 
 def goal_of(objective: str, where: Machine) -> Objective:
     """What is minimised, as the searches over tables know it: `time` begins with `seconds`."""
     return Objective("seconds" if objective == "time" else objective, where)
-
-
-def flatten_batch(batch: Any) -> dict[str, Any]:
-    """The tensors of a nested batch by path: `0`, `1/input_ids`."""
-    return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
 
 
 def load(path: str | Path) -> Plan:
@@ -340,9 +323,10 @@ def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, in
 def costs_of(made: Plan) -> Costs:
     """The predictions for one step of a plan."""
     if made.objective == "time":  # simulated by the search already
-        return Costs(made.search, made.certificate.cost, int(made.bytes_received.sum()), made.peak)
+        cost = made.certificate.cost
+        return Costs(made.search, cost, int(made.bytes_received.sum()), made.peak, cost)
     seconds = float((made.compute[1] + transfer_seconds(made.program, made.machine)).max())
-    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak)
+    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak, made.simulated)
 
 
 def check(made: Plan) -> None:

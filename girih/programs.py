@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from girih.capture.errors import CaptureError
-from girih.plans import flatten_batch
+from girih.plan_inputs import flatten_batch
 from girih.spelling import did_you_mean
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from girih.plans import Plan, flatten_batch
+from girih.plan_inputs import flatten_batch
+from girih.plans import Plan
 from girih.terminal import check_output, clear_errors
 
 

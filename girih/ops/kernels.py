@@ -333,6 +333,12 @@ def correlate(input: Tensor, weight: Tensor) -> Tensor:
     return torch.from_numpy(total)
 
 
+def head_product(self: Tensor, mat2: Tensor) -> Tensor:
+    """self · mat2 of matrices that lie in two dimensions, batch and heads."""
+    left, right = self.contiguous(), mat2.contiguous()
+    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1)).unflatten(0, self.shape[:2])
+
+
 # Random masks
 
 
@@ -385,6 +391,7 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         max_pool_gradient,
         whole_power,
         correlate,
+        head_product,
         constant,
     )
 } | {**FACTOR_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}

@@ -206,6 +206,14 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
     return _narrow(codes, codes == REPEAT, prod(description.sizes) <= rules.small, rules.repeat)
 
 
+def joined_codes(
+    description: Description, outer: NDArray[np.int64], inner: NDArray[np.int64], mesh: Mesh
+) -> NDArray[np.int64]:
+    """[count, axes]: each division by the mesh's first axes with each by its others, as far as pieces are boxes."""
+    codes = np.concatenate([np.repeat(outer, len(inner), axis=0), np.tile(inner, (len(outer), 1))], axis=1)
+    return _executable(description, codes, mesh)
+
+
 def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
     """`division_codes`, those that repeat more work than they must included."""
     root = set(description.root.variables) if description.root is not None else set()

@@ -48,6 +48,7 @@ def added(maker: Maker, first: str, second: str) -> Maker:
 
 add("aten.mm", contraction("self", "mat2", "ik", "kj"))
 add("aten.bmm", contraction("self", "mat2", "bik", "bkj"))
+add("girih.head_product", contraction("self", "mat2", "bhik", "bhkj"))
 add("aten.mv", contraction("self", "vec", "ik", "k"))
 add("aten.dot", contraction("self", "tensor", "k", "k"))
 add("aten.addmm", added(contraction("mat1", "mat2", "ik", "kj"), "mat1", "mat2"))

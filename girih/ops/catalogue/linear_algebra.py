@@ -20,6 +20,12 @@ def bmm(x, mat2):
     return lambda b, i, j: Sum(lambda k: x[b, i, k] * mat2[b, k, j])
 
 
+@operator("girih.head_product", temporary=lambda work: work.copied)
+def head_product(x, mat2):
+    """A product for each head of each example: `aten.bmm` has both in one dimension, which heads cannot divide."""
+    return lambda b, h, i, j: Sum(lambda k: x[b, h, i, k] * mat2[b, h, k, j])
+
+
 @operator("aten.mv")
 def mv(x, vec):
     return lambda i: Sum(lambda k: x[i, k] * vec[k])
