@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.layout.compiled import compiled, inside
 
 
-@inside
+@inside()
 def _equal(columns, one, other):  # type: ignore[no-untyped-def]
     place = 0
     while place < columns.shape[1] and columns[one, place] == columns[other, place]:
@@ -15,7 +16,7 @@ def _equal(columns, one, other):  # type: ignore[no-untyped-def]
     return place == columns.shape[1]
 
 
-@inside
+@inside()
 def _kinds(columns):  # type: ignore[no-untyped-def]
     """For each row of a contiguous [rows, length]: the number of its kind, and one row of each kind."""
     kinds = np.empty(columns.shape[0], np.int64)
@@ -34,9 +35,23 @@ def _kinds(columns):  # type: ignore[no-untyped-def]
     return kinds, firsts[:count]
 
 
-@compiled(nogil=True)
-def distinct_rows(rows):  # type: ignore[no-untyped-def]
+SMALL = 1 << 14
+"""Elements of which Python finds the different rows as quickly."""
+
+
+def distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of [count, width]: the number of each row among the different ones, and the first row of each."""
+    if rows.size > SMALL:
+        found: tuple[NDArray[np.int64], NDArray[np.int64]] = _distinct_rows(rows)
+        return found
+    known: dict[bytes, int] = {}
+    numbers = np.asarray([known.setdefault(row.tobytes(), len(known)) for row in rows], np.int64)
+    return numbers, np.unique(numbers, return_index=True)[1]
+
+
+@compiled(nogil=True)
+def _distinct_rows(rows):  # type: ignore[no-untyped-def]
+    """`distinct_rows` of many, by a table of their hashes."""
     count, width = rows.shape
     slots = 2
     while slots < 2 * count:
@@ -59,7 +74,7 @@ def distinct_rows(rows):  # type: ignore[no-untyped-def]
     return numbers, firsts[:found]
 
 
-@inside
+@inside()
 def _overlaps(held, needed, source_firsts, target_firsts, d, length, uniform, stays):  # type: ignore[no-untyped-def]
     """For [source kinds, target kinds, levels]: how long regions overlap in a dimension on each device; is it the same
     for all devices; and is it on every device as long as on the level inside."""

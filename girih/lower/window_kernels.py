@@ -43,7 +43,7 @@ class Outline(NamedTuple):
     buffers: int
 
 
-@inside
+@inside()
 def _left(work, wanted, low, high):  # type: ignore[no-untyped-def]
     """The first place in [low, high) of what is at least as large; high if none is."""
     while low < high:
@@ -55,7 +55,7 @@ def _left(work, wanted, low, high):  # type: ignore[no-untyped-def]
     return low
 
 
-@inside
+@inside()
 def _right(work, wanted, low, high):  # type: ignore[no-untyped-def]
     """The first place in [low, high) of what is larger; high if nothing is."""
     while low < high:
@@ -67,7 +67,7 @@ def _right(work, wanted, low, high):  # type: ignore[no-untyped-def]
     return low
 
 
-@inside
+@inside()
 def _uses(outline, fetch):  # type: ignore[no-untyped-def]
     """Of each buffer the slots in which it is read, each with the window that the reader itself would have."""
     moves, slots = len(outline.slot), len(outline.works)
