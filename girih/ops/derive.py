@@ -20,17 +20,12 @@ from numpy.typing import NDArray
 from girih.ops.expressions import (
     Affine,
     Call,
-    Choice,
-    Constant,
-    Expression,
     OpaqueRead,
     Piecewise,
-    Position,
-    Read,
     Reduce,
-    children,
     walk,
 )
+from girih.ops.linearity import ZERO, degree, is_floating
 from girih.ops.operator import Description
 
 Bounds = NDArray[np.int64]  # [..., index variables]
@@ -241,57 +236,18 @@ def merged(description: Description) -> tuple[tuple[Affine, ...], ...]:
 # ------------------------------------------------------------------------------------------- linearity
 
 
-def _degree(expression: Expression, inputs: frozenset[int]) -> int | None:
-    """Degree in the tensors `inputs` together, if homogeneous: 0 free of them, 1 linear; None otherwise.
-
-    A literal zero is homogeneous of any degree and is reported as -1.
-    """
-    if isinstance(expression, Constant):
-        return -1 if expression.value == 0 else 0
-    if isinstance(expression, Position):
-        return 0
-    if isinstance(expression, Read):
-        return 1 if expression.tensor in inputs else 0
-    degrees = [_degree(child, inputs) for child in children(expression)]
-    if any(degree is None for degree in degrees):
-        return None
-    known = [degree for degree in degrees if degree is not None]
-    if isinstance(expression, Call):
-        if expression.function == "mul":
-            return min(known) if min(known) < 0 else (sum(known) if sum(known) <= 1 else None)
-        if expression.function == "div":
-            return known[0] if known[1] == 0 else None
-        if expression.function == "neg":
-            return known[0]
-        if expression.function in ("add", "sub"):
-            return _common(known)
-        return 0 if all(degree <= 0 for degree in known) else None
-    if isinstance(expression, Choice):
-        return _common(known[1:]) if known[0] <= 0 else None
-    if isinstance(expression, Reduce):
-        return known[0] if expression.reducer == "sum" or known[0] == 0 else None
-    if isinstance(expression, Piecewise):
-        return _common(known)
-    if isinstance(expression, OpaqueRead):
-        fixed = all(degree <= 0 for number, degree in enumerate(known) if number not in expression.linear)
-        return sum(known) if fixed and sum(known) <= 1 else None
-    return 0 if all(degree == 0 for degree in known) else None
-
-
-def _common(degrees: list[int]) -> int | None:
-    real = {degree for degree in degrees if degree >= 0}
-    return None if len(real) > 1 else (real.pop() if real else -1)
-
-
 @lru_cache(maxsize=16384)
 def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     """Minimal sets of inputs through which a partial sum passes: the operator is linear in them together.
 
     If every input of a set is a partial sum over some devices, the piecewise results are partial sums of the result.
+    What is zero whatever is read is a sum of any number of zeros: the set is empty.
     """
+    if degree(description.body, frozenset()) == ZERO and is_floating(description.output.dtype):
+        return (frozenset(),)
     count = len(description.inputs)
     read = [number for number in range(count) if description.reads[number]]
-    floating = [number for number in read if description.inputs[number].dtype.startswith(("float", "bfloat"))]
+    floating = [number for number in read if is_floating(description.inputs[number].dtype)]
     found: list[frozenset[int]] = []
     # Operators of many inputs are concatenations and sums of one shape of term: linear in one input, or in all.
     few = len(floating) <= 6
@@ -299,10 +255,10 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     for size in sizes:
         for chosen in combinations(floating, size):
             candidate = frozenset(chosen)
-            if not any(known <= candidate for known in found) and _degree(description.body, candidate) == 1:
+            if not any(known <= candidate for known in found) and degree(description.body, candidate) == 1:
                 found.append(candidate)
     everything = frozenset(floating)
-    if len(floating) > 3 and not found and _degree(description.body, everything) == 1:
+    if len(floating) > 3 and not found and degree(description.body, everything) == 1:
         found.append(everything)
     return tuple(found)
 

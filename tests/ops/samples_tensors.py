@@ -46,6 +46,15 @@ def added(maker: Maker, first: str, second: str) -> Maker:
     return result
 
 
+@sample("aten.linalg_cross")
+def linalg_cross(rng: Generator) -> Arguments:
+    size = shape(rng, 0, 2)
+    dim = integer(rng, 0, len(size))
+    cut = lambda shape: (*shape[:dim], 3, *shape[dim:])
+    other = tuple(1 if rng.random() < 0.3 else extent for extent in size)
+    return {"self": real(rng, cut(size)), "other": real(rng, cut(other)), "dim": dim - some(rng, 0, len(size) + 1)}
+
+
 add("aten.mm", contraction("self", "mat2", "ik", "kj"))
 add("aten.bmm", contraction("self", "mat2", "bik", "bkj"))
 add("aten.mv", contraction("self", "vec", "ik", "k"))
