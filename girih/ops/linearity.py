@@ -59,6 +59,8 @@ def degree(expression: Expression, inputs: frozenset[int]) -> int | None:
             return _common(known)
         return 0 if all(degree <= 0 for degree in known) else None
     if isinstance(expression, Choice):
+        if isinstance(expression.condition, Constant):  # the other branch gives only its shape
+            return known[1] if expression.condition.value else known[2]
         return _common(known[1:]) if known[0] <= 0 else None
     if isinstance(expression, Reduce):
         return known[0] if expression.reducer == "sum" or known[0] == 0 else None

@@ -59,6 +59,8 @@ def cdist(x1, x2, p, compute_mode=None):
             return Max(difference, sizes=sizes)
         if p == 0:
             return Sum(lambda k: Select(equal(difference(k), 0), 0, 1), sizes=sizes)
+        if p == 1:
+            return Sum(difference, sizes=sizes)
         return Sum(lambda k: difference(k) ** p, sizes=sizes) ** (1 / p)
 
     return meaning
