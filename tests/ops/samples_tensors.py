@@ -50,9 +50,9 @@ def added(maker: Maker, first: str, second: str) -> Maker:
 def linalg_cross(rng: Generator) -> Arguments:
     size = shape(rng, 0, 2)
     dim = integer(rng, 0, len(size))
-    cut = lambda shape: (*shape[:dim], 3, *shape[dim:])
     other = tuple(1 if rng.random() < 0.3 else extent for extent in size)
-    return {"self": real(rng, cut(size)), "other": real(rng, cut(other)), "dim": dim - some(rng, 0, len(size) + 1)}
+    first, second = ((*extents[:dim], 3, *extents[dim:]) for extents in (size, other))
+    return {"self": real(rng, first), "other": real(rng, second), "dim": dim - some(rng, 0, len(size) + 1)}
 
 
 add("aten.mm", contraction("self", "mat2", "ik", "kj"))

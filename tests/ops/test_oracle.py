@@ -25,7 +25,6 @@ from samples import SAMPLES
 from girih.layout import Mesh, Placements, bounds
 from girih.ops.catalogue import catalogue
 from girih.ops.evaluate import call
-from girih.ops.linearity import is_floating
 from girih.ops.pieces import cut_out, make_piece, run_piece
 from girih.partition.options import NodeOptions, Rules, node_options
 
@@ -90,7 +89,6 @@ MISSED: dict[str, dict[str, str]] = {
     "aten.scatter.value": {"RS->min": DATA},
     "aten.scatter_reduce.two": {"PRP->P": TOGETHER},
     "aten.view_as_complex": {"P->P": COMPLEX},
-    "aten.xlogy.Tensor": {"PR->P": DATA},
     "girih.assign": {"PRP->P": TOGETHER},
     "girih.carried": {"PP->P": OWN},
     "girih.join_panels": {"S->S": ATTRIBUTE},
@@ -108,8 +106,6 @@ MISSED: dict[str, dict[str, str]] = {
     "girih.search_sorted": {"SR->P": SEARCH},
 }
 """By operator, patterns of ways that are valid and not derived: how inputs are held, and the result (S: divided)."""
-SHARES = (0.03, 1.0, 0.06, 0.12, 0.88, 0.94, 0.97)
-"""Of zeros, where a result is true or false."""
 State = str  # R whole, S0 divided along dimension 0, P a partial sum; of a result also max and min
 Way = tuple[tuple[State, ...], State]
 COMBINE = {"P": torch.add, "max": torch.maximum, "min": torch.minimum}
@@ -130,9 +126,10 @@ def box_of(shape: tuple[int, ...], state: State, device: int) -> tuple[tuple[int
     return tuple(box)
 
 
-def held(tensor: torch.Tensor, state: State, device: int, noise: torch.Tensor) -> torch.Tensor:
+def held(tensor: torch.Tensor, state: State, device: int, noise: torch.Tensor, share: float = 0.25) -> torch.Tensor:
+    """What a device holds; share: of a partial sum, the first device's before noise."""
     if state == "P":
-        return tensor * 0.25 + noise if device == 0 else tensor * 0.75 - noise
+        return tensor * share + noise if device == 0 else tensor * (1 - share) - noise
     return cut_out(tensor, box_of(tuple(tensor.shape), state, device))
 
 
@@ -143,6 +140,12 @@ class Draw:
     tensors: list[torch.Tensor]
     whole: torch.Tensor
     noise: list[torch.Tensor]
+    share: float
+
+    def held(self, states: tuple[State, ...], device: int) -> list[torch.Tensor]:
+        """What a device holds of the tensors, as copies."""
+        each = zip(self.tensors, states, self.noise, strict=True)
+        return [held(tensor, state, device, noise, self.share).clone() for tensor, state, noise in each]
 
 
 def apply(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -164,7 +167,7 @@ def apply(case: Case, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 def redrawn(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Other numbers of the same kind: its elements in another order, fractions a little different; sorted as before."""
+    """Other numbers of the same kind: in another order, fractions changed, perhaps in sign; sorted where it was."""
     flat = tensor.reshape(-1)
     comparable = tensor.dim() == 1 and tensor.dtype != torch.bool and not tensor.is_complex()
     ordered = comparable and bool((flat[1:] >= flat[:-1]).all())
@@ -172,14 +175,11 @@ def redrawn(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     if tensor.dtype == torch.bool:
         flat = torch.as_tensor(rng.random(size) < rng.uniform(0.2, 0.8))
     else:
-        chosen = (
-            rng.permutation(size)
-            if rng.random() < 0.5 or is_floating(str(flat.dtype)[6:])
-            else rng.integers(0, size, size)
-        )
-        flat = flat[torch.as_tensor(chosen)] if size else flat
+        again = size > 0 and not tensor.is_floating_point() and rng.random() < 0.5
+        flat = flat[torch.as_tensor(rng.integers(0, size, size) if again else rng.permutation(size))]
     if tensor.is_floating_point():
-        flat = flat * torch.as_tensor(rng.uniform(0.4, 1.05, flat.shape)).to(flat.dtype)
+        sign = -1.0 if rng.random() < 0.3 else 1.0
+        flat = flat * torch.as_tensor(rng.uniform(0.4, 1.05, size) * sign).to(flat.dtype)
     return (flat.sort()[0] if ordered else flat).reshape(tensor.shape)
 
 
@@ -190,10 +190,13 @@ def noise_of(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     return (torch.as_tensor(rng.normal(size=tensor.shape)) * (float(tensor.abs().mean()) or 1.0)).to(tensor.dtype)
 
 
-def _with_zeros(tensor: torch.Tensor, share: float, rng: np.random.Generator) -> torch.Tensor:
-    if not tensor.is_floating_point():
+def _with_zeros(tensor: torch.Tensor, kind: int, rng: np.random.Generator) -> torch.Tensor:
+    """All zero, one zero, or all but one."""
+    if not tensor.numel():
         return tensor
-    return tensor.masked_fill(torch.as_tensor(rng.random(tensor.shape) < share), 0.0)
+    one = torch.zeros(tensor.shape, dtype=torch.bool)
+    one.view(-1)[int(rng.integers(tensor.numel()))] = True
+    return tensor.masked_fill((torch.ones_like(one), one, ~one)[kind], 0)
 
 
 def draws_of(case: Case, rng: np.random.Generator) -> Iterator[Draw]:
@@ -202,14 +205,14 @@ def draws_of(case: Case, rng: np.random.Generator) -> Iterator[Draw]:
         if number:
             tensors = [redrawn(tensor, rng) for tensor in case.tensors]
             if case.whole.dtype == torch.bool:  # of numbers that are all true, or all false, nothing is seen
-                tensors = [_with_zeros(tensor, SHARES[number % len(SHARES)], rng) for tensor in tensors]
+                tensors = [_with_zeros(tensor, number % 3, rng) for tensor in tensors]
             try:
                 whole = apply(case, [tensor.clone() for tensor in tensors])
             except RuntimeError:  # no such numbers: a matrix is to be positive definite, an index to be inside
                 continue
             if whole.shape != case.whole.shape:
                 continue
-        yield Draw(tensors, whole, [noise_of(tensor, rng) for tensor in tensors])
+        yield Draw(tensors, whole, [noise_of(tensor, rng) for tensor in tensors], rng.uniform(-1.0, 2.0))
 
 
 def close(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -225,9 +228,8 @@ def results(parts: list[torch.Tensor], whole: torch.Tensor) -> set[State]:
     if all(close(part, whole) for part in parts):
         return {"R"}
     for dim, size in enumerate(whole.shape):
-        if size > 1 and all(
-            close(p, cut_out(whole, box_of(tuple(whole.shape), f"S{dim}", d))) for d, p in enumerate(parts)
-        ):
+        boxes = [box_of(tuple(whole.shape), f"S{dim}", device) for device in range(2)]
+        if size > 1 and all(close(part, cut_out(whole, box)) for part, box in zip(parts, boxes, strict=True)):
             found.add(f"S{dim}")
     if parts[0].shape == parts[1].shape == whole.shape:
         for state, combine in COMBINE.items():
@@ -247,16 +249,7 @@ def valid_ways(case: Case) -> set[Way]:
         found: dict[tuple[State, ...], set[State]] = {}
         for states in product(*choices) if left is None else left:
             try:
-                parts = [
-                    apply(
-                        case,
-                        [
-                            held(t, s, device, n).clone()
-                            for t, s, n in zip(draw.tensors, states, draw.noise, strict=True)
-                        ],
-                    )
-                    for device in range(2)
-                ]
+                parts = [apply(case, draw.held(states, device)) for device in range(2)]
             except Exception:  # the operator does not take such pieces
                 continue
             made = results(parts, draw.whole)
@@ -284,12 +277,9 @@ def covers(need: Placements, code: int, shape: tuple[int, ...], state: State) ->
         return False
     for device in range(2):
         box = box_of(shape, state, device) or ((0, 1),)
-        if any(
-            low < start or high > stop
-            for (low, high), (start, stop) in zip(regions[device].tolist(), box, strict=True)
-            if low < high
-        ):
-            return False
+        for (low, high), (start, stop) in zip(regions[device].tolist(), box, strict=True):
+            if low < high and (low < start or high > stop):
+                return False
     return True
 
 
