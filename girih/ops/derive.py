@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from girih.ops.expressions import (
     Affine,
     Call,
+    Choice,
+    Expression,
     OpaqueRead,
     Piecewise,
+    Read,
     Reduce,
     walk,
 )
@@ -281,6 +284,34 @@ def operations_per_point(description: Description) -> int:
     return count
 
 
+@lru_cache(maxsize=16384)
+def groups_of(description: Description) -> int:
+    """How many groups there are of which each point is in one: only there something is computed.
+
+    They are chosen by where they end, `ends[e - 1] <= t < ends[e]`; 1 where nothing is.
+    """
+    found: set[int] = set()
+    for item in walk(description.body):
+        if isinstance(item, Choice) and isinstance(item.condition, Call) and item.condition.function == "and":
+            begin, end = item.condition.arguments
+            if (variable := _between(begin, end)) is not None:
+                found.add(variable)
+    return prod(description.sizes[variable] for variable in found)
+
+
+def _between(begin: Expression, end: Expression) -> int | None:
+    """The index variable e of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
+    if not (isinstance(begin, Call) and isinstance(end, Call) and (begin.function, end.function) == ("le", "gt")):
+        return None
+    (first, place), (last, again) = begin.arguments, end.arguments
+    if not (isinstance(first, Read) and isinstance(last, Read) and first.tensor == last.tensor and place == again):
+        return None
+    if len(first.index) != 1 or first.index[0] is None or last.index[0] is None:
+        return None
+    return last.index[0].variable if first.index[0] + 1 == last.index[0] else None
+
+
 def floating_point_operations(description: Description) -> int:
-    """Exact for what is written in index notation; an estimate (4 for each output element) for opaque functions."""
-    return operations_per_point(description) * prod(description.sizes)
+    """Exact for what is written in index notation; an estimate (4 for each output element) for opaque functions, and
+    for groups, whose rows are counted as if all belonged to one."""
+    return operations_per_point(description) * prod(description.sizes) // groups_of(description)

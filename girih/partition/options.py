@@ -26,6 +26,7 @@ from girih.ops.derive import (
     divisible,
     exact_box,
     executable,
+    groups_of,
     merged,
     operations_per_point,
     passing_sets,
@@ -301,7 +302,7 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     if absent is not None:
         made[absent] = 0
     traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
-    points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
+    points = (stops - starts).prod(axis=-1).max(axis=1) / groups_of(description)
     return NodeOptions(
         codes,
         tuple(needs),
