@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_killed_at_random_moments(tmp_path, every, undisturbed, kills):
         assert len(run.losses) >= 1
         assert (run.checkpoints == 0) == (every == NEVER)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stopped_worker_is_named_and_replaced(tmp_path, monkeypatch):
+    """Both workers are in the same sum: one waits for the other's part, the other has been stopped."""
+    with recovering(tmp_path, NEVER) as cluster:
+        x = gnp.array(np.arange(64.0).reshape(32, 2)).persist()
+        run = cluster.run
+        monkeypatch.setattr(run.crew, "timeout", 1.5)
+        os.kill(run.crew.pids[1], signal.SIGSTOP)
+        assert float((x * 2).sum()) == 64.0 * 63.0
+        assert [loss.rank for loss in run.losses] == [1]
+        if sys.platform == "linux":
+            assert "it hangs: its process is stopped" in run.losses[0].reason
 
 
 def test_a_long_program_goes_on_from_the_middle(tmp_path, monkeypatch):
