@@ -66,6 +66,11 @@ def count(text: str) -> int:
     return number
 
 
+def natural(text: str) -> int:
+    """A whole number of at least 0, of an option."""
+    return 0 if text == "0" else count(text)
+
+
 def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="girih",
@@ -127,6 +132,18 @@ def parser() -> argparse.ArgumentParser:
                      "measured beside predicted seconds, operator by operator")  # fmt: skip
     _store(run)
     run.add_argument("--timeout", type=float, default=120.0, help="seconds after which a silent worker counts as hung")
+
+    kept = _command(
+        commands, "checkpoint", "show, verify, export or import a checkpoint", "girih checkpoint verify checkpoint"
+    )
+    kept.add_argument("action", choices=("show", "verify", "export", "import"),
+                      help="show DIR; verify DIR, every byte; export DIR NEW and import DIR NEW convert to and from "
+                      "torch.distributed.checkpoint")  # fmt: skip
+    kept.add_argument("directories", metavar="DIR", nargs="+")
+    kept.add_argument(
+        "--step", type=natural, default=0, help="import: steps done, where DIR does not say it (default 0)"
+    )
+    kept.add_argument("--seed", type=int, default=0, help="import: of the run, where DIR does not say it (default 0)")
 
     compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
     compare.add_argument("plans", metavar="PLAN", nargs="+")
