@@ -15,6 +15,7 @@ import pickle
 import re
 import shutil
 import uuid
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +168,10 @@ def _import(source: Path, foreign: Foreign, folder: str, step: int, seed: int) -
 def _tensor(source: Path, path: str, dtype: str, chunk: Chunk, stored: Stored) -> Tensor:
     data = _bytes_of(source / stored.file, stored.start, stored.length)
     try:
+        if zipfile.is_zipfile(io.BytesIO(data)):  # PyTorch does not look at the checksums that it writes
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if (member := archive.testzip()) is not None:
+                    raise ValueError(f"the checksum of {member} does not fit")
         tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # whatever PyTorch makes of damaged bytes
         raise CheckpointError(f"{source / stored.file} is damaged: {path!r} cannot be read from it") from error
@@ -257,6 +262,10 @@ def _sizes(numbers: Any = ()) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+class ForeignNameError(pickle.UnpicklingError):
+    """A pickle names what is none of DCP's classes."""
+
+
 class _Unpickler(pickle.Unpickler):
     """Finds nothing but what is admitted."""
 
@@ -266,7 +275,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._names:
-            raise pickle.UnpicklingError(f"it names {module[:100]}.{name[:100]}, which is none of DCP's own classes")
+            raise ForeignNameError(f"it names {module[:100]!r}, {name[:100]!r}, which is none of DCP's own classes")
         return self._names[module, name]
 
 
@@ -281,12 +290,13 @@ def read_metadata(source: str | Path) -> Foreign:
     try:
         top = _Unpickler(data).load()
     except Exception as error:  # a damaged pickle raises whatever its bytes happen to mean
-        why = error if isinstance(error, pickle.UnpicklingError) else "it is damaged or no metadata at all"
-        raise CheckpointError(f"{path} is not read: {why}; import only what PyTorch's checkpoints have") from error
+        why = str(error) if isinstance(error, ForeignNameError) else "it is damaged, or no metadata of DCP at all"
+        raise CheckpointError(f"{path} is not read: {why}; nothing of it was run") from error
     try:
         return _foreign(top)
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged, or of another version of PyTorch: {error}") from error
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"{path} is damaged, or of another version of PyTorch: {reason}") from error
 
 
 def _foreign(top: Any) -> Foreign:

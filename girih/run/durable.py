@@ -69,7 +69,8 @@ def make_folder(path: str) -> bool:
 
 
 def exchange(path: str, data: bytes | memoryview) -> None:
-    """Give a file new contents in one step: at any moment it has the old ones or the new, whole."""
+    """Give a file new contents in one step: at any moment it has the old ones or the new, whole. Which of them it has
+    after a power failure is certain after `sync_folder`."""
     unfinished = path + PART
     remove(unfinished)
     descriptor = create(unfinished)
@@ -79,7 +80,6 @@ def exchange(path: str, data: bytes | memoryview) -> None:
     finally:
         close(descriptor)
     os.replace(unfinished, path)
-    sync_folder(os.path.dirname(path))
 
 
 def remove(path: str) -> None:

@@ -105,9 +105,10 @@ def write(
 class Writing:
     """A `write` that is done in slices of about a second."""
 
-    def __init__(self, strides: Generator[int, None, Written | None], rank: int) -> None:
+    def __init__(self, strides: Generator[int, None, Written | None], rank: int, folder: str) -> None:
         self._strides = strides
         self._rank = rank
+        self._folder = folder
         self._bytes = 0
         self._end: Answer | None = None
 
@@ -122,7 +123,7 @@ class Writing:
         except StopIteration as end:
             self._end = Answer(value=(end.value,))
         except OSError as error:
-            place = error.filename or "its part"
+            place = error.filename or os.path.join(self._folder, f"rank-{self._rank}.bin")
             self._end = Answer(
                 f"worker {self._rank} cannot write {place}: {error.strerror}; make room, or give a directory that all "
                 "workers can write into: what was there before is whole"
@@ -197,6 +198,13 @@ class Saving:
             durable.sync_folder(self.folder)
             durable.sync_folder(str(self.goal))
             durable.exchange(str(self.goal / MANIFEST), data)
+        try:
+            durable.sync_folder(str(self.goal))
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.goal}: the new checkpoint is there, but the disk does not confirm it: {error.strerror}; save "
+                "again"
+            ) from error
         with contextlib.suppress(OSError):  # it is there; what cannot be removed now goes with the next save
             self._clean(os.path.basename(self.folder))
         self.folder, self._made_goal = "", False
@@ -211,9 +219,16 @@ class Saving:
             elif name in (DCP_METADATA, MANIFEST + durable.PART) or DCP_FILE.fullmatch(name):
                 durable.remove(path)
 
+    def _may_be_named(self) -> bool:
+        """Is the folder the checkpoint's, although `publish` did not come to its end, or can nobody tell?"""
+        try:
+            return read_manifest(self.goal).folder == os.path.basename(self.folder)
+        except CheckpointError:
+            return os.path.lexists(self.goal / MANIFEST) and not (self.goal / DCP_METADATA).exists()
+
     def end(self) -> None:
         """Let others save. An unfinished save leaves nothing behind."""
-        if self.folder:
+        if self.folder and not self._may_be_named():
             with contextlib.suppress(OSError):
                 durable.remove_folder(self.folder)
                 durable.remove(str(self.goal / MANIFEST) + durable.PART)

@@ -131,7 +131,7 @@ class Service:
         """Begin to write this worker's parts into the folder; or, with "", go on for about a second."""
         if folder:
             strides = saving.write(folder, self.program, self.rank, self.worker.state)
-            self._writing = saving.Writing(strides, self.rank)
+            self._writing = saving.Writing(strides, self.rank, folder)
         assert self._writing is not None
         return self._writing.go_on()
 
