@@ -67,8 +67,14 @@ def count(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """A whole number of at least 0, of an option."""
-    return 0 if text == "0" else count(text)
+    """A whole number from 0 to 2 ** 62, of an option."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 1 << 62:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text[:60]!r}")
+    return number
 
 
 def parser() -> argparse.ArgumentParser:

@@ -82,6 +82,11 @@ def exchange(path: str, data: bytes | memoryview) -> None:
     os.replace(unfinished, path)
 
 
+def rename(path: str, goal: str) -> None:
+    """Give a file another name; what has that name goes."""
+    os.replace(path, goal)
+
+
 def remove(path: str) -> None:
     """Remove a file, if it is there."""
     with contextlib.suppress(FileNotFoundError):
@@ -175,10 +180,16 @@ class Lock:
         except FileNotFoundError:
             return False
 
-    def release(self) -> None:
-        """Remove the file, then let others in."""
-        with contextlib.suppress(OSError):
-            remove(self.path)
+    def say(self, words: bytes) -> None:
+        """Write into the file, for who finds it."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, words, 0)
+
+    def release(self, keep: bool = False) -> None:
+        """Remove the file, unless it is to be kept, then let others in."""
+        if not keep:
+            with contextlib.suppress(OSError):
+                remove(self.path)
         if self.works:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for processes that were forked meanwhile
         os.close(self._descriptor)
