@@ -32,7 +32,7 @@ from girih.run.threads import ThreadCrew
 from girih.run.worker import Interval
 
 # What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them;
-# about once a second of a long save `saving` (bytes written so far), and after each save `saved` (its seconds).
+# about once a second of a save that takes longer `saving`, the bytes written so far, and at its end all of them.
 Observer = Callable[[str, float], None]
 
 
@@ -113,7 +113,6 @@ class Run:
             CheckpointError: something else is at `directory`, another run saves there, or the disk is full.
             WorkerError: a worker died.
         """
-        began = time.perf_counter()
         leads = getattr(self.crew, "rank", 0) == 0
         saving = Saving(directory)
         try:
@@ -123,8 +122,6 @@ class Run:
             self._agree((lambda: saving.publish(manifest)) if leads else None)
         finally:
             saving.end()
-        if self.observe is not None:
-            self.observe("saved", time.perf_counter() - began)
 
     def _agree(self, do: Callable[[], Any] | None) -> Any:
         """What the driver that leads does, or why it failed, told to the drivers of all ranks."""
@@ -138,16 +135,18 @@ class Run:
 
     def _write(self, folder: str) -> list[Any]:
         """Have all workers write, slice by slice; what each has written."""
+        begin = folder
         while True:
-            replies = self.crew.command("save", [{"folder": folder} for _ in range(self.workers)])
+            replies = self.crew.command("save", [{"folder": begin} for _ in range(self.workers)])
             if any(reply.error for reply in replies):
                 self._agree(None)  # the others let go of what they have begun
             answers = checkpoint.agreed(replies)
-            if all(isinstance(answer, tuple) for answer in answers):
-                return [written for (written,) in answers]
-            if self.observe is not None:
+            ended = all(isinstance(answer, tuple) for answer in answers)
+            if self.observe is not None and not (ended and begin):
                 self.observe("saving", float(sum(_bytes(answer) for answer in answers)))
-            folder = ""
+            if ended:
+                return [written for (written,) in answers]
+            begin = ""
 
     def statistics(self) -> list[Statistics]:
         """What each worker has measured since it started: bytes, seconds."""
