@@ -13,6 +13,7 @@ import pytest
 from girih.capture.optimizers import OPTIMIZERS as CAPTURED
 from girih.cli import OPTIMIZERS, main
 from girih.programs import program
+from girih.run.saving import Saving
 
 OWN = """
 import torch, girih
@@ -167,6 +168,13 @@ def test_checkpoints_are_looked_into(capsys: pytest.CaptureFixture[str], plan_fi
     code, _, err = girih(capsys, *run, "--resume", back)
     assert code == 2
     assert len(err.splitlines()) == 1
+    other = Saving(saved)
+    other.begin()
+    code, _, err = girih(capsys, *run, "--save", saved)
+    other.end()
+    assert code == 2
+    assert err.splitlines() == [f"girih run: {saved}: another run is saving a checkpoint there: wait for it, or give "
+                                "another directory"]  # fmt: skip
 
 
 @pytest.mark.parametrize(

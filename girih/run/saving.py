@@ -33,6 +33,8 @@ FOLDER = re.compile(r"state-[0-9a-f]{12}")
 DCP_FILE = re.compile(r"__\d+_\d+\.distcp")  # of checkpoints in the format of girih's first version
 SLICE_SECONDS = 1.0
 """A worker reports to the driver about so often, so that a long save does not look as if it hung."""
+SYNC_BYTES = 256 << 20
+"""After so many bytes a worker waits for the disk: at the end the wait is short, too."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class ShardWriter:
         self.name = f"rank-{number}.bin"
         self.block = block
         self.at = 0
+        self._synced = 0
         self._descriptor = durable.create(os.path.join(folder, self.name))
 
     def append(self, offsets: Iterable[int], tensor: Tensor) -> Generator[int, None, Chunk]:
@@ -68,6 +71,9 @@ class ShardWriter:
             checksums.append(checksum(piece))
             durable.write_all(self._descriptor, piece)
             done += size
+            if start + done - self._synced >= SYNC_BYTES:
+                self.sync()
+                self._synced = start + done
             yield size
         self.at += done
         return Chunk(tuple(offsets), sizes, self.name, start, self.at, tuple(checksums))

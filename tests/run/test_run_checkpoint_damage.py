@@ -151,7 +151,7 @@ def test_a_folder_that_leads_elsewhere(saved, another, tmp_path):
     assert "it may lead out of the checkpoint" in refused(goal)
 
 
-def test_a_run_and_a_plan_say_it_in_one_line(saved, tmp_path):
+def test_a_run_says_it_in_one_line(saved, tmp_path):
     goal = tmp_path / "goal"
     shutil.copytree(saved, goal)
     shard = files_of(goal)[1]

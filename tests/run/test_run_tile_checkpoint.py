@@ -14,8 +14,10 @@ import pytest
 import torch
 
 import girih.array as gnp
+from girih.capture.sources import Part
 from girih.run import durable, tile_checkpoint, tile_recovery
 from girih.run.checkpoint import CheckpointError
+from girih.run.elsewhere import Streamed
 from girih.run.manifest import DTYPES
 from girih.run.tile_checkpoint import (
     Guard,
@@ -282,3 +284,31 @@ def test_a_full_disk_is_said_and_the_cluster_goes_on(tmp_path, monkeypatch):
         assert run.losses == []
         y = (x * 3).persist()
         assert y.expression.kept.key in read_manifest(run.place).tiles
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_step_that_reads_a_source_part_by_part(tmp_path, is_read):
+    """The source is not written: the step goes on with what is there, which may have been read meanwhile."""
+    source = NoSource("source.npy")
+    tile_box = ((2, 8), (0, 5))
+    part = Part(source, tile_box)
+    held = {3: Streamed(part)}
+    place = new_place(str(tmp_path))
+    step = Running([held[3], held[3].narrow(0, 1, 2).narrow(1, 2, 3), torch.ones(2)], at=4)
+    save_step(place, "step-1", 0, step, held)
+    whole = torch.arange(30.0).view(6, 5)
+    now = {3: whole if is_read else Streamed(Part(source, tile_box))}
+    again = Running([None] * 3)
+    load_step(place, "step-1", 0, again, now)
+    if is_read:
+        assert torch.equal(again.slots[0], whole)
+        assert torch.equal(again.slots[1], whole[1:3, 2:5])
+    else:
+        assert [item.box for item in again.slots[:2]] == [tile_box, ((3, 5), (2, 5))]
+
+
+class NoSource:
+    """Nobody reads it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
