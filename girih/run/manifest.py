@@ -1,9 +1,9 @@
 """What a checkpoint holds: entries by path, their chunks, and where the bytes of each chunk are.
 
-A manifest is data: JSON with a checksum (`girih.run.sealed`). The elements of a chunk are its bytes in a file, little
-end first, in row-major order. They are read and checked by blocks: a block is the largest range of a chunk's rows (of
-its columns where a row is longer, and so on) that has at most `block` bytes. So each block is a box, contiguous in the
-file, with a checksum of its own, and who needs a part of a chunk reads the blocks that this meets.
+A manifest is data: JSON with a checksum (`girih.run.sealed`). A chunk is kept in blocks, one after another: it is
+halved along its longest dimension until a block has at most `block` bytes. Each block is a box, whose elements are its
+bytes, little end first and in row-major order, with a checksum of its own; so who needs a part of a chunk, along
+whatever dimension it is cut, reads and checks little more than that.
 
 Checksums are the first 128 bits of SHA-256: processors of today compute it at 1 to 2 GB/s, BLAKE2b half as fast; CRC-32
 is faster still but lets one of 4 billion damages pass.
@@ -26,7 +26,7 @@ from girih.run.sealed import SealError, fields, items, natural, naturals, seal, 
 
 KIND = "checkpoint"
 FORMAT = 2
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
 FILE_NAME = r"[a-z]{1,20}-[0-9a-f]{1,16}(\.bin)?"
 CHECKSUM = r"[0-9a-f]{32}"
 DTYPES = {
@@ -92,31 +92,28 @@ def blocks(sizes: tuple[int, ...], itemsize: int, most: int) -> Iterator[tuple[B
     """The blocks of a chunk in the order of their bytes: box within the chunk, and bytes."""
     if 0 in sizes:
         return
-    cut, size = len(sizes), itemsize
-    while cut > 0 and size * sizes[cut - 1] <= most:
-        cut -= 1
-        size *= sizes[cut]
-    inner = tuple((0, length) for length in sizes[cut:])
-    if cut == 0:
-        yield inner, size
-        return
-    rows = max(1, most // size)
-    for outer in itertools.product(*map(range, sizes[: cut - 1])):
-        above = tuple((index, index + 1) for index in outer)
-        for start in range(0, sizes[cut - 1], rows):
-            stop = min(start + rows, sizes[cut - 1])
-            yield (*above, (start, stop), *inner), (stop - start) * size
+    lengths = _block_lengths(sizes, itemsize, most)
+    grid = (range(0, size, length) for size, length in zip(sizes, lengths, strict=True))
+    for starts in itertools.product(*grid):
+        edges = zip(starts, lengths, sizes, strict=True)
+        box = tuple((start, min(start + length, size)) for start, length, size in edges)
+        yield box, prod(stop - start for start, stop in box) * itemsize
 
 
 def count_blocks(sizes: tuple[int, ...], itemsize: int, most: int) -> int:
     """How many `blocks` has."""
     if 0 in sizes:
         return 0
-    cut, size = len(sizes), itemsize
-    while cut > 0 and size * sizes[cut - 1] <= most:
-        cut -= 1
-        size *= sizes[cut]
-    return 1 if cut == 0 else prod(sizes[: cut - 1]) * -(-sizes[cut - 1] // max(1, most // size))
+    lengths = _block_lengths(sizes, itemsize, most)
+    return prod(-(-size // length) for size, length in zip(sizes, lengths, strict=True))
+
+
+def _block_lengths(sizes: tuple[int, ...], itemsize: int, most: int) -> tuple[int, ...]:
+    lengths = list(sizes)
+    while prod(lengths) * itemsize > most and max(lengths) > 1:
+        longest = lengths.index(max(lengths))
+        lengths[longest] = -(-lengths[longest] // 2)
+    return tuple(lengths)
 
 
 # ------------------------------------------------------------------------------------------- as text

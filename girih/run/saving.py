@@ -25,7 +25,7 @@ from girih.run import durable
 from girih.run.checkpoint import DCP_METADATA, MANIFEST, Answer, CheckpointError, read_manifest
 from girih.run.initial import key_of
 from girih.run.manifest import BLOCK_BYTES, Chunk, Entry, Manifest, blocks, checksum, from_bytes, to_bytes
-from girih.run.parts import Tensor, box_of, reporters
+from girih.run.parts import Tensor, box_of, cut, reporters
 from girih.run.sealed import LARGEST_BYTES, SealError
 
 LOCK = "girih.lock"
@@ -63,13 +63,11 @@ class ShardWriter:
     def append(self, offsets: Iterable[int], tensor: Tensor) -> Generator[int, None, Chunk]:
         """Write a box of an entry; yields the bytes of each block when it is written, returns the chunk."""
         sizes = tuple(tensor.shape)
-        plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-        data = memoryview(plain.reshape(-1).view(torch.uint8).numpy())
         start, done, checksums = self.at, 0, []
-        for _, size in blocks(sizes, tensor.dtype.itemsize, self.block):
-            piece = data[done : done + size]
-            checksums.append(checksum(piece))
-            durable.write_all(self._descriptor, piece)
+        for box, size in blocks(sizes, tensor.dtype.itemsize, self.block):
+            data = _bytes_of(cut(tensor, box))
+            checksums.append(checksum(data))
+            durable.write_all(self._descriptor, data)
             done += size
             if start + done - self._synced >= SYNC_BYTES:
                 self.sync()
@@ -83,6 +81,12 @@ class ShardWriter:
 
     def close(self) -> None:
         durable.close(self._descriptor)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The elements in row-major order."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
 
 
 def write(

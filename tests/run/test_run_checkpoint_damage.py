@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -17,9 +18,10 @@ import pytest
 import torch
 from saving_programs import STATE, program, run_of, state_of
 
-from girih.run import checkpoint
+from girih.run import checkpoint, durable
 from girih.run.checkpoint import CheckpointError
-from girih.run.manifest import Manifest, blocks, count_blocks, from_bytes, tiles
+from girih.run.manifest import Chunk, Entry, Manifest, blocks, count_blocks, from_bytes, tiles
+from girih.run.saving import ShardWriter
 from girih.run.sealed import SealError, seal, unseal
 from girih.run.session import start
 
@@ -315,17 +317,56 @@ def compare_numbers(directory: Path, manifest: Manifest) -> None:
 # ------------------------------------------------------------------------------------------- blocks and tilings
 
 
-def test_blocks_are_the_bytes_in_order():
+def test_blocks_fill_their_chunk():
     chance = random.Random(2)
     for _ in range(300):
-        sizes = tuple(chance.randrange(0, 6) for _ in range(chance.randrange(4)))
+        sizes = tuple(chance.randrange(0, 9) for _ in range(chance.randrange(4)))
         most = chance.randrange(4, 60)
-        array = torch.arange(int(torch.tensor(sizes).prod()) if sizes else 1, dtype=torch.int32).reshape(sizes)
-        read = [array[tuple(slice(*edges) for edges in box)].reshape(-1) for box, _ in blocks(sizes, 4, most)]
-        assert torch.equal(torch.cat([torch.empty(0, dtype=torch.int32), *read]), array.reshape(-1))
-        assert [4 * part.numel() for part in read] == [size for _, size in blocks(sizes, 4, most)]
-        assert all(0 < 4 * part.numel() <= most for part in read)
-        assert len(read) == count_blocks(sizes, 4, most)
+        found = list(blocks(sizes, 4, most))
+        assert tiles(sizes, [box for box, _ in found])
+        assert [4 * math.prod(stop - start for start, stop in box) for box, _ in found] == [size for _, size in found]
+        assert all(0 < size <= most for _, size in found)
+        assert len(found) == count_blocks(sizes, 4, most)
+
+
+class Watched:
+    """A reader that counts what it reads."""
+
+    def __init__(self, read: Callable[..., int]) -> None:
+        self.read = read
+        self.bytes = 0
+
+    def __call__(self, *arguments: Any) -> int:
+        count = self.read(*arguments)
+        self.bytes += count
+        return count
+
+
+def test_little_more_is_read_than_is_needed(tmp_path):
+    """Along either dimension: half of a tensor is half of its bytes, and few more at edges that are none of blocks."""
+    shape, block = (256, 256), 4096
+    writer = ShardWriter(str(tmp_path), 0, block)
+    whole = torch.randn(shape)
+    chunks: list[Chunk] = []
+
+    def append() -> Iterator[int]:
+        chunks.append((yield from writer.append((0, 0), whole)))
+
+    assert sum(append()) == whole.nbytes
+    writer.close()
+    entry = Entry("float32", shape, tuple(chunks))
+    manifest = Manifest(0, 0, tmp_path.name, {writer.name: writer.at}, {"x": entry}, block)
+    for box, most in (
+        (((0, 128), (0, 256)), 0.5),
+        (((0, 256), (128, 256)), 0.5),
+        (((85, 171), (0, 256)), 0.5),
+        (((0, 256), (85, 171)), 0.5),
+    ):
+        with checkpoint.Reader(tmp_path.parent, manifest) as reader, pytest.MonkeyPatch.context() as patch:
+            watched = Watched(durable.read_into)
+            patch.setattr(durable, "read_into", watched)
+            assert torch.equal(reader.read("x", box), whole[slice(*box[0]), slice(*box[1])])
+        assert watched.bytes <= most * whole.nbytes
 
 
 @pytest.mark.parametrize(
