@@ -66,6 +66,17 @@ def count(text: str) -> int:
     return number
 
 
+def natural(text: str) -> int:
+    """A whole number from 0 to 2 ** 62, of an option."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 1 << 62:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text[:60]!r}")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog="girih",
@@ -127,6 +138,18 @@ def parser() -> argparse.ArgumentParser:
                      "measured beside predicted seconds, operator by operator")  # fmt: skip
     _store(run)
     run.add_argument("--timeout", type=float, default=120.0, help="seconds after which a silent worker counts as hung")
+
+    kept = _command(
+        commands, "checkpoint", "show, verify, export or import a checkpoint", "girih checkpoint verify checkpoint"
+    )
+    kept.add_argument("action", choices=("show", "verify", "export", "import"),
+                      help="show DIR; verify DIR, every byte; export DIR NEW and import DIR NEW convert to and from "
+                      "torch.distributed.checkpoint")  # fmt: skip
+    kept.add_argument("directories", metavar="DIR", nargs="+")
+    kept.add_argument(
+        "--step", type=natural, default=0, help="import: steps done, where DIR does not say it (default 0)"
+    )
+    kept.add_argument("--seed", type=int, default=0, help="import: of the run, where DIR does not say it (default 0)")
 
     compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
     compare.add_argument("plans", metavar="PLAN", nargs="+")

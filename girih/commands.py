@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from girih.checkpoints import checkpoint
 from girih.machine import Machine, MachineError, machine, presets
 from girih.plans import Plan, check, load
 from girih.programs import batch_of, in_micro_batches, program
@@ -18,7 +19,7 @@ from girih.spelling import did_you_mean
 from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
 from girih.terminal import show as show_table
 
-__all__ = ["BadInputError", "FailedRunError"]
+__all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
 
 def models(options: argparse.Namespace) -> int:

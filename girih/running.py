@@ -44,7 +44,7 @@ def check_options(options: argparse.Namespace) -> None:
     if not options.timeout > 0:
         raise BadInputError(f"--timeout must be more than 0 seconds, got {options.timeout:g}")
     if options.save is not None:
-        from girih.run.checkpoint import check_goal
+        from girih.run.saving import check_goal
 
         check_output(options.save, folder=True)
         with clear_errors():

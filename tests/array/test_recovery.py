@@ -171,7 +171,7 @@ def test_a_checkpoint_ends_the_lineage_and_old_files_go(tmp_path):
         files = sorted(path.name for path in Path(run.place).iterdir())
         manifest = read_manifest(run.place)
         assert total.expression.kept.key in manifest.tiles
-        assert files == sorted(["manifest.json", *manifest.files()])
+        assert files == sorted(["driver.lock", "manifest.json", *manifest.files()])
         assert len(manifest.tiles) <= 3
         os.kill(run.crew.pids[1], signal.SIGKILL)
         assert total.compute().tolist() == [326.0] * 5
