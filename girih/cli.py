@@ -122,6 +122,18 @@ def parser() -> argparse.ArgumentParser:
         "--timeout", type=seconds, default=120.0, help="seconds after which a silent worker counts as hung"
     )
 
+    kept = _command(
+        commands, "checkpoint", "show, verify, export or import a checkpoint", "girih checkpoint verify checkpoint"
+    )
+    kept.add_argument("action", choices=("show", "verify", "export", "import"),
+                      help="show DIR; verify DIR, every byte; export DIR NEW and import DIR NEW convert to and from "
+                      "torch.distributed.checkpoint")  # fmt: skip
+    kept.add_argument("directories", metavar="DIR", nargs="+")
+    kept.add_argument(
+        "--step", type=number, default=0, help="import: steps done, where DIR does not say it (default 0)"
+    )
+    kept.add_argument("--seed", type=seed, default=0, help="import: of the run, where DIR does not say it (default 0)")
+
     compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
     compare.add_argument("plans", metavar="PLAN", nargs="+")
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from girih import captured
+from girih.checkpoints import checkpoint
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import parse_bytes
 from girih.plan_inputs import Program, program_of
@@ -22,7 +23,7 @@ from girih.spelling import did_you_mean
 from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
 from girih.terminal import show as show_table
 
-__all__ = ["BadInputError", "FailedRunError"]
+__all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
 WIDE = 400  # columns of a table whose lines are not to be broken, in a pipe
 

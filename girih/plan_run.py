@@ -237,8 +237,22 @@ class TrainingRun:
         return {key: state[path] for key, path in keys.items()}
 
     def save(self, directory: str | Path) -> None:
-        """A sharded checkpoint (torch.distributed.checkpoint); `plan.start(resume=directory)` goes on from it."""
-        self.run.save(str(directory))
+        """Write a sharded checkpoint; `plan.start(resume=directory)` goes on from it, also under another plan.
+
+        It is data with checksums, in a directory (`docs/design/008-checkpoints.md`); `girih checkpoint export` converts
+        it to torch.distributed.checkpoint. Until it is whole and on the disk, a checkpoint that was there stays.
+
+        Raises:
+            PlanError: something else is at `directory`, another run saves there, or the disk is full; the run can go
+                on.
+            WorkerError: a worker died.
+        """
+        from girih.run.checkpoint import CheckpointError
+
+        try:
+            self.run.save(str(directory))
+        except CheckpointError as error:
+            raise PlanError(str(error)) from error
 
     def statistics(self) -> Any:
         """What the workers measured: bytes received, seconds in kernels and transfers."""

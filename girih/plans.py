@@ -187,7 +187,8 @@ class Plan:
         backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
         model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
         optimizer, their tensors are taken as they are now.
-        resume: a directory that `save` wrote, under this plan or another one of the same program.
+        resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
+        no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
 
         Raises:

@@ -40,7 +40,7 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
 def check_options(options: argparse.Namespace) -> None:
     """Raises BadInputError for what could only fail later."""
     if options.save is not None:
-        from girih.run.checkpoint import check_goal
+        from girih.run.saving import check_goal
 
         check_output(options.save, folder=True)
         with clear_errors():

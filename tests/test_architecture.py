@@ -20,6 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             "arguments",
             "captured",
+            "checkpoints",
             "cli",
             "commands",
             "predicting",

@@ -131,6 +131,14 @@ LINES: list[tuple[list[str], str]] = [
     ([*RUN, "--timeout", "0"], "--timeout must be more than 0 seconds"),
     ([*RUN, "--resume", "nowhere"], "nowhere holds no checkpoint"),
     ([*RUN, "--save", "junk.json"], "junk.json exists and is no checkpoint"),
+    (["checkpoint", "show", "nowhere"], "nowhere holds no checkpoint"),
+    (["checkpoint", "verify", "junk.json"], "junk.json/girih.json cannot be read: Not a directory"),
+    (["checkpoint", "export", "nowhere"], "export takes DIR and NEW, got 1 directories"),
+    (["checkpoint", "show", "one", "two"], "show takes DIR, got 2 directories"),
+    (["checkpoint", "import", "nowhere", "new"], "nowhere/.metadata cannot be read: No such file or directory"),
+    (["checkpoint", "import", ".", "junk.json"], "cannot be read"),
+    (["checkpoint", "import", ".", "new", "--step", "-1"], "expected a whole number of at least 0"),
+    (["checkpoint", "improt", ".", "new"], "did you mean import?"),
     ([*RUN, "--save", "junk.json/here"], "junk.json/here cannot be written"),
 ]
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from girih.ops.factor_kernels import FACTOR_KERNELS
+from girih.ops.group_kernels import GROUP_KERNELS
 from girih.ops.order_kernels import ORDER_KERNELS
 from girih.ops.path_kernels import PATH_KERNELS
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
@@ -394,4 +395,4 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         head_product,
         constant,
     )
-} | {**FACTOR_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}
+} | {**FACTOR_KERNELS, **GROUP_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from girih.ops.catalogue.indices import dimensions, opaque_along
+from girih.ops.catalogue.indices import dimensions, opaque_along, replaced
 from girih.ops.catalogue.pointwise import times
-from girih.ops.language import Concatenated, Max, Opaque, Select, Sum, equal, fn
+from girih.ops.language import Affine, Concatenated, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
 
 absolute, at_least, conjugate = fn("abs"), fn("ge"), fn("conj")
@@ -65,7 +65,23 @@ def cdist(x1, x2, p, compute_mode=None):
             return Max(difference, sizes=sizes)
         if p == 0:
             return Sum(lambda k: Select(equal(difference(k), 0), 0, 1), sizes=sizes)
+        if p == 1:
+            return Sum(difference, sizes=sizes)
         return Sum(lambda k: difference(k) ** p, sizes=sizes) ** (1 / p)
+
+    return meaning
+
+
+@operator("aten.linalg_cross")
+def linalg_cross(x, other, dim=-1):
+    """Of vectors of three along `dim`; all other dimensions broadcast."""
+
+    def meaning(*i):
+        at = dim % len(i)
+        element = lambda tensor, place: tensor.broadcast(replaced(i, at, Affine((), place % 3)))
+        turned = lambda first, second: element(x, first) * element(other, second)
+        part = lambda number, _: turned(number + 1, number + 2) - turned(number + 2, number + 1)
+        return Concatenated(i[at], (1, 1, 1), part)
 
     return meaning
 
