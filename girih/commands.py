@@ -5,26 +5,29 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from girih.machine import Machine, MachineError, machine, presets
-from girih.plans import Plan, check, load
-from girih.programs import batch_of, in_micro_batches, program
-from girih.report.tables import operators_table, summary, tensors_table
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
-from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
+from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
 from girih.terminal import show as show_table
 
+if TYPE_CHECKING:
+    from girih.machine import Machine
+    from girih.plans import Plan
+
+# Each command imports what it needs: lists load neither torch nor the searches.
 __all__ = ["BadInputError", "FailedRunError"]
 
 
 def models(options: argparse.Namespace) -> int:
-    from girih.models import names
+    from rich.table import Table
+
+    from girih.model_list import MODELS
 
     if options.name:
+        from girih.programs import batch_of, program
+
         with clear_errors():
             made = program(options.name)
         parameters = sum(item.numel() for item in made.step.model.parameters())
@@ -34,13 +37,11 @@ def models(options: argparse.Namespace) -> int:
         else:
             print(f"{options.name}: {format_count(parameters)} parameters; batch {tensors}")
         return 0
-    families = names()
     if options.json:
-        print(json.dumps([{"name": item.name, "pattern": item.pattern, "examples": list(item.examples),
-                           "description": item.description, "source": item.source} for item in families]))  # fmt: skip
+        print(json.dumps([vars(item) for item in MODELS]))
         return 0
     table = Table("model", "examples", "what it is", "source", box=None, pad_edge=False)
-    for item in families:
+    for item in MODELS:
         table.add_row(item.pattern, ", ".join(item.examples), item.description, item.source)
     show_table(table)
     print("or file.py:function that returns a girih.TrainingStep and a batch")
@@ -48,6 +49,8 @@ def models(options: argparse.Namespace) -> int:
 
 
 def machines(options: argparse.Namespace) -> int:
+    from girih.machine import machine, presets
+
     with clear_errors():
         listed = [_machine(options.name)] if options.name else [machine("local:4"), machine("2x4"), *presets().values()]
     if options.json:
@@ -55,25 +58,25 @@ def machines(options: argparse.Namespace) -> int:
                            "device": vars(item.device), "levels": [vars(level) for level in item.levels],
                            "source": item.source} for item in listed]))  # fmt: skip
         return 0
-    table = Table("machine", "devices", "mesh", "memory", "FLOP/s", "links", "source", box=None, pad_edge=False)
+    rows = [("machine", "devices", "memory", "FLOP/s", "links")]
     for item in listed:
         links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
-        table.add_row(
-            item.name,
-            f"{item.devices} × {item.device.name}",
-            str(item.mesh),
-            format_bytes(item.device.memory_bytes),
-            format_count(item.device.flops_per_second),
-            links,
-            item.source,
-        )
-    show_table(table)
-    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
+        memory = format_bytes(item.device.memory_bytes)
+        devices = f"{item.devices} × {item.device.name}"
+        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+    print_rows(rows)
+    if options.name:
+        print(f"mesh {listed[0].mesh}; {listed[0].source}")
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
+    if not options.name:
+        print("`girih machines NAME` shows one with its mesh and the source of its numbers")
     return 0
 
 
 def _machine(name: str) -> Machine:
     """A machine by name; for one that is not known, what may have been meant."""
+    from girih.machine import MachineError, machine, presets
+
     try:
         return machine(name)
     except MachineError as error:
@@ -85,11 +88,13 @@ def _machine(name: str) -> Machine:
 
 
 def plan(options: argparse.Namespace) -> int:
+    from girih.plans import check
     from girih.plans import plan as make
+    from girih.programs import in_micro_batches, program
+    from girih.report.tables import summary
+    from girih.shown import keep
 
     check_output(options.output)
-    if not options.seconds > 0:
-        raise BadInputError(f"--seconds must be more than 0, got {options.seconds:g}")
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
@@ -110,6 +115,7 @@ def plan(options: argparse.Namespace) -> int:
         check(result)
         if options.output:
             result.save(options.output)
+            keep(options.output, result, _numbers(result))
     if options.json:
         print(json.dumps(_numbers(result)))
     else:
@@ -142,6 +148,20 @@ def _numbers(item: Plan) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace) -> int:
+    from girih.shown import kept
+    from girih.shown import summary as summary_of
+
+    detailed = options.tensors or options.operators or options.graph or options.device is not None
+    if not detailed and (shown := kept(options.plan)) is not None:
+        if options.json:
+            print(json.dumps(shown["numbers"]))
+        else:
+            show_table(summary_of(shown))
+        return 0
+
+    from girih.plans import load
+    from girih.report.tables import operators_table, summary, tensors_table
+
     with clear_errors():
         item = load(options.plan)
     if options.json:
@@ -168,6 +188,7 @@ def show(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from girih.plans import load
     from girih.running import check_options, run_plan
 
     check_options(options)
@@ -178,6 +199,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def compare(options: argparse.Namespace) -> int:
+    from rich.table import Table
+
+    from girih.plans import load
+
     with clear_errors():
         items = [load(path) for path in options.plans]
     if options.json:
@@ -215,6 +240,7 @@ def calibrate(options: argparse.Namespace) -> int:
 
 
 def simulate(options: argparse.Namespace) -> int:
+    from girih.plans import load
     from girih.predicting import predicted, simulation_numbers, simulation_table
 
     with clear_errors(), Progress() as progress:
@@ -231,6 +257,7 @@ def simulate(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     from girih.plan_compare import simulated_alternatives
+    from girih.plans import load
     from girih.predicting import measured_steps, predicted, store_path
     from girih.report.page import MissingLibraryError, write_page
 
@@ -252,6 +279,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def trace(options: argparse.Namespace) -> int:
+    from girih.plans import load
     from girih.predicting import measured_steps, predicted
     from girih.report.trace import write_trace
 
@@ -271,13 +299,18 @@ def _written(options: argparse.Namespace, path: Path) -> None:
 
 
 def ops(options: argparse.Namespace) -> int:
-    from girih.capture import capture
-    from girih.ops import description_of
-    from girih.ops.coverage import count, standard
+    from rich.table import Table
+
+    from girih.ops.coverage import standard
 
     rows = list(standard())
     with clear_errors():
         for model in options.models:
+            from girih.capture import capture
+            from girih.ops import description_of
+            from girih.ops.coverage import count
+            from girih.programs import program
+
             made = program(model)
             graph = capture(made.step, made.batch).graph
             rows.append(count(model, [(node.operator, description_of(graph, node)) for node in graph.nodes]))

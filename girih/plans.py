@@ -189,6 +189,7 @@ class Plan:
         """
         from girih.plan_run import start_training
 
+        check_seconds("timeout", timeout)
         return start_training(
             self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
         )
@@ -223,6 +224,8 @@ def plan(
     """
     from girih.capture import capture, state_of
 
+    check_seconds("seconds", seconds)
+    _machine(machine, memory)
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
     captured = capture(step, batch)
@@ -268,6 +271,7 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
+    check_seconds("seconds", seconds)
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:
@@ -322,6 +326,12 @@ def load(path: str | Path) -> Plan:
     from girih.plan_file import load as read
 
     return read(path)
+
+
+def check_seconds(name: str, seconds: Any) -> None:
+    """Raises PlanError unless it is a number of seconds, more than 0 and finite."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < float("inf"):
+        raise PlanError(f"{name} must be a finite number of more than 0, got {seconds!r}")
 
 
 def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:

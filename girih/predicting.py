@@ -13,6 +13,7 @@ from rich.table import Table
 
 from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
+from girih.machine.costs import Store
 from girih.plan_predict import Prediction, predict
 from girih.plans import Observe, Plan, PlanError, load
 from girih.report.overlap import overlap_words
@@ -34,6 +35,8 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     from girih.run.calibrate import calibrate
 
     path = store_path(options.store)
+    if options.forget:
+        return _forget(path, options.machine)
     plans = [load(name) for name in options.plans]
     name = options.machine or (plans[0].machine.name if plans else "local:2")
     if other := [item.machine.name for item in plans if item.machine.name != name]:
@@ -65,7 +68,12 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
             f"the roofline is off by {found.median:.0%} in the median, {found.largest:.0%} at most, "
             f"over {found.measurements} measured calls"
         )
-    lines.append(f"kept in {path}; `girih plan --objective time` and `girih simulate` use it")
+    lines += [
+        f"kept in {path}: from now on predictions for {profile.machine} (`girih plan --objective time`, `simulate`, "
+        "`report`, `trace`) go by it",
+        f"to undo it: girih calibrate --forget --machine {profile.machine}"
+        + (f" --store {path}" if options.store else ""),
+    ]
     numbers = {
         "machine": profile.machine,
         "backend": profile.backend,
@@ -76,6 +84,20 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
         "store": str(path),
     }  # fmt: skip
     return numbers, lines
+
+
+def _forget(path: Path, machine: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Remove what was measured of a machine, or of all."""
+    count = 0
+    if path.exists():
+        try:
+            with Store(path) as store:
+                count = store.forget(machine)
+        except MachineError as error:
+            raise PlanError(str(error)) from error
+    of = f" of {machine}" if machine else ""
+    line = f"{path}: forgot {count} calibration{'s' if count != 1 else ''}{of}; predictions go by data sheets again"
+    return {"store": str(path), "forgotten": count}, [line]
 
 
 def predicted(item: Plan, options: argparse.Namespace, memory: bool = True) -> Prediction:
@@ -189,6 +211,7 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
     result = made.simulation
     timeline = result.timeline
     links = timeline.streams[1:]
+    measured = any(made.sources.get(name) for name in ("measured", "calibrated"))
     heads = [name if links.count(name) == 1 else f"{name} (axis {axis})" for axis, name in enumerate(links)]
     table = Table("device", "computing", "share", *(f"receiving, {head}" for head in heads), box=None)
     busy = [timeline.busy(stream) for stream in range(len(timeline.streams))]
@@ -207,6 +230,8 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
         f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {made.priced_by}",
         overlap_words(item, timeline),
     ]
+    if measured:
+        head.append("what `girih calibrate` measured was used; `girih calibrate --forget` removes it")
     if item.objective == "time":
         head.append(
             f"no plan takes less than {format_seconds(item.certificate.bound)} ({item.certificate.how}): "

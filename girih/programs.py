@@ -55,7 +55,7 @@ def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -
     from girih.models import example
 
     base, at, size = name.partition("@")
-    if at and not size.isdecimal():
+    if at and not (size.isdecimal() and len(size) < 30):
         raise ProgramError(f"no batch {size!r} in {name!r}: expected a whole number, as in {base}@32")
     try:
         made = example(base, batch=batch if batch is not None or not at else int(size), device=device)

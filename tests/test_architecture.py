@@ -16,7 +16,22 @@ ROOT = Path(__file__).parent.parent / "girih"
 
 # From the top to the bottom, as in DESIGN.md: a room imports from lower lines only; those in one line not each other.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"cli", "commands", "predicting", "programs", "running", "spelling", "terminal", "__main__", "array"}),
+    frozenset(
+        {
+            "arguments",
+            "cli",
+            "commands",
+            "model_list",
+            "predicting",
+            "programs",
+            "running",
+            "shown",
+            "spelling",
+            "terminal",
+            "__main__",
+            "array",
+        }
+    ),
     frozenset(
         {
             "plans",

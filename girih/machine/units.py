@@ -48,5 +48,7 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].casefold() not in MEMORY:
         raise MachineError(f"{text!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB")
+    if len(match[1]) > 30:
+        raise MachineError(f"{text[:40]!r} is more memory than any device has")
     unit = int(MEMORY[match[2].casefold()])
     return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)

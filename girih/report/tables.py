@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,17 +12,16 @@ from girih.graph import repeats
 from girih.layout import part_shape
 from girih.layout.mesh import format_layout
 from girih.ops import first_description
+from girih.report.text import render
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 
 if TYPE_CHECKING:
     from girih.plans import Plan
 
-
-def render(item: RenderableType, width: int = 110) -> str:
-    """The renderable as plain text."""
-    out = io.StringIO()
-    Console(file=out, width=width, no_color=True, highlight=False).print(item)
-    return out.getvalue().rstrip()
+__all__ = [
+    "alternatives_table", "devices_table", "head", "operators_table", "render", "summary", "tensors_table", "title",
+    "undivided",
+]  # fmt: skip
 
 
 def title(plan: Plan) -> str:
@@ -36,6 +34,11 @@ def title(plan: Plan) -> str:
 
 def summary(plan: Plan) -> RenderableType:
     """What a plan costs on each device, its certificate, and what the alternatives would cost."""
+    return Group(head(plan), devices_table(plan), alternatives_table(plan))
+
+
+def head(plan: Plan) -> Text:
+    """The first lines of a summary."""
     head = Text()
     title = plan.model or "program"
     count = sum(plan.graph.values[item.name].elements for item in plan.graph.inputs if item.role == "parameter")
@@ -55,7 +58,7 @@ def summary(plan: Plan) -> RenderableType:
     undescribed = undivided(plan)
     if undescribed:
         head.append(f"\nundivided on every device, for want of a description: {', '.join(sorted(undescribed))}")
-    return Group(head, devices_table(plan), alternatives_table(plan))
+    return head
 
 
 def _cost(plan: Plan, cost: float) -> str:
