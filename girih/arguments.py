@@ -13,6 +13,7 @@ MOST_COUNT = 10**9
 MOST_SEED = 2**32 - 1  # a run's batches have seeds of a million times this, which PyTorch's 64 bits still hold
 MOST_SECONDS = 366 * 86400.0
 MOST_MEMORY = 2**62
+MOST_RATE = 1e6
 
 
 def refused(expected: str, text: str) -> argparse.ArgumentTypeError:
@@ -49,10 +50,10 @@ def seconds(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """A learning rate: finite, of at least 0."""
+    """A learning rate."""
     number = _finite(text)
-    if number is None or number < 0:
-        raise refused("a number of at least 0", text)
+    if number is None or not 0 <= number <= MOST_RATE:
+        raise refused(f"a number of at least 0 and at most {MOST_RATE:g}", text)
     return number
 
 

@@ -133,7 +133,7 @@ LINES: list[tuple[list[str], str]] = [
     (["run", "missing.json"], "there is no file missing.json"),
     ([*RUN, "--steps", "0"], "argument --steps: expected a whole number of at least 1 and at most 1000000000, got '0'"),
     ([*RUN, "--backend", "proceses"], "no 'proceses': did you mean processes?"),
-    ([*RUN, "--lr", "nan"], "argument --lr: expected a number of at least 0, got 'nan'"),
+    ([*RUN, "--lr", "nan"], "argument --lr: expected a number of at least 0 and at most 1e+06, got 'nan'"),
     ([*RUN, "--timeout", "0"], "argument --timeout: expected seconds, more than 0"),
     ([*RUN, "--resume", "nowhere"], "nowhere holds no checkpoint"),
     ([*RUN, "--save", "junk.json"], "junk.json exists and is no checkpoint"),

@@ -32,7 +32,7 @@ MODELS = (
 )  # fmt: skip
 UNWRITABLE = (*NAMES, ".", "plan.json/deeper", "x" * 5000, "/dev/null/deeper")
 CHOICES = ("", "moon", "\N{SNOWMAN}", "nan")
-STORES = (*NAMES, ".", "plan.json", "plan.json/deeper", "x" * 5000)
+STORES = (*NAMES, ".", "plan.json", "x" * 5000)  # one that is not there has no measurements
 
 # By command: the arguments that are right, and by option (or position) what is nonsense for it.
 NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
