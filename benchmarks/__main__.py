@@ -39,6 +39,7 @@ NAMES = (
     "arrays_straggler",
     "paper_speedups",
     "array_api",
+    "first_use",
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,16 @@ from rich.table import Table
 from girih import captured
 from girih.checkpoints import checkpoint
 from girih.machine import Machine, MachineError, machine, presets
-from girih.machine.units import parse_bytes
 from girih.plan_inputs import Program, program_of
 from girih.plans import Plan, check, load, plan_graph
 from girih.programs import batch_of, in_micro_batches, is_file, program
 from girih.report.tables import operators_table, summary, tensors_table, times_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
-from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
+from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
 from girih.terminal import show as show_table
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
-
-WIDE = 400  # columns of a table whose lines are not to be broken, in a pipe
 
 
 def models(options: argparse.Namespace) -> int:
@@ -62,36 +58,19 @@ def machines(options: argparse.Namespace) -> int:
                            "device": vars(item.device), "levels": [vars(level) for level in item.levels],
                            "source": item.source} for item in listed]))  # fmt: skip
         return 0
-    show_table(_machines_table(listed), width=WIDE)
+    rows = [("machine", "devices", "memory", "FLOP/s", "links")]
+    for item in listed:
+        links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
+        memory = format_bytes(item.device.memory_bytes)
+        devices = f"{item.devices} × {item.device.name}"
+        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+    print_rows(rows)
     if options.name:
-        print(f"source: {listed[0].source}")
-        return 0
-    print("where the numbers come from: girih machines NAME")
-    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
+        print(f"mesh {listed[0].mesh}; {listed[0].source}")
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
+    if not options.name:
+        print("`girih machines NAME` shows one with its mesh and the source of its numbers")
     return 0
-
-
-def _machines_table(items: Sequence[Machine]) -> Table:
-    """One line for each, however narrow the terminal: the links, which come last, are cut there."""
-    heads = ("machine", "devices", "mesh", "memory", "FLOP/s", "links")
-    rows = [
-        (
-            item.name,
-            f"{item.devices} × {item.device.name}",
-            str(item.mesh),
-            format_bytes(item.device.memory_bytes),
-            format_count(item.device.flops_per_second),
-            ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels),
-        )
-        for item in items
-    ]
-    table = Table(box=None, pad_edge=False)
-    for head, *column in zip(heads, *rows, strict=True):
-        least = None if head == "links" else max(map(len, (head, *column)))
-        table.add_column(head, no_wrap=True, overflow="ellipsis", min_width=least)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _machine(name: str) -> Machine:
@@ -110,8 +89,6 @@ def plan(options: argparse.Namespace) -> int:
     check_output(options.output)
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
-        if options.memory is not None:
-            parse_bytes(options.memory)  # before anything is captured
         progress("model", 0.0)
         ways: dict[str, Any] = {
             "machine": goal,

@@ -196,6 +196,7 @@ class Plan:
         """
         from girih.plan_run import start_training
 
+        check_seconds("timeout", timeout)
         return start_training(
             self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
         )
@@ -228,6 +229,8 @@ def plan(
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
+    check_seconds("seconds", seconds)
+    _machine(machine, memory)  # what is wrong with it is told before anything is captured
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
     own = program_of(step, batch, model)
@@ -259,8 +262,7 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
-    if not 0 < seconds < float("inf"):
-        raise PlanError(f"seconds={seconds!r}: expected a number of seconds above 0")
+    check_seconds("seconds", seconds)
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:
@@ -308,6 +310,12 @@ def load(path: str | Path) -> Plan:
     from girih.plan_file import load as read
 
     return read(path)
+
+
+def check_seconds(name: str, seconds: Any) -> None:
+    """Raises PlanError unless it is a number of seconds, more than 0 and finite."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < float("inf"):
+        raise PlanError(f"{name} must be a finite number of more than 0, got {seconds!r}")
 
 
 def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:

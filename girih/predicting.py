@@ -38,7 +38,7 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
 
     path = store_path(options.store)
     if options.forget:
-        return _forgotten(options, path)
+        return _forget(path, options.machine)
     plans = [load(name) for name in options.plans]
     name = options.machine or (plans[0].machine.name if plans else "local:2")
     if other := [item.machine.name for item in plans if item.machine.name != name]:
@@ -72,11 +72,12 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
             f"the roofline is off by {found.median:.0%} in the median, {found.largest:.0%} at most, "
             f"over {found.measurements} measured calls"
         )
-    forget = f"girih calibrate --machine {profile.machine} --forget" + (f" --store {path}" if options.store else "")
-    lines.append(
-        f"kept in {path}: from now on predictions of {profile.machine} (`girih plan --objective time`, `simulate`, "
-        f"`report`) go by these measurements; to go by data sheets again: {forget}"
-    )
+    lines += [
+        f"kept in {path}: from now on predictions for {profile.machine} (`girih plan --objective time`, `simulate`, "
+        "`report`, `trace`) go by it",
+        f"to undo it: girih calibrate --forget --machine {profile.machine}"
+        + (f" --store {path}" if options.store else ""),
+    ]
     numbers = {
         "machine": profile.machine,
         "backend": profile.backend,
@@ -89,19 +90,18 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     return numbers, lines
 
 
-def _forgotten(options: argparse.Namespace, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Take a machine's profiles and measurements out of the store."""
-    name = options.machine or "local:2"
-    if not path.exists():
-        raise PlanError(f"nothing is kept in {path}: there is nothing to forget")
-    with Store(path) as store:
-        count = store.forget(name)
-    if not count:
-        raise PlanError(f"{path} has no measurements of {name}: there is nothing to forget")
-    return (
-        {"machine": name, "store": str(path), "forgotten": count},
-        [f"forgot {count} measurement{'s' * (count != 1)} of {name}, which were in {path}"],
-    )
+def _forget(path: Path, machine: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Remove what was measured of a machine, or of all."""
+    count = 0
+    if path.exists():
+        try:
+            with Store(path) as store:
+                count = store.forget(machine)
+        except MachineError as error:
+            raise PlanError(str(error)) from error
+    of = f" of {machine}" if machine else ""
+    line = f"{path}: forgot {count} calibration{'s' if count != 1 else ''}{of}; predictions go by data sheets again"
+    return {"store": str(path), "forgotten": count}, [line]
 
 
 def predicted(item: Plan, options: argparse.Namespace, memory: bool = True) -> Prediction:
@@ -215,6 +215,7 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
     result = made.simulation
     timeline = result.timeline
     links = timeline.streams[1:]
+    measured = any(made.sources.get(name) for name in ("measured", "calibrated"))
     heads = [name if links.count(name) == 1 else f"{name} (axis {axis})" for axis, name in enumerate(links)]
     table = Table("device", "computing", "share", *(f"receiving, {head}" for head in heads), box=None)
     busy = [timeline.busy(stream) for stream in range(len(timeline.streams))]
@@ -233,6 +234,8 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
         f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {made.priced_by}",
         overlap_words(item, timeline),
     ]
+    if measured:
+        head.append("what `girih calibrate` measured was used; `girih calibrate --forget` removes it")
     if item.objective == "time":
         head.append(
             f"no plan takes less than {format_seconds(item.certificate.bound)} ({item.certificate.how}): "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -61,8 +60,8 @@ def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -
     from girih.models import example
 
     base, at, size = name.partition("@")
-    if at and not re.fullmatch("[0-9]{1,9}", size):
-        raise ProgramError(f"no batch {size[:40]!r} in {name[:60]!r}: expected a whole number, as in {base}@32")
+    if at and not (size.isdecimal() and len(size) < 30):
+        raise ProgramError(f"no batch {size!r} in {name!r}: expected a whole number, as in {base}@32")
     try:
         made = example(base, batch=batch if batch is not None or not at else int(size), device=device)
     except (ValueError, RuntimeError, OverflowError, TypeError) as error:
