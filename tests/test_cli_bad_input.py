@@ -143,7 +143,7 @@ LINES: list[tuple[list[str], str]] = [
     (["checkpoint", "show", "one", "two"], "show takes DIR, got 2 directories"),
     (["checkpoint", "import", "nowhere", "new"], "nowhere/.metadata cannot be read: No such file or directory"),
     (["checkpoint", "import", ".", "junk.json"], "cannot be read"),
-    (["checkpoint", "import", ".", "new", "--step", "-1"], "expected a whole number of at least 0"),
+    (["checkpoint", "import", ".", "new", "--step", "-1"], "expected a whole number from 0"),
     (["checkpoint", "improt", ".", "new"], "did you mean import?"),
     ([*RUN, "--save", "junk.json/here"], "junk.json/here cannot be written"),
 ]

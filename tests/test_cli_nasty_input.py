@@ -55,6 +55,10 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         },
     ),
     "compare": (("plan.json",), {"plans": MISSING}),
+    "checkpoint": (
+        ("import", "plan.json", "new"),
+        {"action": CHOICES, "directories": MISSING, "--step": NUMBERS, "--seed": NUMBERS},
+    ),
     "calibrate": (
         ("plan.json",),
         {
@@ -90,6 +94,9 @@ def lines_of(command: str, option: str) -> list[list[str]]:
     for value in nasty[option]:
         if option.startswith("--"):
             lines.append([command, *right, f"{option}={value}"])
+        elif option == "directories":
+            lines += [[command, action, "--", value] for action in ("show", "verify")]
+            lines += [[command, action, "--", value, "new"] for action in ("export", "import")]
         else:  # in its place
             lines.append([command, *right[1:], "--", value])
     return lines

@@ -27,7 +27,6 @@ FLOPS_PER_SECOND: Mapping[str, float] = {
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([a-zA-Zµμ]*(?:/[a-zA-Z]+)?)\s*")
 _BYTES_OF_MEMORY = re.compile(r"\s*([0-9]{1,24}(?:\.[0-9]{1,24})?)\s*([a-zA-Z]*)\s*")
-_MEMORY = re.compile(r"\s*([0-9]{1,24}(?:\.[0-9]{1,24})?)\s*([a-zA-Z]*)\s*")
 _BITS_OR_BYTES = re.compile(r"[kKmMgGtT]b/s")  # Gb/s: some mean gigabits by it
 
 
@@ -49,7 +48,7 @@ def parse_bytes(text: str | int) -> int:
         if text < 1:
             raise MachineError(f"{text} bytes are no amount of memory: expected at least 1")
         return text
-    match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
+    match = _BYTES_OF_MEMORY.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].casefold() not in MEMORY:
         written = repr(text) if len(repr(text)) <= 60 else f"{repr(text)[:57]}..."
         raise MachineError(f"{written} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB")
