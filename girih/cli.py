@@ -180,6 +180,10 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--measure", action="store_true",
                              help="run two steps on this host's processes and show them as measured")  # fmt: skip
 
+    for command in (show, run, compare, calibrate, simulate, report, trace):
+        command.add_argument("--trust", action="store_true", help="let the plans name functions to import and other "
+                             "libraries' operators: only for files whose writer you trust")  # fmt: skip
+
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")
     return top

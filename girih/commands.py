@@ -154,7 +154,7 @@ def _numbers(item: Plan) -> dict[str, Any]:
 
 def show(options: argparse.Namespace) -> int:
     with clear_errors():
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
     if options.json:
         numbers = _numbers(item)
         if options.tensors:
@@ -183,14 +183,14 @@ def run(options: argparse.Namespace) -> int:
 
     check_options(options)
     with clear_errors():
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         with Progress() as progress:
             return run_plan(item, options, progress)
 
 
 def compare(options: argparse.Namespace) -> int:
     with clear_errors():
-        items = [load(path) for path in options.plans]
+        items = [load(path, trust=options.trust) for path in options.plans]
     if options.json:
         print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
         return 0
@@ -230,7 +230,7 @@ def simulate(options: argparse.Namespace) -> int:
     from girih.predicting import predicted, simulation_numbers, simulation_table
 
     with clear_errors(), Progress() as progress:
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         made = predicted(item, options)
     if options.json:
@@ -248,7 +248,7 @@ def report(options: argparse.Namespace) -> int:
 
     check_output(options.output)
     with clear_errors(), Progress() as progress:
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         made = predicted(item, options)
         progress("simulate the alternatives", 0.3)
@@ -269,7 +269,7 @@ def trace(options: argparse.Namespace) -> int:
 
     check_output(options.output)
     with clear_errors(), Progress() as progress:
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline
         path = write_trace(options.output, timeline, item)

@@ -98,6 +98,10 @@ def start_training(
     check(plan)
     if backend not in ("processes", "threads", "torchrun"):
         raise PlanError(f"no backend {backend!r}: expected processes, threads or torchrun")
+    if plan.file:
+        from girih.plan_trial import try_plan
+
+        try_plan(plan, backend)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
     state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})

@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from girih.graph import Graph, GraphError
-from girih.graph import check as check_graph
-from girih.layout import Mesh, kind_of
-from girih.lower import Blocks, MemoryUse, Overlap, Program, ProgramError, blocked, lower, memory_use, overlapped
-from girih.lower import check as check_program
+from girih.graph import Graph
+from girih.lower import Blocks, MemoryUse, Overlap, Program, blocked, lower, memory_use, overlapped
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
 from girih.partition import Certificate, Strategy
@@ -69,7 +66,8 @@ class Plan:
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
     it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
     as that another search ran than was asked for. state: asks for the user's tensors by path, as they are then; never
-    saved.
+    saved. file: which one it was read from, or "". trusted: the user answers for the functions and operators that it
+    names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -91,6 +89,8 @@ class Plan:
     simulated: float | None = None
     notes: tuple[str, ...] = ()
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    file: str = field(default="", compare=False)
+    trusted: bool = field(default=True, compare=False)
 
     @cached_property
     def program(self) -> Program:
@@ -167,7 +167,11 @@ class Plan:
         return tables.render(tables.summary(self))
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON (gzipped if the name ends in .gz)."""
+        """Write the plan as JSON (gzipped if the name ends in .gz): whole, or the file is as it was before.
+
+        Raises:
+            PlanError: it cannot be written, or calls a function that has no import name.
+        """
         from girih.plan_file import save
 
         save(self, path)
@@ -301,15 +305,20 @@ def goal_of(objective: str, where: Machine) -> Objective:
     return Objective("seconds" if objective == "time" else objective, where)
 
 
-def load(path: str | Path) -> Plan:
-    """Read a plan that `save` wrote.
+def load(path: str | Path, *, trust: bool = False) -> Plan:
+    """Read a plan that `save` wrote. A plan file is data: nothing in it is run, neither now nor when it is started, but
+    girih's own operators and those of PyTorch that are pure functions.
+
+    trust: you answer for whoever wrote the file. It may then name functions, which are imported now and called when the
+    plan runs, and operators of other libraries that are registered in this program.
 
     Raises:
-        PlanError: if there is no such file, or it is no plan, of another version, or damaged.
+        PlanError: if there is no such file, or it is no plan, of another version, damaged, larger than can be read, or
+            names what needs your trust.
     """
     from girih.plan_file import load as read
 
-    return read(path)
+    return read(path, trust=trust)
 
 
 def check_seconds(name: str, seconds: Any) -> None:
@@ -341,40 +350,14 @@ def costs_of(made: Plan) -> Costs:
 def check(made: Plan) -> None:
     """Prove the invariants of a plan.
 
-    Graph and program keep their laws; every node and value has a place on the machine's mesh; what replaces an input
-    lies as it does; nothing that leaves is a partial sum; the bytes of the certificate are those of the program; the
-    memory limit is kept.
+    Graph and program keep their laws; every node and value has a place on the machine's mesh, and is divided as its
+    operator can be; what replaces an input lies as it does; nothing that leaves is a partial sum; the bytes of the
+    certificate are those of the program; the memory limit is kept. Of a plan from a file: its operators are harmless,
+    and it is of a size that can be worked out.
 
     Raises:
         PlanError: naming what is broken.
     """
-    try:
-        check_graph(made.graph)
-    except GraphError as error:
-        raise PlanError(f"the plan's graph is broken: {error}") from error
-    mesh: Mesh = made.machine.mesh
-    strategy = made.strategy
-    if strategy.mesh != mesh:
-        raise PlanError(f"the strategy is for a mesh {strategy.mesh}, the machine has {mesh}")
-    if len(strategy.divisions) != len(made.graph.nodes):
-        raise PlanError(f"{len(strategy.divisions)} divisions for {len(made.graph.nodes)} nodes")
-    for name, value in made.graph.values.items():
-        layout = strategy.layouts.get(name)
-        if layout is None or len(layout) != mesh.axes or any(kind_of(code) >= len(value.shape) for code in layout):
-            raise PlanError(f"value {name} {list(value.shape)} has layout {layout} on a mesh {mesh}")
-    for old, new in made.graph.updates.items():
-        if strategy.layouts[old] != strategy.layouts[new]:
-            raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
-    for output in made.graph.outputs:
-        if any(kind_of(code) == -2 for code in strategy.layouts[output.name]):
-            raise PlanError(f"output {output.name} would leave the program as a partial sum")
-    try:
-        check_program(made.program)
-    except ProgramError as error:
-        raise PlanError(f"the plan's program is broken: {error}") from error
-    if made.objective == "bytes" and round(made.certificate.cost) != int(made.bytes_received.sum()):
-        raise PlanError(
-            f"the certificate says {made.certificate.cost:.0f} bytes, the program moves {made.bytes_received.sum()}"
-        )
-    if made.memory is not None and made.peak > made.memory:
-        raise PlanError(f"the plan needs {made.peak} bytes on a device, its limit is {made.memory}")
+    from girih.plan_check import check as prove
+
+    prove(made)

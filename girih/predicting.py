@@ -39,12 +39,17 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     path = store_path(options.store)
     if options.forget:
         return _forget(path, options.machine)
-    plans = [load(name) for name in options.plans]
+    plans = [load(name, trust=options.trust) for name in options.plans]
     name = options.machine or (plans[0].machine.name if plans else "local:2")
     if other := [item.machine.name for item in plans if item.machine.name != name]:
         raise PlanError(f"one machine is calibrated at a time: {name}, and a plan is for {other[0]}")
     if (match := re.fullmatch("local:([0-9]+)", name)) and int(match[1]) > MOST_CALIBRATED:
         raise PlanError(f"{name}: at most {MOST_CALIBRATED} workers are started at once to be measured")
+    if plans:
+        from girih.plan_trial import try_plan
+
+        for item in plans:  # its operators are called with data of their sizes
+            try_plan(item, options.backend)
     try:
         profile = calibrate(
             name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
     import torch
 
     base, _, size = plan.model.partition("@")
-    if base and ".py:" not in base:
+    if _is_of_size(plan):
         from girih.models import random_batch as of_model
 
         return flatten_batch(of_model(base, batch=int(size), seed=seed))
@@ -35,6 +36,19 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
             high = plan.ranges.get(item.path, 2)
             batch[item.path] = torch.randint(0, high, value.shape, generator=generator).to(dtype)
     return batch
+
+
+def _is_of_size(plan: Plan) -> bool:
+    """Has the plan a model's name, with its batch? A file may say any, and the data of another size than is planned
+    could fill the memory."""
+    base, _, size = plan.model.partition("@")
+    if not base or ".py:" in base or not size.isdecimal():
+        return False
+    extents = {
+        extent for item in plan.graph.inputs if item.role == "batch" for extent in plan.graph.values[item.name].shape
+    }
+    numbers = re.findall(r"\d+", plan.model)
+    return all(len(number) <= 6 for number in numbers) and int(size) in extents
 
 
 def check_options(options: argparse.Namespace) -> None:

@@ -35,7 +35,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "plans",
+            "plan_check",
             "plan_file",
+            "plan_schema",
+            "plan_trial",
             "plan_run",
             "plan_compare",
             "plan_composed",
