@@ -233,7 +233,7 @@ def plan(
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    check_seconds("seconds", seconds)
+    check_seconds("seconds", seconds, none=True)
     _machine(machine, memory)  # what is wrong with it is told before anything is captured
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
@@ -266,7 +266,7 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
-    check_seconds("seconds", seconds)
+    check_seconds("seconds", seconds, none=True)
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:
@@ -321,10 +321,11 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     return read(path, trust=trust)
 
 
-def check_seconds(name: str, seconds: Any) -> None:
-    """Raises PlanError unless it is a number of seconds, more than 0 and finite."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < float("inf"):
-        raise PlanError(f"{name} must be a finite number of more than 0, got {seconds!r}")
+def check_seconds(name: str, seconds: Any, *, none: bool = False) -> None:
+    """Raises PlanError unless it is a finite number of seconds of more than 0. none: 0 is allowed."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not (0 <= seconds if none else 0 < seconds) or not seconds < float("inf"):
+        raise PlanError(f"{name} must be a finite number of {'at least' if none else 'more than'} 0, got {seconds!r}")
 
 
 def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:

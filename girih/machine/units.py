@@ -45,8 +45,8 @@ def parse_bytes(text: str | int) -> int:
         MachineError: for anything else.
     """
     if isinstance(text, int) and not isinstance(text, bool):
-        if text < 1:
-            raise MachineError(f"{text} bytes are no amount of memory: expected at least 1")
+        if text < 0:
+            raise MachineError(f"{text} bytes are no amount of memory: expected at least 0")
         return text
     match = _BYTES_OF_MEMORY.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].casefold() not in MEMORY:
