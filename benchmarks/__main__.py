@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 NAMES = (
+    "first_use",
     "weight_sizes",
     "operator_coverage",
     "partition_search",
@@ -38,6 +39,7 @@ NAMES = (
     "arrays_straggler",
     "paper_speedups",
     "array_api",
+    "first_use",
 )
 
 

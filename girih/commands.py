@@ -9,14 +9,16 @@ from typing import Any
 
 from rich.table import Table
 
+from girih import captured
 from girih.checkpoints import checkpoint
 from girih.machine import Machine, MachineError, machine, presets
-from girih.plans import Plan, check, load
-from girih.programs import batch_of, in_micro_batches, program
+from girih.plan_inputs import Program, program_of
+from girih.plans import Plan, check, load, plan_graph
+from girih.programs import batch_of, in_micro_batches, is_file, program
 from girih.report.tables import operators_table, summary, tensors_table, times_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
-from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
+from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
 from girih.terminal import show as show_table
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
@@ -56,20 +58,18 @@ def machines(options: argparse.Namespace) -> int:
                            "device": vars(item.device), "levels": [vars(level) for level in item.levels],
                            "source": item.source} for item in listed]))  # fmt: skip
         return 0
-    table = Table("machine", "devices", "mesh", "memory", "FLOP/s", "links", "source", box=None, pad_edge=False)
+    rows = [("machine", "devices", "memory", "FLOP/s", "links")]
     for item in listed:
         links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
-        table.add_row(
-            item.name,
-            f"{item.devices} × {item.device.name}",
-            str(item.mesh),
-            format_bytes(item.device.memory_bytes),
-            format_count(item.device.flops_per_second),
-            links,
-            item.source,
-        )
-    show_table(table)
-    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
+        memory = format_bytes(item.device.memory_bytes)
+        devices = f"{item.devices} × {item.device.name}"
+        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+    print_rows(rows)
+    if options.name:
+        print(f"mesh {listed[0].mesh}; {listed[0].source}")
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
+    if not options.name:
+        print("`girih machines NAME` shows one with its mesh and the source of its numbers")
     return 0
 
 
@@ -86,28 +86,22 @@ def _machine(name: str) -> Machine:
 
 
 def plan(options: argparse.Namespace) -> int:
-    from girih.plans import plan as make
-
     check_output(options.output)
-    if not options.seconds > 0:
-        raise BadInputError(f"--seconds must be more than 0, got {options.seconds:g}")
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
-        made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
-        result = make(
-            made.step,
-            made.batch,
-            machine=goal,
-            memory=options.memory,
-            search=options.search,
-            objective=options.objective,
-            compare=() if options.no_compare else ("single", "data"),
-            seconds=options.seconds,
-            model=made.name,
-            store=_store(options),
-            observe=progress,
-        )
+        ways: dict[str, Any] = {
+            "machine": goal,
+            "memory": options.memory,
+            "search": options.search,
+            "objective": options.objective,
+            "compare": () if options.no_compare else ("single", "data"),
+            "seconds": options.seconds,
+            "store": _store(options),
+            "observe": progress,
+        }
+        own = _program(options, progress)
+        result = own.in_plan(plan_graph(own.graph, **ways))
         check(result)
         if options.output:
             result.save(options.output)
@@ -118,6 +112,20 @@ def plan(options: argparse.Namespace) -> int:
         if options.output:
             print(f"plan written to {options.output}")
     return 0
+
+
+def _program(options: argparse.Namespace, progress: Progress) -> Program:
+    """The captured program that is asked for; of a model by name as it was captured before."""
+    by_name = not is_file(options.model)
+    kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
+    if by_name and not options.fresh and (known := captured.load(kept)) is not None:
+        return known
+    made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
+    progress("capture", 0.0)
+    found = program_of(made.step, made.batch, made.name)
+    if by_name:
+        captured.save(kept, found)
+    return found
 
 
 def _numbers(item: Plan) -> dict[str, Any]:
@@ -275,12 +283,13 @@ def _written(options: argparse.Namespace, path: Path) -> None:
 
 
 def ops(options: argparse.Namespace) -> int:
-    from girih.capture import capture
     from girih.ops import description_of
     from girih.ops.coverage import count, standard
 
     rows = list(standard())
     with clear_errors():
+        if options.models:
+            from girih.capture import capture
         for model in options.models:
             made = program(model)
             graph = capture(made.step, made.batch).graph

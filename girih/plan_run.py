@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from girih.plan_inputs import constants_of, rates_of
-from girih.plans import PlanError, check, flatten_batch
+from girih.plan_inputs import constants_of, flatten_batch, rates_of
+from girih.plans import PlanError, check
 
 if TYPE_CHECKING:
     from girih.plans import Plan

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from girih.graph import Graph
-from girih.graph import check as check_graph
 from girih.lower import Blocks, MemoryUse, Overlap, Program, blocked, lower, memory_use, overlapped
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
@@ -24,7 +23,7 @@ from girih.partition.clock import Clock
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
-from girih.plan_inputs import constants_of, learning_rates, leaves_of, ranges_of, state_keys
+from girih.plan_inputs import program_of
 
 if TYPE_CHECKING:
     from girih.plan_predict import Prediction
@@ -201,6 +200,7 @@ class Plan:
         """
         from girih.plan_run import start_training
 
+        check_seconds("timeout", timeout)
         return start_training(
             self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
         )
@@ -233,14 +233,13 @@ def plan(
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    from girih.capture import capture, state_of
-
+    check_seconds("seconds", seconds, none=True)
+    _machine(machine, memory)  # what is wrong with it is told before anything is captured
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
-    captured = capture(step, batch)
-    check_graph(captured.graph)
+    own = program_of(step, batch, model)
     made = plan_graph(
-        captured.graph,
+        own.graph,
         machine=machine,
         memory=memory,
         search=search,
@@ -250,20 +249,7 @@ def plan(
         store=store,
         observe=observe,
     )
-    state = partial(state_of, step, captured.graph)
-    state()  # what is wrong with it is told now
-    first = captured.initial.items()
-    recipes: dict[str, tuple[str, float, float]] = {path: (item.kind, item.a, item.b) for path, item in first}
-    return replace(
-        made,
-        initial=recipes,
-        model=model,
-        scalars=learning_rates(step),
-        ranges=ranges_of(flatten_batch(batch)),
-        keys=state_keys(step.model),
-        constants=constants_of(batch),
-        state=state,
-    )
+    return own.in_plan(made)
 
 
 def plan_graph(
@@ -280,6 +266,7 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
+    check_seconds("seconds", seconds, none=True)
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:
@@ -318,11 +305,6 @@ def goal_of(objective: str, where: Machine) -> Objective:
     return Objective("seconds" if objective == "time" else objective, where)
 
 
-def flatten_batch(batch: Any) -> dict[str, Any]:
-    """The tensors of a nested batch by path: `0`, `1/input_ids`."""
-    return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
-
-
 def load(path: str | Path, *, trust: bool = False) -> Plan:
     """Read a plan that `save` wrote. A plan file is data: nothing in it is run, neither now nor when it is started, but
     girih's own operators and those of PyTorch that are pure functions.
@@ -337,6 +319,13 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     from girih.plan_file import load as read
 
     return read(path, trust=trust)
+
+
+def check_seconds(name: str, seconds: Any, *, none: bool = False) -> None:
+    """Raises PlanError unless it is a finite number of seconds of more than 0. none: 0 is allowed."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not (0 <= seconds if none else 0 < seconds) or not seconds < float("inf"):
+        raise PlanError(f"{name} must be a finite number of {'at least' if none else 'more than'} 0, got {seconds!r}")
 
 
 def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from girih.plans import Plan, flatten_batch
-from girih.terminal import BadInputError, check_output, clear_errors
+from girih.plan_inputs import flatten_batch
+from girih.plans import Plan
+from girih.terminal import check_output, clear_errors
 
 
 def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
@@ -53,10 +53,6 @@ def _is_of_size(plan: Plan) -> bool:
 
 def check_options(options: argparse.Namespace) -> None:
     """Raises BadInputError for what could only fail later."""
-    if options.lr is not None and not math.isfinite(options.lr):
-        raise BadInputError(f"--lr must be a number, got {options.lr}")
-    if not options.timeout > 0:
-        raise BadInputError(f"--timeout must be more than 0 seconds, got {options.timeout:g}")
     if options.save is not None:
         from girih.run.saving import check_goal
 
@@ -81,7 +77,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
-            batch = random_batch(plan, options.seed * 1_000_003 + running.steps)
+            batch = random_batch(plan, (options.seed * 1_000_003 + running.steps) % 2**63)
             row: dict[str, Any] = {"step": running.steps + 1}
             if options.verify:
                 row.update(vars(running.verified_step(batch, lr=options.lr)))

@@ -18,6 +18,8 @@ ROOT = Path(__file__).parent.parent / "girih"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
+            "arguments",
+            "captured",
             "checkpoints",
             "cli",
             "commands",

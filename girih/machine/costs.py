@@ -157,6 +157,20 @@ class Store:
         with self._errors():
             return [text for (text,) in self._connection.execute(query, tuple(where.values()))]
 
+    def forget(self, machine: str | None = None) -> int:
+        """Remove the profiles of a machine, or of all, and what was measured in their settings; how many profiles."""
+        condition, values = ("1", ()) if machine is None else ("machine = ?", (machine,))
+        with self._errors(), self._connection:
+            columns = "device, library, threads, together"
+            if machine is None:
+                self._connection.execute("DELETE FROM operators")
+            else:
+                self._connection.execute(
+                    f"DELETE FROM operators WHERE ({columns}) IN (SELECT {columns} FROM profiles WHERE {condition})",
+                    values,
+                )
+            return int(self._connection.execute(f"DELETE FROM profiles WHERE {condition}", values).rowcount)
+
     def close(self) -> None:
         self._connection.close()
 

@@ -24,7 +24,8 @@ from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.partition.strategy import SearchError
 from girih.partition.sums import sums_first
-from girih.plans import Plan, flatten_batch, load, plan_graph
+from girih.plan_inputs import flatten_batch
+from girih.plans import Plan, load, plan_graph
 from girih.plans import check as check_plan
 
 

@@ -27,7 +27,8 @@ from girih.ops.evaluate import resolve
 from girih.ops.temporaries import SLICE_BYTES, Operand, Work
 from girih.partition.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
-from girih.plans import Plan, flatten_batch, plan_graph
+from girih.plan_inputs import flatten_batch
+from girih.plans import Plan, plan_graph
 from girih.run.measure import highest
 from girih.run.session import start
 
