@@ -111,12 +111,14 @@ def minimise(
     table_limit: int = 2**24,
     seconds: float = 60.0,
     upper: np.ndarray | None = None,
+    enough: float = 0.0,
     observe: Observer | None = None,
 ) -> Solution:
-    """Labels of least cost. `upper`: labels already known; `table_limit`: entries of the largest table made.
+    """Labels of least cost. `upper`: labels already known; `table_limit`: entries of the largest table made; `enough`:
+    the gap, as a share of the cost, with which it may stop.
 
     Raises ValueError where no labels avoid all forbidden entries."""
-    search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None))
+    search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None), enough)
     if upper is not None:
         search.offer(np.asarray(upper, np.int64))
     with _no_collection():
@@ -158,9 +160,16 @@ def _tolerance(cost: float) -> float:
 class _Search:
     """The best labels so far and the bound so far, while the limits grow."""
 
-    def __init__(self, problem: Problem, table_limit: int, until: float, observe: Observer) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        table_limit: int,
+        until: float,
+        observe: Observer,
+        enough: float = 0.0,
+    ) -> None:
         self.problem, self.table_limit, self.until, self.observe = problem, table_limit, until, observe
-        self.store = Tables()
+        self.enough, self.store = enough, Tables()
         self.cost, self.bound, self.how = math.inf, 0.0, "elimination"
         self.best: np.ndarray | None = None
         self.sweeps = self.branches = self.tries = 0
@@ -188,7 +197,7 @@ class _Search:
             self.observe("bound", bound)
 
     def closed(self) -> bool:
-        return self.best is not None and self.bound >= self.cut
+        return self.best is not None and self.bound >= min(self.cut, self.cost * (1 - self.enough))
 
     def run(self) -> Solution:
         """Limits grow; between them the dual bound is tightened, unless all that is left can be eliminated soon."""

@@ -104,6 +104,20 @@ class PartitionProblem:
         layouts = {name: self.layouts[number][labels[number]] for name, number in self.variable.items()}
         return Strategy(self.mesh, divisions, layouts)
 
+    def labels(self, strategy: Strategy) -> np.ndarray | None:
+        """The labels of a strategy; None where it chooses what this problem does not have."""
+        found = np.zeros(len(self.problem.domains), np.int64)
+        for name, number in self.variable.items():
+            if strategy.layouts[name] not in self.layouts[number]:
+                return None
+            found[number] = self.layouts[number].index(strategy.layouts[name])
+        for number, (options, division) in enumerate(zip(self.options, strategy.divisions, strict=True)):
+            same = np.flatnonzero((options.divisions == np.asarray(division)).all(axis=1))
+            if not len(same):
+                return None
+            found[len(self.layouts) + number] = same[0]
+        return found
+
 
 def value_variables(graph: Graph) -> dict[str, int]:
     """The variable of each value; an update and the input that it replaces have one together."""
