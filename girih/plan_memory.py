@@ -72,8 +72,8 @@ def fit(
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
         return Measured(worst.peak, worst.at)
 
-    def exchanged(value: Value, source: Placement, target: Placement, dense: bool) -> int:
-        return exchange_bytes(goal.transfers, value, source, target, goal.machine.devices - 1, dense)
+    def exchanged(value: Value, source: Placement, target: Placement, dense: bool, kept: bool) -> int:
+        return exchange_bytes(goal.transfers, value, source, target, goal.machine.devices - 1, dense, kept)
 
     first = measure(found.strategy)
     if first.peak <= limit:

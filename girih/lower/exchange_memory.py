@@ -16,15 +16,19 @@ from girih.lower.strides import contiguous_strides, is_contiguous
 
 
 def exchange_bytes(
-    transfers: Transfers, value: Value, source: Placement, target: Placement, device: int, dense: bool
+    transfers: Transfers, value: Value, source: Placement, target: Placement, device: int, dense: bool, kept: bool
 ) -> int:
-    """The most bytes, its source apart, while a value goes from one placement to another: exact if the source is
-    `dense`, its elements in order; else at least so many, since how it lies decides what is packed."""
+    """The most bytes beside its source while a value goes from one placement to another.
+
+    dense: the elements of the source lie in order; else the bytes are a lower bound, since how they lie decides what is
+    packed. kept: the source stays; else it is freed after the first hop.
+    """
     most, before = 0, 0
-    for place in route(transfers, source, target, value.shape, value.item_bytes):
+    freed = 0 if kept else prod(part_shape(source.regions[device], value.shape)) * value.item_bytes
+    for hop, place in enumerate(route(transfers, source, target, value.shape, value.item_bytes)):
         size = prod(part_shape(place.regions[device], value.shape)) * value.item_bytes
         staged = _staged(transfers, value, source, place, device, dense)
-        most = max(most, before + size + staged)
+        most = max(most, before + size + staged - (freed if hop else 0))
         source, before, dense = place, size, True
     return most
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.partition.elimination import Solution, cost_of
+from girih.partition.elimination import cost_of, restricted
 from girih.partition.exact import solve
 from girih.partition.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.in_order import InOrder
@@ -39,7 +39,7 @@ from girih.partition.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import Certificate, SearchResult, Strategy
 
 SPACE = "strategies under a memory cap"
-TILTS = (0.5, -0.5, 0.2, -0.2)
+TILTS = (0.4, -0.4)
 ENOUGH = 1e-3
 """The gap with which a priced problem counts as solved."""
 
@@ -67,16 +67,19 @@ class CannotFitError(ValueError):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried, in counts. steps: of the search in the order of costs, and measured: the strategies that it
-    may measure; small: variables of the largest problem that it is tried on. levels: caps on the ladder, from the free
-    peak (1) to the least that was found (0). least: rounds of prices towards the least peak; rounds: of each level."""
+    """How much is tried, in counts. steps: of the search in the order of costs; measured: strategies that it may
+    measure; small: variables of the largest problem that it is tried on. least: rounds of prices towards the least
+    peak; coarse, fine: caps on the ladder among all labels, and among those that were chosen, as often as `again`;
+    rounds: of each cap."""
 
     steps: int = 20_000
-    measured: int = 2_000
-    small: int = 120
-    levels: tuple[float, ...] = (0.9, 0.75, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05, 0.02)
-    least: int = 16
-    rounds: int = 5
+    measured: int = 3_000
+    small: int = 250
+    least: int = 8
+    coarse: int = 3
+    fine: int = 10
+    again: int = 1
+    rounds: int = 3
 
 
 @dataclass(frozen=True)
@@ -248,16 +251,27 @@ def _result(front: Front, point: Point, cap: int) -> SearchResult:
 
 
 def ladder(front: Front, effort: Effort, until: float) -> None:
-    """Points for caps between the free peak and the least one."""
+    """Points for caps between the free peak and the least one: few among all labels, then many among the labels that
+    these have chosen, which takes a tenth of the time."""
     prices = Prices(front, until)
     free = prices.solve({}) if not front.points else front.points[0]
     prices.watch(free)
     prices.towards_least(effort.least)
-    least = front.least().measured.peak
-    span = free.measured.peak - least
-    for cap in dict.fromkeys([free.measured.peak - 1, *(least + int(span * level) for level in effort.levels), least]):
-        if cap >= least:
-            prices.level(cap, effort.rounds)
+    for cap in caps(front, effort.coarse):
+        prices.level(cap, effort.rounds)
+    for _ in range(effort.again):
+        prices.keep_chosen()
+        prices.towards_least(effort.least)
+        for cap in caps(front, effort.fine):
+            prices.level(cap, effort.rounds, TILTS)
+
+
+def caps(front: Front, count: int) -> list[int]:
+    """From just below the free peak to the least that was found, closer together as it becomes hard to meet them."""
+    free, least = front.points[0].measured.peak, front.least().measured.peak
+    shares = [(1 - number / count) ** 1.5 for number in range(1, count + 1)]
+    found = [free - 1, *(least + int((free - least) * share) for share in shares)]
+    return [cap for cap in dict.fromkeys(found) if cap >= least]
 
 
 class Prices:
@@ -268,6 +282,7 @@ class Prices:
         self.front, self.until = front, until
         self.active: dict[Moment, float] = {}
         self.prices: dict[Moment, float] = {}
+        self.kept: list[NDArray[np.int64]] | None = None
         self.line = Line(0.0, 0.0)
 
     @property
@@ -279,12 +294,21 @@ class Prices:
         front = self.front
         left = max(self.until - time.monotonic(), 1.0)
         problem = front.space.priced(prices, likely=likely, tilt=tilt)
+        if self.kept is not None:
+            problem = restricted(problem, self.kept)
         found = solve(problem, front.objective, left, enough=ENOUGH)
         front.solved += 1
         self.line = Line(found.bound, sum(prices.values()))
-        if not likely:
+        if not likely and self.kept is None:
             front.lines.append(self.line)
-        return front.take(found.labels)
+        if self.kept is None:
+            return front.take(found.labels)
+        return front.take(np.asarray([kept[label] for kept, label in zip(self.kept, found.labels, strict=True)]))
+
+    def keep_chosen(self) -> None:
+        """From now on only labels that some point near the front has."""
+        chosen = np.stack([point.labels for point in self.front.points])
+        self.kept = [np.unique(column) for column in chosen.T]
 
     def watch(self, point: Point) -> Moment:
         """The moment at which it peaks is active from now on."""
@@ -316,7 +340,7 @@ class Prices:
             for moment, over in self.over(point, peak).items():
                 weights[moment] = max(weights.get(moment, 1.0) * math.exp(2.0 * over / peak), 1e-6)
 
-    def level(self, cap: int, rounds: int) -> None:
+    def level(self, cap: int, rounds: int, tilts: Sequence[float] = ()) -> None:
         """Prices for one cap, from those of the level before: subgradient steps as long as Polyak's rule says."""
         front = self.front
         for turn in range(rounds):
@@ -334,8 +358,9 @@ class Prices:
             step = 0.8**turn * max(best.cost - value, 1e-2 * best.cost) / norm
             grown = {moment: self.prices.get(moment, 0.0) + step * amount for moment, amount in over.items()}
             self.prices = {moment: price for moment, price in grown.items() if price > 0.0}
-        self.solve(self.prices, likely=False)
-        for tilt in TILTS if self.prices else ():
+        if self.kept is None:
+            self.solve(self.prices, likely=False)
+        for tilt in tilts if self.prices else ():
             if not self.late:
                 self.watch(self.solve(self.prices, tilt=tilt))
 

@@ -26,7 +26,7 @@ import gc
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -94,6 +94,25 @@ def cost_of(problem: Problem, labels: np.ndarray) -> float:
     tables = problem.tables
     total = sum(float(tables[t][labels[v]]) for v, t in enumerate(problem.unary) if t >= 0)
     return total + sum(float(tables[t][labels[a], labels[b]]) for a, b, t in problem.pairs)
+
+
+def restricted(problem: Problem, kept: Sequence[np.ndarray]) -> Problem:
+    """The problem with these labels only, of each variable some, in their order."""
+    names = [labels.tobytes() for labels in kept]
+    tables: list[np.ndarray] = []
+    known: dict[tuple[int, bytes, bytes | None], int] = {}
+
+    def cut(t: int, a: int, b: int | None) -> int:
+        key = (t, names[a], None if b is None else names[b])
+        if key not in known:
+            known[key] = len(tables)
+            table = problem.tables[t]
+            tables.append(table[kept[a]] if b is None else table[np.ix_(kept[a], kept[b])])
+        return known[key]
+
+    unary = tuple([-1 if t < 0 else cut(t, v, None) for v, t in enumerate(problem.unary)])
+    pairs = tuple([(a, b, cut(t, a, b)) for a, b, t in problem.pairs])
+    return Problem(tuple(map(len, kept)), unary, pairs, tuple(tables))
 
 
 def brute_force(problem: Problem) -> Solution:

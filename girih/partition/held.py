@@ -32,9 +32,9 @@ Moment = tuple[int, int]
 this result is brought to where it lies; (node, COMPUTE); (-1, COMPUTE) before the first node."""
 COMPUTE = 1 << 16
 
-Exchanged = Callable[[Value, Placement, Placement, bool], int]
+Exchanged = Callable[[Value, Placement, Placement, bool, bool], int]
 """Bytes that the last device holds, the source apart, while a value goes from one placement to another; whether the
-source surely lies in order is told."""
+source surely lies in order, and whether it stays afterwards, is told."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class HeldTables:
         values, nodes = len(problem.layouts), len(problem.options)
         made = {problem.variable[name]: at for name, at in problem.graph.producer.items()}
         at = [made.get(number, -1) for number in range(values)] + list(range(nodes))
-        return np.asarray(at) / max(nodes, 1) * 2.0 - 1.0
+        return np.clip(np.asarray(at) / max(nodes, 1) * 2.0 - 1.0, -1.0, 1.0)
 
     @cached_property
     def liveness(self) -> Liveness:
@@ -264,7 +264,8 @@ class HeldTables:
         value, variable = self.plain.graph.values[name], self.plain.variable[name]
         table = self.plain.problem.pairs[self.pair(number, place)][2]
         dense = likely or name in self.liveness.dense
-        key = (table, value.shape, value.item_bytes, dense, place < 0)
+        kept = place >= 0 and self.liveness.last[name] > number
+        key = (table, value.shape, value.item_bytes, dense, kept, place < 0)
         if key not in self.moved:
             base = self.plain.problem.tables[table]
             pieces = options.needs[place] if place >= 0 else options.makes[~place]
@@ -279,7 +280,7 @@ class HeldTables:
                 for row in range(len(first)):
                     for column in np.flatnonzero(good[kind == row].any(axis=0)):
                         ends = (lying[column], first[row]) if place >= 0 else (first[row], lying[column])
-                        asked[row, column] = self.exchanged(value, *ends, dense)
+                        asked[row, column] = self.exchanged(value, *ends, dense, kept)
                         if place < 0 and not asked[row, column] and not _same(*ends):
                             asked[row, column] = self.part(name)[column]  # a copy of what is kept
                 self.moved[key] = asked[kind] * good
