@@ -110,7 +110,9 @@ def _needs(smallest: int, bound: int, limit: int) -> str:
         return f"it needs {known}, which is proved to be the smallest limit that can be met,"
     if bound > limit:
         return f"it needs at least {bound} bytes, which is proved; the smallest limit found that is met is {known},"
-    return f"no plan was found, and none needs less than {bound} bytes; the smallest limit found that is met is {known},"
+    return (
+        f"no plan was found, and none needs less than {bound} bytes; the smallest limit found that is met is {known},"
+    )
 
 
 def _refusal(tried: Plan, what: str, limit: int, needs: str) -> str:

@@ -33,9 +33,7 @@ def exchange_bytes(
     return most
 
 
-def _staged(
-    transfers: Transfers, value: Value, source: Placement, target: Placement, device: int, dense: bool
-) -> int:
+def _staged(transfers: Transfers, value: Value, source: Placement, target: Placement, device: int, dense: bool) -> int:
     mesh = transfers.mesh
     combined = terms_of(mesh, source, target) > 1
     held = contiguous_strides(part_shape(source.regions[device], value.shape))

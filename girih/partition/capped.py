@@ -35,7 +35,7 @@ from girih.partition.exact import solve
 from girih.partition.held import Exchanged, HeldTables, Moment, moments_of
 from girih.partition.in_order import InOrder
 from girih.partition.options import SECONDS, TOFU
-from girih.partition.problem import Objective, PartitionProblem, build
+from girih.partition.problem import Objective, build
 from girih.partition.strategy import Certificate, SearchResult, Strategy
 
 SPACE = "strategies under a memory cap"
@@ -67,13 +67,13 @@ class CannotFitError(ValueError):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried, in counts. steps: of the search in the order of costs; measured: strategies that it may
-    measure; small: variables of the largest problem that it is tried on. least: rounds of prices towards the least
+    """How much is tried, in counts. steps: of the search in the order of costs; measured: operators of the
+    strategies that it may measure; small: variables of the largest problem that it is tried on. least: rounds of prices towards the least
     peak; coarse, fine: caps on the ladder among all labels, and among those that were chosen, as often as `again`;
     rounds: of each cap."""
 
     steps: int = 20_000
-    measured: int = 3_000
+    measured: int = 16_000
     small: int = 250
     least: int = 8
     coarse: int = 3
@@ -159,7 +159,7 @@ def capped(
     exchanged: Exchanged,
     *,
     first: SearchResult | None = None,
-    effort: Effort = Effort(),  # noqa: B008
+    effort: Effort = Effort(),
     seconds: float = 60.0,
 ) -> SearchResult:
     """The cheapest strategy found whose measured peak is at most `cap` bytes, with a bound for that cap.
@@ -170,7 +170,9 @@ def capped(
     Raises:
         CannotFitError: with the least peak that was found, and the least that any strategy can have.
     """
-    return answer(front_of(graph, objective, measure, exchanged, first=first, effort=effort, seconds=seconds), cap, seconds)
+    return answer(
+        front_of(graph, objective, measure, exchanged, first=first, effort=effort, seconds=seconds), cap, seconds
+    )
 
 
 def front_of(
@@ -180,7 +182,7 @@ def front_of(
     exchanged: Exchanged,
     *,
     first: SearchResult | None = None,
-    effort: Effort = Effort(),  # noqa: B008
+    effort: Effort = Effort(),
     seconds: float = 60.0,
 ) -> Front:
     """The front of cost against peak memory, as far as it is found; see `capped`."""
@@ -202,7 +204,7 @@ def in_order(front: Front, effort: Effort) -> None:
     if len(front.space.plain.problem.domains) > effort.small:
         return
     search = InOrder(front.space, steps=effort.steps)
-    left = effort.measured
+    left = effort.measured // max(len(front.space.plain.graph.nodes), 1)
     for cost, labels in search:
         front.reached = cost
         if left == 0:
@@ -321,7 +323,8 @@ class Prices:
     def over(self, point: Point, cap: float) -> dict[Moment, float]:
         """By how much it exceeds a cap at the active moments: about, but for the one at which it peaks."""
         return {
-            moment: self.front.space.bytes(moment, point.labels, True) + extra - cap for moment, extra in self.active.items()
+            moment: self.front.space.bytes(moment, point.labels, True) + extra - cap
+            for moment, extra in self.active.items()
         }
 
     def towards_least(self, rounds: int) -> None:

@@ -3,8 +3,8 @@
 The memory of a device at one moment is at least a sum of terms that are linear in single layouts (parts of values that
 are alive), in single divisions (pieces that a node reads or makes), and in pairs of a division and a layout (pieces
 that exist beside the value only if they are moved; what an exchange stages). Never more than lowering and `memory_use`
-find; less by what a kernel takes for itself, and by copies that strides force. So a price on every byte of it is a table
-that adds to the costs, and the least of a sum of prices is a bound.
+find; less by what a kernel takes for itself, and by copies that strides force. So a price on every byte of it is a
+table that adds to the costs, and the least of a sum of prices is a bound.
 
 A node's moments are: each operand is fetched, beside those that have been; it computes, with all its pieces in memory;
 each result is stored, the operands gone, where what was made elsewhere stands beside the result.
@@ -25,7 +25,6 @@ from girih.ops import description_of
 from girih.partition.elimination import Problem
 from girih.partition.problem import PartitionProblem
 from girih.partition.strategy import FloatTable
-
 
 Moment = tuple[int, int]
 """(node, place): while the node's operand of this number is brought to where its pieces read it; (node, ~result): while
@@ -80,7 +79,9 @@ class Liveness:
         self.bases = view_bases(graph)
         self.dense = dense_values(graph)
         self.maker = {
-            name: (number, result) for number, node in enumerate(graph.nodes) for result, name in enumerate(node.outputs)
+            name: (number, result)
+            for number, node in enumerate(graph.nodes)
+            for result, name in enumerate(node.outputs)
         }
 
     def held(self, moment: Moment) -> Held:
@@ -278,7 +279,7 @@ class HeldTables:
                 good = np.isfinite(base)
                 asked = np.zeros((len(first), len(lying)))
                 for row in range(len(first)):
-                    for column in np.flatnonzero(good[kind == row].any(axis=0)):
+                    for column in np.flatnonzero(good[kind == row].any(axis=0)).tolist():
                         ends = (lying[column], first[row]) if place >= 0 else (first[row], lying[column])
                         asked[row, column] = self.exchanged(value, *ends, dense, kept)
                         if place < 0 and not asked[row, column] and not _same(*ends):
@@ -291,9 +292,8 @@ class HeldTables:
         value, layouts = self.plain.graph.values[name], self.plain.layouts[self.plain.variable[name]]
         key = (id(layouts), value.shape, value.item_bytes)
         if key not in self.parts:
-            self.parts[key] = np.asarray([_elements(item, value.shape, self.plain) for item in layouts]) * float(
-                value.item_bytes
-            )
+            elements = np.asarray([_elements(item, value.shape, self.plain) for item in layouts])
+            self.parts[key] = elements * float(value.item_bytes)
         return self.parts[key]
 
     def piece(self, number: int, place: int) -> FloatTable:
@@ -301,7 +301,9 @@ class HeldTables:
         node, options = self.plain.graph.nodes[number], self.plain.options[number]
         name = node.inputs[place] if place >= 0 else node.outputs[~place]
         regions = (options.needs[place] if place >= 0 else options.makes[~place]).regions[:, -1]
-        return (regions[..., 1] - regions[..., 0]).prod(axis=-1) * float(self.plain.graph.values[name].item_bytes)
+        item = float(self.plain.graph.values[name].item_bytes)
+        held: FloatTable = (regions[..., 1] - regions[..., 0]).prod(axis=-1) * item
+        return held
 
     def bytes(self, moment: Moment, labels: NDArray[np.int64], likely: bool = False) -> float:
         """What the last device surely holds under these labels."""

@@ -109,14 +109,13 @@ class InOrder:
     def _more(self, turn: int, labels: NDArray[np.int64]) -> NDArray[np.float64]:
         """What each label of the variable whose turn it is costs more than its best, whatever comes later."""
         entry = self.turns[turn]
-        v, size = entry[0], self.held.plain.problem.domains[entry[0]]
-        total = np.zeros(size)
+        total = np.zeros(self.held.plain.problem.domains[entry[0]])
         if len(entry) == 3:
             _, neighbours, key = entry
             for table, places in key:
                 index = tuple([slice(None) if p == len(neighbours) else labels[neighbours[p]] for p in places])
                 total = total + self.store.arrays[table][index]
         else:
-            total[np.arange(size) != entry[1]] = np.inf
-        assert v >= 0
-        return total - total.min()
+            total[np.arange(len(total)) != entry[1]] = np.inf
+        more: NDArray[np.float64] = total - total.min()
+        return more
