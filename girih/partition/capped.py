@@ -67,10 +67,12 @@ class CannotFitError(ValueError):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried, in counts. steps: of the search in the order of costs; measured: operators of the
-    strategies that it may measure; small: variables of the largest problem that it is tried on. least: rounds of prices towards the least
-    peak; coarse, fine: caps on the ladder among all labels, and among those that were chosen, as often as `again`;
-    rounds: of each cap."""
+    """How much is tried, in counts.
+
+    steps: of the search in the order of costs; measured: operators of the strategies that it may measure; small:
+    variables of the largest problem that it is tried on. least: rounds of prices towards the least peak; coarse, fine:
+    caps on the ladder among all labels, and among those that were chosen, as often as `again`; rounds: of each cap.
+    """
 
     steps: int = 20_000
     measured: int = 16_000
