@@ -79,7 +79,7 @@ def planned(graph: Graph, limit: int, **options: object) -> Plan | None:
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 4, 5, 6, 7, 8, 9])
 def test_more_memory_never_makes_a_plan_dearer(seed: int) -> None:
-    """Up to 54 cases: nine graphs, two objectives, three limits from the smallest that works to just below the free peak."""
+    """Nine graphs, two objectives, up to three limits from the smallest that works to just below the free peak."""
     graph = random_graph(np.random.default_rng(100 + seed), 3)
     for objective in ("bytes", "seconds"):
         options = {"machine": "local:2", "objective": objective}
