@@ -23,6 +23,7 @@ NAMES = (
     "worker_overhead",
     "transports",
     "partition_quality",
+    "capped_quality",
     "simulate_speed",
     "predict_time",
     "predict_bytes",
