@@ -324,7 +324,7 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
 def check_seconds(name: str, seconds: Any, *, none: bool = False) -> None:
     """Raises PlanError unless it is a finite number of seconds of more than 0. none: 0 is allowed."""
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not (0 <= seconds if none else 0 < seconds) or not seconds < float("inf"):
+    if not number or not (seconds >= 0 if none else seconds > 0) or not seconds < float("inf"):
         raise PlanError(f"{name} must be a finite number of {'at least' if none else 'more than'} 0, got {seconds!r}")
 
 
