@@ -10,6 +10,7 @@ from typing import Any
 from girih.graph import format_graph, parse_graph
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
+from girih.machine.scratch import Scratch
 from girih.partition import Certificate, Strategy
 from girih.plans import Costs, Plan, PlanError, check
 
@@ -48,6 +49,7 @@ def to_json(made: Plan) -> dict[str, Any]:
         "scalars": made.scalars,
         "ranges": made.ranges,
         "overlap": vars(made.overlap),
+        "scratch": made.told_scratch.to_json(),
         "keys": made.keys,
         "constants": made.constants,
         "initial": made.initial,
@@ -92,6 +94,7 @@ def from_json(data: Any, where: str) -> Plan:
             constants=data.get("constants", {}),
             simulated=data.get("simulated"),
             notes=tuple(data.get("notes", ())),
+            scratch=Scratch.from_json(data.get("scratch")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlanError(f"{where} is damaged: {error}") from error

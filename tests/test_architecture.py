@@ -45,6 +45,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plan_pieces",
             "plan_predict",
             "plan_prices",
+            "plan_scratch",
         }
     ),
     frozenset({"report", "run"}),
