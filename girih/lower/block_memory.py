@@ -15,7 +15,7 @@ from girih.graph.graph import ITEM_BYTES
 from girih.graph.identity import Same
 from girih.lower.program import BlockStep, Program
 from girih.lower.registers import Member, members_of, ranges, registers
-from girih.ops.scratch import at_most, held
+from girih.ops.scratch import at_most, held, rule_for
 from girih.ops.temporaries import Operand, Work
 
 CHUNKS, LEAST_BLOCKS = 16, 4
@@ -165,8 +165,9 @@ def _chunk_bytes(
 
 
 def _temporary(member: Member, low: int, high: int, threads: int) -> int:
-    operator = member.description.operator
-    if operator.temporary is None:
+    item = ITEM_BYTES[member.description.output.dtype]
+    temporary = rule_for(member.description.operator.temporary, item)
+    if temporary is None:
         return 0
     inputs = {}
     for number, name in enumerate(member.piece.names):
@@ -174,9 +175,9 @@ def _temporary(member: Member, low: int, high: int, threads: int) -> int:
             inputs[name] = Operand(
                 member.read_shape(number, low, high), ITEM_BYTES[member.description.inputs[number].dtype]
             )
-    result = Operand(member.result_shape(low, high), ITEM_BYTES[member.description.output.dtype])
+    result = Operand(member.result_shape(low, high), item)
     work = Work(member.attributes(low, high), inputs, result, frozenset(), threads)
-    return held(operator.temporary, member.piece.operator, work, at_most)
+    return held(temporary, member.piece.operator, work, at_most)
 
 
 def stolen_bytes(program: Program, device: int, threads: int) -> int:

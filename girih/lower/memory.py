@@ -33,7 +33,7 @@ from girih.lower.program import BlockStep, ComputeStep, Program, StartStep, Step
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.pieces import PieceCall, make_piece
-from girih.ops.scratch import ScratchSource, at_most, held
+from girih.ops.scratch import ScratchSource, at_most, held, rule_for
 from girih.ops.temporaries import Operand, Work
 
 
@@ -185,12 +185,13 @@ class _Tracker:
 
     def temporaries(self, step: ComputeStep, node: Node, description: Description) -> int:
         """Bytes that are held beside operands and result while the kernel runs: padded operands, the kernel's own."""
-        operator = description.operator
-        shape = self.shape_of(step.writes[0])
-        if (operator.padding is None and operator.temporary is None) or 0 in shape:
+        operator, values = description.operator, self.program.graph.values
+        shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
+        temporary = rule_for(operator.temporary, result.item_bytes)
+        if (operator.padding is None and temporary is None) or 0 in shape:
             return 0
         piece, cut = self.piece(step, node, description)
-        values, total, inputs = self.program.graph.values, 0, {}
+        total, inputs = 0, {}
         for part, name, region, pads in zip(step.reads, piece.names, piece.regions, piece.pads, strict=True):
             size = tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True))
             value, strides = values[self.program.value_of[part.buffer]], self.buffers[part.buffer].strides
@@ -199,11 +200,11 @@ class _Tracker:
             total += prod(size) * value.item_bytes if padded else 0
             if name is not None:
                 inputs[name] = Operand(size, value.item_bytes, in_order, None if in_order else strides, value.dtype)
-        if operator.temporary is None:
+        if temporary is None:
             return total
-        made = values[node.outputs[0]]
-        work = Work(piece.attributes, inputs, Operand(shape, made.item_bytes, dtype=made.dtype), cut, self.threads)
-        return total + held(operator.temporary, piece.operator, work, self.scratch)
+        output = Operand(shape, result.item_bytes, dtype=result.dtype)
+        work = Work(piece.attributes, inputs, output, cut, self.threads)
+        return total + held(temporary, piece.operator, work, self.scratch)
 
     def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:
         """The call on this device, and the names of the index variables that are divided; equal nodes share it."""

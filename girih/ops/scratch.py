@@ -47,11 +47,18 @@ def at_most(call: ScratchCall) -> int:
     return call.bound
 
 
+def rule_for(temporary: Temporary | None, item_bytes: int) -> Temporary | None:
+    """What tells the scratch of calls that make elements of so many bytes; None: they take none."""
+    if isinstance(temporary, Measured) and temporary.only and item_bytes not in temporary.only:
+        return None
+    return temporary
+
+
 def held(temporary: Temporary, operator: str, work: Work, scratch: ScratchSource) -> int:
     """Bytes that a call of an operator holds, by its rule or by the source."""
-    if not isinstance(temporary, Measured):
-        return temporary(work)
-    return scratch(ScratchCall(operator, work, temporary)) if temporary.where(work) else 0
+    if isinstance(temporary, Measured):
+        return scratch(ScratchCall(operator, work, temporary))
+    return temporary(work)
 
 
 def _lies(operand: Operand) -> str:

@@ -74,14 +74,14 @@ class Measured:
 
     bound: bytes that it is never more than, whatever the processor. operations: about how much arithmetic a call takes.
     images: how many there are of what a call can be measured with less of. cut: the same work with so many of them.
-    where: the calls that take any; of all others it is 0.
+    only: where it is not (), only calls whose results have elements of so many bytes take any.
     """
 
     bound: Callable[[Work], int]
     operations: Callable[[Work], int]
     images: Callable[[Work], int] = lambda work: 1
     cut: Callable[[Work, int], Work] = lambda work, count: work
-    where: Callable[[Work], bool] = lambda work: True
+    only: tuple[int, ...] = ()
 
 
 Temporary = Callable[[Work], int] | Measured
