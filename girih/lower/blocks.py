@@ -343,9 +343,10 @@ class _Gathering:
     def simple(self, members: list[Member]) -> bool:
         """One kernel with what it reads and makes, and nothing between."""
         kernels = [member.description for member in members if member.kind != "view"]
-        return (
-            len(kernels) == 1 and rule_for(kernels[0].operator.temporary, ITEM_BYTES[kernels[0].output.dtype]) is None
-        )
+        if len(kernels) != 1:
+            return False
+        (kernel,) = kernels
+        return rule_for(kernel.operator.temporary, ITEM_BYTES[kernel.output.dtype]) is None
 
 
 def blocked(program: Program, options: Blocks) -> Program:

@@ -222,7 +222,7 @@ def test_the_setting_names_what_kernels_are_chosen_by() -> None:
     code = "from girih.run.measure_scratch import setting_here; print(*vars(setting_here()).values(), sep='|')"
     told = []
     for more in ({}, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"ATEN_CPU_CAPABILITY": "default"}):
-        environment = {key: value for key, value in os.environ.items() if key not in ("ONEDNN_MAX_CPU_ISA",)}
+        environment = {key: value for key, value in os.environ.items() if key != "ONEDNN_MAX_CPU_ISA"}
         done = subprocess.run(
             [sys.executable, "-c", code], env={**environment, **more}, capture_output=True, text=True, check=True
         )
@@ -283,7 +283,7 @@ def test_a_plan_from_elsewhere_is_measured_again_before_it_starts(lenet: Plan) -
     assert other.peak < lenet.peak
     tight = replace(other, memory=other.peak)
     check(tight)
-    with pytest.raises(PlanError, match="does not keep its limit of .* on this host: .*Another Processor") as told:
+    with pytest.raises(PlanError, match=r"does not keep its limit of .* on this host: .*Another Processor") as told:
         tight.start()
     assert "\n" not in str(told.value)
     with replace(other, memory=lenet.peak).start() as running:
