@@ -58,7 +58,7 @@ def lenet() -> Plan:
 def test_what_is_told_is_what_is_held_with_other_instruction_sets(instructions: str) -> None:
     """Libraries read the variable as they are loaded: a process of its own does some of the memory's tests."""
     chosen = (
-        "test_convolutions_hold_what_is_measured or "
+        "test_convolutions_hold_what_is_measured and not float64 or "
         "test_convolutional_networks and (lenet or alexnet) and 2 or "
         "test_any_division_needs_no_more and 2"
     )
@@ -68,8 +68,7 @@ def test_what_is_told_is_what_is_held_with_other_instruction_sets(instructions: 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True, env=environment, check=False
     )
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout or "100%" in done.stdout
+    assert done.returncode == 0, done.stdout[-4000:]  # 5 where nothing was chosen
 
 
 # ------------------------------------------------------------------------------------------- measuring
