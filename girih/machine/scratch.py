@@ -80,7 +80,7 @@ class Scratch:
         counts = {how: sum(told.how == how for told in self.calls.values()) for how in HOW}
         if counts[BOUND] == len(self.calls):
             return "a bound: scratch of kernels was not measured, and is told by shapes"
-        parts = ", ".join(f"of {count} calls by {NAMES[how]}" for how, count in counts.items() if count)
+        parts = ", ".join(f"for {count} calls by {NAMES[how]}" for how, count in counts.items() if count)
         kind = "an estimate" if counts[ESTIMATE] else "a bound"
         return f"{kind}: scratch of kernels told {parts}{where}"
 

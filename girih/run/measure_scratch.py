@@ -33,8 +33,8 @@ from girih.ops.scratch import ScratchCall
 from girih.ops.temporaries import Operand
 from girih.run.measure import highest
 
-MOST_OPERATIONS = 10_000_000_000
-"""About a tenth of a second to some seconds of a core."""
+MOST_OPERATIONS = 30_000_000_000
+"""A third of a second to a few seconds of a core. All calls of a plan take about a step of it, once."""
 MOST_BYTES = 1 << 30
 INSTRUCTIONS = re.compile(r"sse4_1|avx\w*|amx\w*|asimd\w*|sve\w*|bf16|i8mm")
 """Of the processor's flags, those by which libraries choose kernels."""

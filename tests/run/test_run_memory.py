@@ -131,7 +131,8 @@ def test_exchanges_under_way_need_what_was_predicted(name: str) -> None:
         predicted = [told_peak(program, device) for device in range(2)]
         compare(measured, predicted)
         errors.append([told - seen for told, seen in zip(predicted, measured, strict=True)])
-        peaks.add(max(predicted))
+        # Where the scratch of a kernel makes the peak, as on some processors, no window changes it.
+        peaks.add(max(memory_use(program, device, 1, lambda call: 0).peak for device in range(2)))
     assert errors[0] == errors[1] == errors[2]
     assert len(peaks) > 1
 
