@@ -129,7 +129,7 @@ def measured(call: ScratchCall) -> Told:
     part = call if count == whole else ScratchCall(call.operator, known.cut(work, count), known)
     try:
         size = _alone(part)
-    except RuntimeError:  # a call that PyTorch refuses, or for which there is no memory
+    except (RuntimeError, TypeError, ValueError, IndexError):  # what PyTorch refuses, or has no memory for
         return Told(call.bound, BOUND)
     if count == whole:
         return Told(size, MEASURED)
