@@ -144,6 +144,7 @@ def _numbers(item: Plan) -> dict[str, Any]:
         "seconds": item.costs.seconds,
         "simulated": item.costs.simulated,
         "peak": [use.peak for use in item.memory_by_device],
+        "peak_is": item.told_scratch.words,
         "state": [use.state for use in item.memory_by_device],
         "memory": item.memory,
         "baselines": [vars(other) for other in item.baselines],

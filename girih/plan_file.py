@@ -19,9 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from girih.graph import Graph, GraphError, Node, format_graph, parse_graph
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
+from girih.machine.scratch import Scratch
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
 from girih.partition import Certificate, Strategy
@@ -91,6 +94,7 @@ def to_json(made: Plan) -> dict[str, Any]:
         "scalars": _finite(made.scalars),
         "ranges": made.ranges,
         "overlap": vars(made.overlap),
+        "scratch": made.told_scratch.to_json(),
         "keys": made.keys,
         "constants": made.constants,
         "initial": _finite(made.initial),
@@ -157,6 +161,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         constants=data.constants,
         simulated=_number(data.simulated),
         notes=data.notes,
+        scratch=None if data.scratch is None else Scratch.from_json(msgspec.to_builtins(data.scratch)),
         file=where,
         trusted=trust,
     )

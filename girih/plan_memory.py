@@ -13,6 +13,7 @@ from girih.partition.capped import CannotFitError, Measured, capped
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.partition.strategy import SearchError
+from girih.plan_scratch import notes_of
 from girih.plans import Observe, Plan, PlanError
 from girih.report.units import format_bytes
 
@@ -97,7 +98,8 @@ def widest_overlap(made: Plan) -> Overlap:
     worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]
     for window in WINDOWS:
         program = overlapped(made.program, window)
-        if all(memory_use(program, device, made.threads).peak <= made.memory for device in worst_first):
+        notes = notes_of(made, program)
+        if all(memory_use(program, device, notes.threads, notes).peak <= made.memory for device in worst_first):
             return window
     return WINDOWS[-1]
 

@@ -19,6 +19,7 @@ from girih.machine import machine as machine_by_name
 from girih.machine.costs import Store
 from girih.machine.profile import Profile, load_profile
 from girih.plan_prices import Priced, price
+from girih.plan_scratch import notes_of
 from girih.plans import PlanError
 from girih.report.units import format_seconds
 from girih.simulate.simulate import Simulation, simulate
@@ -78,7 +79,9 @@ def predict(
     """Simulate a plan's program; see `Plan.predict`. backend: whose measurements count. memory: follow it over time."""
     where = plan.machine if machine is None else _other(plan, machine)
     found = priced_on(plan, where, store, backend)
-    simulation = simulate(plan.program, found.simulated, found.priced.prices, memory=memory)
+    notes = notes_of(plan, plan.program)
+    prices = found.priced.prices
+    simulation = simulate(plan.program, found.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
     return Prediction(simulation, found.real, found.priced.sources, _driver(plan, found.profile))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from girih.plan_inputs import constants_of, flatten_batch, rates_of
+from girih.plan_scratch import on_this_host
 from girih.plans import PlanError, check
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def start_training(
         of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
         state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
     tensors = check_state(plan, state) if state else {}
+    plan = on_this_host(plan, backend)
     try:
         run = start(
             plan.program,

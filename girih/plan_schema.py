@@ -71,6 +71,17 @@ class OverlapFile(Struct, frozen=True, forbid_unknown_fields=True):
     store: Whole = 0
 
 
+class ScratchSettingFile(Struct, frozen=True, forbid_unknown_fields=True):
+    device: Text
+    library: Text
+
+
+class ScratchFile(Struct, frozen=True, forbid_unknown_fields=True):
+    setting: ScratchSettingFile | None
+    threads: Annotated[int, Meta(ge=1, le=1 << 20)]
+    calls: dict[Text, tuple[Whole, Literal["measured", "estimate", "bound"]]]
+
+
 class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version": "girih plan"}):
     version: int
     model: Text
@@ -89,6 +100,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     simulated: Number | None = None
     notes: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
     overlap: OverlapFile = OverlapFile()
+    scratch: ScratchFile | None = None
     keys: dict[Text, Text] | None = None
     constants: dict[Text, Text] = {}  # msgspec copies it
 

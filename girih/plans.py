@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from girih.graph import Graph
-from girih.lower import Blocks, MemoryUse, Overlap, Program, blocked, lower, memory_use, overlapped
+from girih.lower import Blocks, MemoryUse, Overlap, Program, blocked, lower, overlapped
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
+from girih.machine.scratch import Scratch
 from girih.partition import Certificate, Strategy
 from girih.partition.clock import Clock
 from girih.partition.problem import Objective
@@ -44,7 +45,8 @@ class Costs:
 
     seconds: an estimate: under the objective `time` the simulated step, else of the slowest device arithmetic or memory
     traffic by the roofline plus transfers, nothing overlapped.
-    bytes: received by all devices together (exact). peak: bytes of the device that needs most (exact by liveness).
+    bytes: received by all devices together (exact). peak: bytes of the device that needs most, exact by liveness, but
+    for kernels whose scratch was not measured (`Plan.told_scratch`).
     simulated: seconds of the step, simulated when it was planned; None where that was not done.
     """
 
@@ -65,9 +67,10 @@ class Plan:
     blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
     it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
-    as that another search ran than was asked for. state: asks for the user's tensors by path, as they are then; never
-    saved. file: which one it was read from, or "". trusted: the user answers for the functions and operators that it
-    names: it is the user's own, or was loaded so.
+    as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
+    when the plan was made, as its file says; None: it is made here and now. state: asks for the user's tensors by path,
+    as they are then; never saved. file: which one it was read from, or "". trusted: the user answers for the functions
+    and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -88,6 +91,7 @@ class Plan:
     constants: Mapping[str, str] = field(default_factory=dict)
     simulated: float | None = None
     notes: tuple[str, ...] = ()
+    scratch: Scratch | None = field(default=None, compare=False)
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
@@ -98,17 +102,20 @@ class Plan:
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
 
     @cached_property
-    def memory_by_device(self) -> tuple[MemoryUse, ...]:
-        """Memory of each device; of a large machine only of the first and the last device."""
-        count = self.machine.devices
-        devices = range(count) if count <= 16 else (0, count - 1)
-        return tuple(memory_use(self.program, device, self.threads) for device in devices)
+    def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
+        from girih.plan_scratch import account
+
+        return account(self, self.program)
 
     @property
-    def threads(self) -> int:
-        """For `memory_use`: of each worker process of this host what they decide; of other machines two, not knowing
-        them, so that a plan for them is the same wherever it is made."""
-        return 0 if self.machine.name.startswith("local:") else 2
+    def memory_by_device(self) -> tuple[MemoryUse, ...]:
+        """Memory of each device; of a large machine only of the first and the last device."""
+        return self._memory[0]
+
+    @property
+    def told_scratch(self) -> Scratch:
+        """By what the scratch memory in `memory_by_device` was told."""
+        return self._memory[1]
 
     @cached_property
     def peak(self) -> int:

@@ -50,6 +50,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plan_pieces",
             "plan_predict",
             "plan_prices",
+            "plan_scratch",
         }
     ),
     frozenset({"report", "run"}),

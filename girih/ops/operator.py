@@ -109,7 +109,8 @@ class Operator:
     result: which result is described, for operators that return several.
     results: how many are described: `describe` then returns one meaning for each. What can be divided must be the
         same index variables of all of them, their first ones.
-    temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing.
+    temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing; `Measured`:
+        only a measurement on the processor can tell.
     """
 
     name: str

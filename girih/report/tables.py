@@ -64,6 +64,8 @@ def summary(plan: Plan) -> RenderableType:
     undescribed = undivided(plan)
     if undescribed:
         head.append(f"\nundivided on every device, for want of a description: {', '.join(sorted(undescribed))}")
+    if plan.told_scratch.calls:
+        head.append(f"\npeak memory is {plan.told_scratch.words}")
     return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
 
 
