@@ -161,7 +161,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         constants=data.constants,
         simulated=_number(data.simulated),
         notes=data.notes,
-        scratch=None if data.scratch is None else Scratch.from_json(msgspec.to_builtins(data.scratch)),
+        scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
         file=where,
         trusted=trust,
     )

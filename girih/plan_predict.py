@@ -126,6 +126,18 @@ def calibrated(where: Machine, store: str | Path | None) -> Machine:
         return where if profile is None else profile.applied(where)
 
 
+def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]:
+    """A note where predictions for a machine go by what was measured of it, and how to go back; else nothing."""
+    with opened(store) as known:
+        profile = None if known is None else load_profile(known, where.name)
+    if profile is None:
+        return ()
+    return (
+        f"times go by what `girih calibrate` measured of {where.name} on {profile.when[:10]}, kept in {store}; "
+        f"`girih calibrate --forget --machine {where.name}` goes back to data sheets",
+    )
+
+
 @contextmanager
 def opened(path: str | Path | None) -> Iterator[Store | None]:
     """The store; None where there is no file."""

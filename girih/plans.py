@@ -280,9 +280,9 @@ def plan_graph(
             raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
     if objective not in OBJECTIVES:
         raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
-    if objective == "time":
-        from girih.plan_predict import calibrated
+    from girih.plan_predict import by_measurements, calibrated
 
+    if objective == "time":
         where = calibrated(where, store)
     goal = goal_of(objective, where)
     from girih.plan_memory import begins_with, fit, ran, searched, widest_overlap
@@ -302,6 +302,7 @@ def plan_graph(
         made = fastest(made, seconds=seconds, clock=clock, store=store, note=note)
     from girih.plan_compare import compared, simulated_step
 
+    notes = (*notes, *by_measurements(where, store))
     made = replace(made, simulated=simulated_step(made, store), notes=notes)
     baselines, missing = compared(made, given, compare, seconds=seconds, store=store, note=note)
     return replace(made, baselines=baselines, notes=(*notes, *missing))

@@ -317,7 +317,7 @@ def test_a_record_that_is_wrong_is_refused(record: object, lenet: Plan, tmp_path
     path = tmp_path / "lenet.json"
     lenet.save(path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "scratch": record}))
-    with pytest.raises(PlanError, match="record of scratch memory"):
+    with pytest.raises(PlanError, match="is damaged: scratch"):
         load(path)
 
 
