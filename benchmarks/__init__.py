@@ -1,8 +1,10 @@
 """Every figure that girih claims, one command each: `python -m benchmarks.NAME [--check] [--quick] [--json]`.
 
+first_use          what a user waits for at first, beside importing torch
 weight_sizes       bytes of weights, gradients and history beside Tofu's Table 2
 partition_search   seconds to search for 8 workers beside Tofu's Table 1
 partition_quality  communication of each kind of plan, beside Tofu's Figure 10
+capped_quality     plans under a memory limit, beside brute force, and their gaps
 planning_time      from a PyTorch step to a plan, beside an ILP planner
 many_devices       64 and 1,024 devices
 simulate_speed     simulating a changed program anew, beside FlexFlow's Table 3.4

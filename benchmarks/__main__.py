@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 NAMES = (
+    "first_use",
     "weight_sizes",
     "operator_coverage",
     "partition_search",
@@ -22,6 +23,7 @@ NAMES = (
     "worker_overhead",
     "transports",
     "partition_quality",
+    "capped_quality",
     "simulate_speed",
     "predict_time",
     "predict_bytes",
@@ -38,6 +40,7 @@ NAMES = (
     "arrays_straggler",
     "paper_speedups",
     "array_api",
+    "first_use",
 )
 
 

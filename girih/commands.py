@@ -9,16 +9,19 @@ from typing import Any
 
 from rich.table import Table
 
+from girih import captured
+from girih.checkpoints import checkpoint
 from girih.machine import Machine, MachineError, machine, presets
-from girih.plans import Plan, check, load
-from girih.programs import batch_of, in_micro_batches, program
-from girih.report.tables import operators_table, summary, tensors_table
+from girih.plan_inputs import Program, program_of
+from girih.plans import Plan, check, load, plan_graph
+from girih.programs import batch_of, in_micro_batches, is_file, program
+from girih.report.tables import operators_table, summary, tensors_table, times_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.spelling import did_you_mean
-from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors
+from girih.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
 from girih.terminal import show as show_table
 
-__all__ = ["BadInputError", "FailedRunError"]
+__all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
 
 def models(options: argparse.Namespace) -> int:
@@ -55,20 +58,18 @@ def machines(options: argparse.Namespace) -> int:
                            "device": vars(item.device), "levels": [vars(level) for level in item.levels],
                            "source": item.source} for item in listed]))  # fmt: skip
         return 0
-    table = Table("machine", "devices", "mesh", "memory", "FLOP/s", "links", "source", box=None, pad_edge=False)
+    rows = [("machine", "devices", "memory", "FLOP/s", "links")]
     for item in listed:
         links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
-        table.add_row(
-            item.name,
-            f"{item.devices} × {item.device.name}",
-            str(item.mesh),
-            format_bytes(item.device.memory_bytes),
-            format_count(item.device.flops_per_second),
-            links,
-            item.source,
-        )
-    show_table(table)
-    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4 or 128x8, or a preset's name")
+        memory = format_bytes(item.device.memory_bytes)
+        devices = f"{item.devices} × {item.device.name}"
+        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+    print_rows(rows)
+    if options.name:
+        print(f"mesh {listed[0].mesh}; {listed[0].source}")
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
+    if not options.name:
+        print("`girih machines NAME` shows one with its mesh and the source of its numbers")
     return 0
 
 
@@ -85,28 +86,22 @@ def _machine(name: str) -> Machine:
 
 
 def plan(options: argparse.Namespace) -> int:
-    from girih.plans import plan as make
-
     check_output(options.output)
-    if not options.seconds > 0:
-        raise BadInputError(f"--seconds must be more than 0, got {options.seconds:g}")
     with clear_errors(), Progress() as progress:
         goal = _machine(options.machine)
         progress("model", 0.0)
-        made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
-        result = make(
-            made.step,
-            made.batch,
-            machine=goal,
-            memory=options.memory,
-            search=options.search,
-            objective=options.objective,
-            compare=() if options.no_compare else ("single", "data"),
-            seconds=options.seconds,
-            model=made.name,
-            store=_store(options) if options.objective == "time" else None,
-            observe=progress,
-        )
+        ways: dict[str, Any] = {
+            "machine": goal,
+            "memory": options.memory,
+            "search": options.search,
+            "objective": options.objective,
+            "compare": () if options.no_compare else ("single", "data"),
+            "seconds": options.seconds,
+            "store": _store(options),
+            "observe": progress,
+        }
+        own = _program(options, progress)
+        result = own.in_plan(plan_graph(own.graph, **ways))
         check(result)
         if options.output:
             result.save(options.output)
@@ -117,6 +112,20 @@ def plan(options: argparse.Namespace) -> int:
         if options.output:
             print(f"plan written to {options.output}")
     return 0
+
+
+def _program(options: argparse.Namespace, progress: Progress) -> Program:
+    """The captured program that is asked for; of a model by name as it was captured before."""
+    by_name = not is_file(options.model)
+    kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
+    if by_name and not options.fresh and (known := captured.load(kept)) is not None:
+        return known
+    made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
+    progress("capture", 0.0)
+    found = program_of(made.step, made.batch, made.name)
+    if by_name:
+        captured.save(kept, found)
+    return found
 
 
 def _numbers(item: Plan) -> dict[str, Any]:
@@ -133,17 +142,20 @@ def _numbers(item: Plan) -> dict[str, Any]:
         "stopped": item.certificate.stopped,
         "bytes": int(item.bytes_received.sum()),
         "seconds": item.costs.seconds,
+        "simulated": item.costs.simulated,
         "peak": [use.peak for use in item.memory_by_device],
+        "peak_is": item.told_scratch.words,
         "state": [use.state for use in item.memory_by_device],
         "memory": item.memory,
         "baselines": [vars(other) for other in item.baselines],
         "statistics": item.certificate.statistics,
+        "notes": item.notes,
     }
 
 
 def show(options: argparse.Namespace) -> int:
     with clear_errors():
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
     if options.json:
         numbers = _numbers(item)
         if options.tensors:
@@ -172,28 +184,29 @@ def run(options: argparse.Namespace) -> int:
 
     check_options(options)
     with clear_errors():
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         with Progress() as progress:
             return run_plan(item, options, progress)
 
 
 def compare(options: argparse.Namespace) -> int:
     with clear_errors():
-        items = [load(path) for path in options.plans]
+        items = [load(path, trust=options.trust) for path in options.plans]
     if options.json:
         print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", "time", "×", "gap"):
+    how, times = times_of([item.costs for item in items])
+    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", how, "×", "gap"):
         table.add_column(name)
     first = items[0].costs
-    for path, item in zip(options.plans, items, strict=True):
+    for path, item, took in zip(options.plans, items, times, strict=True):
         own = item.costs
         ratios = [f"{a / b:.2f}" if b else "-" for a, b in
-                  ((own.bytes, first.bytes), (own.peak, first.peak), (own.seconds, first.seconds))]  # fmt: skip
+                  ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
         table.add_row(
             path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
-            format_bytes(own.peak), ratios[1], format_seconds(own.seconds), ratios[2], format_gap(item.gap),
+            format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
         )  # fmt: skip
     show_table(table)
     return 0
@@ -218,7 +231,7 @@ def simulate(options: argparse.Namespace) -> int:
     from girih.predicting import predicted, simulation_numbers, simulation_table
 
     with clear_errors(), Progress() as progress:
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         made = predicted(item, options)
     if options.json:
@@ -236,7 +249,7 @@ def report(options: argparse.Namespace) -> int:
 
     check_output(options.output)
     with clear_errors(), Progress() as progress:
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         made = predicted(item, options)
         progress("simulate the alternatives", 0.3)
@@ -257,7 +270,7 @@ def trace(options: argparse.Namespace) -> int:
 
     check_output(options.output)
     with clear_errors(), Progress() as progress:
-        item = load(options.plan)
+        item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
         timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline
         path = write_trace(options.output, timeline, item)
@@ -271,12 +284,13 @@ def _written(options: argparse.Namespace, path: Path) -> None:
 
 
 def ops(options: argparse.Namespace) -> int:
-    from girih.capture import capture
     from girih.ops import description_of
     from girih.ops.coverage import count, standard
 
     rows = list(standard())
     with clear_errors():
+        if options.models:
+            from girih.capture import capture
         for model in options.models:
             made = program(model)
             graph = capture(made.step, made.batch).graph

@@ -1,24 +1,71 @@
-"""The plan's alternatives in simulated seconds, whatever its objective was.
+"""A plan beside its alternatives: what other searches find, and what their steps take by the simulator.
 
-Where a plan was searched for by another objective than time, its alternatives were priced without overlap: beside a
-simulated step that is another measure. Their searches are quick; here they are made again, lowered and simulated.
+A plan and its alternatives are simulated as they are planned, whatever the objective was, unless they are so large that
+it would be felt. For another machine, or by other measurements, the alternatives' searches, which are quick, are made
+again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from girih.graph import Graph
 from girih.machine import Machine
 from girih.plan_memory import searched
 from girih.plan_predict import predict
-from girih.plans import Costs, PlanError, goal_of
+from girih.plans import Costs, Observe, PlanError, goal_of
 
 if TYPE_CHECKING:
     from girih.plans import Plan
 
 SECONDS = 10.0  # that each search may take
+MOST_SIMULATED = 100_000
+"""Nodes times devices of a plan that is simulated as it is planned: that many take about 0.4 seconds."""
+
+
+def simulated_step(plan: Plan, store: str | Path | None) -> float | None:
+    """Seconds of a plan's step by the simulator, or None where that takes long."""
+    if plan.objective == "time":
+        return plan.certificate.cost
+    if len(plan.graph.nodes) * plan.machine.devices > MOST_SIMULATED:
+        return None
+    return predict(plan, store=store, memory=False).seconds
+
+
+def compared(
+    plan: Plan,
+    graph: Graph,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    store: str | Path | None,
+    note: Observe,
+) -> tuple[tuple[Costs, ...], tuple[str, ...]]:
+    """What other searches' plans of the graph cost, and why there is none of some.
+
+    graph: as it was given; the plan's search may have written it otherwise.
+    """
+    goal = goal_of(plan.objective, plan.machine)
+    found, missing = [], []
+    for name in dict.fromkeys("exact" if item == "optimum" else item for item in names):
+        if name == plan.search:
+            continue
+        note(f"compare {name}", 0.0)
+        try:
+            other = searched(name, graph, goal, seconds)
+        except PlanError as error:
+            missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
+            continue
+        beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
+                         search=name, memory=None, baselines=())  # fmt: skip
+        if plan.objective == "time":
+            took = predict(beside, store=store, memory=False).seconds
+            beside = replace(beside, certificate=replace(beside.certificate, cost=took))
+        found.append(replace(beside, simulated=simulated_step(beside, store)).costs)
+    return tuple(found), tuple(missing)
 
 
 def simulated_alternatives(
@@ -34,7 +81,13 @@ def simulated_alternatives(
         except PlanError:
             continue
         other = replace(
-            plan, strategy=found.strategy, certificate=found.certificate, search=item.name, memory=None, baselines=()
+            plan,
+            graph=found.graph or plan.graph,
+            strategy=found.strategy,
+            certificate=found.certificate,
+            search=item.name,
+            memory=None,
+            baselines=(),
         )
         seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds
         made.append(replace(item, seconds=seconds))

@@ -48,6 +48,8 @@ RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal
 """The order in which candidates are searched beside data parallelism, for networks with convolutions and others."""
 EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
+NAMES = {"data parallel": "data"}
+"""Of searches, where a candidate has another one."""
 
 
 class Judge:
@@ -124,7 +126,8 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
         return proved(made, judge.in_full, clock.end(seconds) - time.perf_counter(), note)
     first = judge(made.strategy)
     if made.search != "exact":
-        return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how))
+        stopped = f"{told.stopped} without overlap, then simulated"
+        return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how, stopped=stopped))
     found = _Candidates(made, judge, clock, KEPT * seconds)
     found.gather(dict(best.parts)[WORK] * made.machine.devices, note)
     rules = found.affordable()
@@ -138,7 +141,7 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
     statistics = told.statistics | {"found by": name, "proposals": 0}
     statistics |= {f"seconds, {name}": judge(strategy) for name, strategy in found.made.items()}
     certificate = Certificate(judge(strategy), best.seconds, "seconds", best.how, "time", SPACE, statistics)
-    return replace(made, strategy=strategy, certificate=certificate)
+    return replace(made, strategy=strategy, certificate=certificate, search=NAMES.get(name, name))
 
 
 @dataclass

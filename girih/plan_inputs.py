@@ -2,10 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from girih.graph import Graph, check
+
+if TYPE_CHECKING:
+    from girih.plans import Plan
 
 _PLAIN = (bool, int, float, complex, str)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names."""
+
+    graph: Graph
+    model: str
+    initial: dict[str, tuple[str, float, float]]
+    scalars: dict[str, float]
+    ranges: dict[str, int]
+    keys: Mapping[str, str] | None
+    constants: Mapping[str, str]
+    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+
+    def in_plan(self, plan: Plan) -> Plan:
+        """The plan, which was made of the graph alone, with all the rest."""
+        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "graph"}
+        return replace(plan, **rest)
+
+
+def program_of(step: Any, batch: Any, model: str = "") -> Program:
+    """Capture a training step, or an Inference, on a batch.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+    """
+    from girih.capture import capture, state_of
+
+    captured = capture(step, batch)
+    check(captured.graph)
+    state = partial(state_of, step, captured.graph)
+    state()  # what is wrong with it is told now
+    return Program(
+        captured.graph,
+        model,
+        {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
+        learning_rates(step),
+        ranges_of(flatten_batch(batch)),
+        state_keys(step.model),
+        constants_of(batch),
+        state,
+    )
+
+
+def flatten_batch(batch: Any) -> dict[str, Any]:
+    """The tensors of a nested batch by path: `0`, `1/input_ids`."""
+    return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
 
 
 def learning_rates(step: Any) -> dict[str, float]:

@@ -19,6 +19,7 @@ from girih.machine import machine as machine_by_name
 from girih.machine.costs import Store
 from girih.machine.profile import Profile, load_profile
 from girih.plan_prices import Priced, price
+from girih.plan_scratch import notes_of
 from girih.plans import PlanError
 from girih.report.units import format_seconds
 from girih.simulate.simulate import Simulation, simulate
@@ -78,7 +79,9 @@ def predict(
     """Simulate a plan's program; see `Plan.predict`. backend: whose measurements count. memory: follow it over time."""
     where = plan.machine if machine is None else _other(plan, machine)
     found = priced_on(plan, where, store, backend)
-    simulation = simulate(plan.program, found.simulated, found.priced.prices, memory=memory)
+    notes = notes_of(plan, plan.program)
+    prices = found.priced.prices
+    simulation = simulate(plan.program, found.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
     return Prediction(simulation, found.real, found.priced.sources, _driver(plan, found.profile))
 
 
@@ -121,6 +124,18 @@ def calibrated(where: Machine, store: str | Path | None) -> Machine:
     with opened(store) as known:
         profile = None if known is None else load_profile(known, where.name)
         return where if profile is None else profile.applied(where)
+
+
+def by_measurements(where: Machine, store: str | Path | None) -> tuple[str, ...]:
+    """A note where predictions for a machine go by what was measured of it, and how to go back; else nothing."""
+    with opened(store) as known:
+        profile = None if known is None else load_profile(known, where.name)
+    if profile is None:
+        return ()
+    return (
+        f"times go by what `girih calibrate` measured of {where.name} on {profile.when[:10]}, kept in {store}; "
+        f"`girih calibrate --forget --machine {where.name}` goes back to data sheets",
+    )
 
 
 @contextmanager

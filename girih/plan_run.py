@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from girih.plan_inputs import constants_of, rates_of
-from girih.plans import PlanError, check, flatten_batch
+from girih.plan_inputs import constants_of, flatten_batch, rates_of
+from girih.plan_scratch import on_this_host
+from girih.plans import PlanError, check
 
 if TYPE_CHECKING:
     from girih.plans import Plan
@@ -98,6 +99,10 @@ def start_training(
     check(plan)
     if backend not in ("processes", "threads", "torchrun"):
         raise PlanError(f"no backend {backend!r}: expected processes, threads or torchrun")
+    if plan.file:
+        from girih.plan_trial import try_plan
+
+        try_plan(plan, backend)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
     state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})
@@ -108,6 +113,7 @@ def start_training(
         of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
         state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
     tensors = check_state(plan, state) if state else {}
+    plan = on_this_host(plan, backend)
     try:
         run = start(
             plan.program,
@@ -237,8 +243,22 @@ class TrainingRun:
         return {key: state[path] for key, path in keys.items()}
 
     def save(self, directory: str | Path) -> None:
-        """A sharded checkpoint (torch.distributed.checkpoint); `plan.start(resume=directory)` goes on from it."""
-        self.run.save(str(directory))
+        """Write a sharded checkpoint; `plan.start(resume=directory)` goes on from it, also under another plan.
+
+        It is data with checksums, in a directory (`docs/design/008-checkpoints.md`); `girih checkpoint export` converts
+        it to torch.distributed.checkpoint. Until it is whole and on the disk, a checkpoint that was there stays.
+
+        Raises:
+            PlanError: something else is at `directory`, another run saves there, or the disk is full; the run can go
+                on.
+            WorkerError: a worker died.
+        """
+        from girih.run.checkpoint import CheckpointError
+
+        try:
+            self.run.save(str(directory))
+        except CheckpointError as error:
+            raise PlanError(str(error)) from error
 
     def statistics(self) -> Any:
         """What the workers measured: bytes received, seconds in kernels and transfers."""

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from girih.graph import Graph, GraphError
-from girih.graph import check as check_graph
-from girih.layout import Mesh, kind_of
-from girih.lower import Blocks, MemoryUse, Overlap, Program, ProgramError, blocked, lower, memory_use, overlapped
-from girih.lower import check as check_program
+from girih.graph import Graph
+from girih.lower import Blocks, MemoryUse, Overlap, Program, blocked, lower, overlapped
 from girih.machine import Machine, MachineError, machine
 from girih.machine.machine import parse_bytes, with_memory
+from girih.machine.scratch import Scratch
 from girih.partition import Certificate, Strategy
 from girih.partition.clock import Clock
 from girih.partition.problem import Objective
 from girih.partition.searches import SEARCHES
 from girih.plan_costs import compute, transfer_seconds
-from girih.plan_inputs import constants_of, learning_rates, leaves_of, ranges_of, state_keys
+from girih.plan_inputs import program_of
 
 if TYPE_CHECKING:
     from girih.plan_predict import Prediction
@@ -46,14 +44,17 @@ class Costs:
     """What a strategy costs: predictions for one step.
 
     seconds: an estimate: under the objective `time` the simulated step, else of the slowest device arithmetic or memory
-    traffic plus transfers, nothing overlapped.
-    bytes: received by all devices together (exact). peak: bytes of the device that needs most (exact by liveness).
+    traffic by the roofline plus transfers, nothing overlapped.
+    bytes: received by all devices together (exact). peak: bytes of the device that needs most, exact by liveness, but
+    for kernels whose scratch was not measured (`Plan.told_scratch`).
+    simulated: seconds of the step, simulated when it was planned; None where that was not done.
     """
 
     name: str
     seconds: float
     bytes: int
     peak: int
+    simulated: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,11 @@ class Plan:
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
-    it. state: asks for the user's tensors by path, as they are then; never saved.
+    it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
+    as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
+    when the plan was made, as its file says; None: it is made here and now. state: asks for the user's tensors by path,
+    as they are then; never saved. file: which one it was read from, or "". trusted: the user answers for the functions
+    and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -84,7 +89,12 @@ class Plan:
     blocks: Blocks | None = None
     keys: Mapping[str, str] | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
+    simulated: float | None = None
+    notes: tuple[str, ...] = ()
+    scratch: Scratch | None = field(default=None, compare=False)
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    file: str = field(default="", compare=False)
+    trusted: bool = field(default=True, compare=False)
 
     @cached_property
     def program(self) -> Program:
@@ -92,17 +102,20 @@ class Plan:
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
 
     @cached_property
-    def memory_by_device(self) -> tuple[MemoryUse, ...]:
-        """Memory of each device; of a large machine only of the first and the last device."""
-        count = self.machine.devices
-        devices = range(count) if count <= 16 else (0, count - 1)
-        return tuple(memory_use(self.program, device, self.threads) for device in devices)
+    def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
+        from girih.plan_scratch import account
+
+        return account(self, self.program)
 
     @property
-    def threads(self) -> int:
-        """For `memory_use`: of each worker process of this host what they decide; of other machines two, not knowing
-        them, so that a plan for them is the same wherever it is made."""
-        return 0 if self.machine.name.startswith("local:") else 2
+    def memory_by_device(self) -> tuple[MemoryUse, ...]:
+        """Memory of each device; of a large machine only of the first and the last device."""
+        return self._memory[0]
+
+    @property
+    def told_scratch(self) -> Scratch:
+        """By what the scratch memory in `memory_by_device` was told."""
+        return self._memory[1]
 
     @cached_property
     def peak(self) -> int:
@@ -161,7 +174,11 @@ class Plan:
         return tables.render(tables.summary(self))
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON (gzipped if the name ends in .gz)."""
+        """Write the plan as JSON (gzipped if the name ends in .gz): whole, or the file is as it was before.
+
+        Raises:
+            PlanError: it cannot be written, or calls a function that has no import name.
+        """
         from girih.plan_file import save
 
         save(self, path)
@@ -181,7 +198,8 @@ class Plan:
         backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
         model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
         optimizer, their tensors are taken as they are now.
-        resume: a directory that `save` wrote, under this plan or another one of the same program.
+        resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
+        no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
 
         Raises:
@@ -189,6 +207,7 @@ class Plan:
         """
         from girih.plan_run import start_training
 
+        check_seconds("timeout", timeout)
         return start_training(
             self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
         )
@@ -215,20 +234,19 @@ def plan(
     tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
     computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
     searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
-    gap. store: measured costs (`girih calibrate`), for `time`.
+    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    from girih.capture import capture, state_of
-
+    check_seconds("seconds", seconds, none=True)
+    _machine(machine, memory)  # what is wrong with it is told before anything is captured
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
-    captured = capture(step, batch)
-    check_graph(captured.graph)
+    own = program_of(step, batch, model)
     made = plan_graph(
-        captured.graph,
+        own.graph,
         machine=machine,
         memory=memory,
         search=search,
@@ -238,20 +256,7 @@ def plan(
         store=store,
         observe=observe,
     )
-    state = partial(state_of, step, captured.graph)
-    state()  # what is wrong with it is told now
-    first = captured.initial.items()
-    recipes: dict[str, tuple[str, float, float]] = {path: (item.kind, item.a, item.b) for path, item in first}
-    return replace(
-        made,
-        initial=recipes,
-        model=model,
-        scalars=learning_rates(step),
-        ranges=ranges_of(flatten_batch(batch)),
-        keys=state_keys(step.model),
-        constants=constants_of(batch),
-        state=state,
-    )
+    return own.in_plan(made)
 
 
 def plan_graph(
@@ -268,22 +273,26 @@ def plan_graph(
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
+    check_seconds("seconds", seconds, none=True)
     where, limit = _machine(machine, memory)
     for name in (search, *compare):
         if name not in SEARCHES:
             raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
     if objective not in OBJECTIVES:
         raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
-    if objective == "time":
-        from girih.plan_predict import calibrated
+    from girih.plan_predict import by_measurements, calibrated
 
+    if objective == "time":
         where = calibrated(where, store)
     goal = goal_of(objective, where)
-    from girih.plan_memory import begins_with, fit, searched, widest_overlap
+    from girih.plan_memory import begins_with, fit, ran, searched, widest_overlap
 
-    clock, first = Clock(), begins_with(search, objective, where, limit)
+    search, notes = ran(search, objective)
+
+    clock, first, given = Clock(), begins_with(search, objective, where, limit), graph
     note(f"search {first}", 0.0)
     found = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
+    graph = found.graph or graph
     result = fit(graph, goal, found, search, limit, seconds, note)
     made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
     made = replace(made, overlap=widest_overlap(made))
@@ -291,16 +300,12 @@ def plan_graph(
         from girih.plan_fastest import fastest
 
         made = fastest(made, seconds=seconds, clock=clock, store=store, note=note)
-    baselines = []
-    for name in (other for other in compare if other != search):
-        note(f"compare {name}", 0.0)
-        found = searched(name, graph, goal, seconds)
-        beside = Plan(graph, where, found.strategy, found.certificate, name, objective, None, {}, overlap=made.overlap)
-        costs = replace(beside.costs, name=name)
-        if objective == "time":
-            costs = replace(costs, seconds=beside.predict(store=store).seconds)
-        baselines.append(costs)
-    return replace(made, baselines=tuple(baselines))
+    from girih.plan_compare import compared, simulated_step
+
+    notes = (*notes, *by_measurements(where, store))
+    made = replace(made, simulated=simulated_step(made, store), notes=notes)
+    baselines, missing = compared(made, given, compare, seconds=seconds, store=store, note=note)
+    return replace(made, baselines=baselines, notes=(*notes, *missing))
 
 
 def goal_of(objective: str, where: Machine) -> Objective:
@@ -308,20 +313,27 @@ def goal_of(objective: str, where: Machine) -> Objective:
     return Objective("seconds" if objective == "time" else objective, where)
 
 
-def flatten_batch(batch: Any) -> dict[str, Any]:
-    """The tensors of a nested batch by path: `0`, `1/input_ids`."""
-    return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
+def load(path: str | Path, *, trust: bool = False) -> Plan:
+    """Read a plan that `save` wrote. A plan file is data: nothing in it is run, neither now nor when it is started, but
+    girih's own operators and those of PyTorch that are pure functions.
 
-
-def load(path: str | Path) -> Plan:
-    """Read a plan that `save` wrote.
+    trust: you answer for whoever wrote the file. It may then name functions, which are imported now and called when the
+    plan runs, and operators of other libraries that are registered in this program.
 
     Raises:
-        PlanError: if there is no such file, or it is no plan, of another version, or damaged.
+        PlanError: if there is no such file, or it is no plan, of another version, damaged, larger than can be read, or
+            names what needs your trust.
     """
     from girih.plan_file import load as read
 
-    return read(path)
+    return read(path, trust=trust)
+
+
+def check_seconds(name: str, seconds: Any, *, none: bool = False) -> None:
+    """Raises PlanError unless it is a finite number of seconds of more than 0. none: 0 is allowed."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not (seconds >= 0 if none else seconds > 0) or not seconds < float("inf"):
+        raise PlanError(f"{name} must be a finite number of {'at least' if none else 'more than'} 0, got {seconds!r}")
 
 
 def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:
@@ -338,48 +350,23 @@ def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, in
 def costs_of(made: Plan) -> Costs:
     """The predictions for one step of a plan."""
     if made.objective == "time":  # simulated by the search already
-        return Costs(made.search, made.certificate.cost, int(made.bytes_received.sum()), made.peak)
+        cost = made.certificate.cost
+        return Costs(made.search, cost, int(made.bytes_received.sum()), made.peak, cost)
     seconds = float((made.compute[1] + transfer_seconds(made.program, made.machine)).max())
-    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak)
+    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak, made.simulated)
 
 
 def check(made: Plan) -> None:
     """Prove the invariants of a plan.
 
-    Graph and program keep their laws; every node and value has a place on the machine's mesh; what replaces an input
-    lies as it does; nothing that leaves is a partial sum; the bytes of the certificate are those of the program; the
-    memory limit is kept.
+    Graph and program keep their laws; every node and value has a place on the machine's mesh, and is divided as its
+    operator can be; what replaces an input lies as it does; nothing that leaves is a partial sum; the bytes of the
+    certificate are those of the program; the memory limit is kept. Of a plan from a file: its operators are harmless,
+    and it is of a size that can be worked out.
 
     Raises:
         PlanError: naming what is broken.
     """
-    try:
-        check_graph(made.graph)
-    except GraphError as error:
-        raise PlanError(f"the plan's graph is broken: {error}") from error
-    mesh: Mesh = made.machine.mesh
-    strategy = made.strategy
-    if strategy.mesh != mesh:
-        raise PlanError(f"the strategy is for a mesh {strategy.mesh}, the machine has {mesh}")
-    if len(strategy.divisions) != len(made.graph.nodes):
-        raise PlanError(f"{len(strategy.divisions)} divisions for {len(made.graph.nodes)} nodes")
-    for name, value in made.graph.values.items():
-        layout = strategy.layouts.get(name)
-        if layout is None or len(layout) != mesh.axes or any(kind_of(code) >= len(value.shape) for code in layout):
-            raise PlanError(f"value {name} {list(value.shape)} has layout {layout} on a mesh {mesh}")
-    for old, new in made.graph.updates.items():
-        if strategy.layouts[old] != strategy.layouts[new]:
-            raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
-    for output in made.graph.outputs:
-        if any(kind_of(code) == -2 for code in strategy.layouts[output.name]):
-            raise PlanError(f"output {output.name} would leave the program as a partial sum")
-    try:
-        check_program(made.program)
-    except ProgramError as error:
-        raise PlanError(f"the plan's program is broken: {error}") from error
-    if made.objective == "bytes" and round(made.certificate.cost) != int(made.bytes_received.sum()):
-        raise PlanError(
-            f"the certificate says {made.certificate.cost:.0f} bytes, the program moves {made.bytes_received.sum()}"
-        )
-    if made.memory is not None and made.peak > made.memory:
-        raise PlanError(f"the plan needs {made.peak} bytes on a device, its limit is {made.memory}")
+    from girih.plan_check import check as prove
+
+    prove(made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from girih.captured import cache_folder
 from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
+from girih.machine.costs import Store
 from girih.plan_predict import Prediction, predict
 from girih.plans import Observe, Plan, PlanError, load
 from girih.report.overlap import overlap_words
@@ -20,13 +22,14 @@ from girih.report.tables import render
 from girih.report.units import format_bytes, format_gap, format_seconds
 from girih.simulate.timeline import COMPUTE, Timeline
 
+MOST_CALIBRATED = 64
+
 
 def store_path(given: str | None) -> Path:
     """Where measured costs are kept: as given, or in the user's cache."""
     if given:
         return Path(given)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "girih" / "costs.sqlite"
+    return cache_folder() / "costs.sqlite"
 
 
 def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[dict[str, Any], list[str]]:
@@ -34,10 +37,19 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     from girih.run.calibrate import calibrate
 
     path = store_path(options.store)
-    plans = [load(name) for name in options.plans]
+    if options.forget:
+        return _forget(path, options.machine)
+    plans = [load(name, trust=options.trust) for name in options.plans]
     name = options.machine or (plans[0].machine.name if plans else "local:2")
     if other := [item.machine.name for item in plans if item.machine.name != name]:
         raise PlanError(f"one machine is calibrated at a time: {name}, and a plan is for {other[0]}")
+    if (match := re.fullmatch("local:([0-9]+)", name)) and int(match[1]) > MOST_CALIBRATED:
+        raise PlanError(f"{name}: at most {MOST_CALIBRATED} workers are started at once to be measured")
+    if plans:
+        from girih.plan_trial import try_plan
+
+        for item in plans:  # its operators are called with data of their sizes
+            try_plan(item, options.backend)
     try:
         profile = calibrate(
             name,
@@ -65,7 +77,12 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
             f"the roofline is off by {found.median:.0%} in the median, {found.largest:.0%} at most, "
             f"over {found.measurements} measured calls"
         )
-    lines.append(f"kept in {path}; `girih plan --objective time` and `girih simulate` use it")
+    lines += [
+        f"kept in {path}: from now on predictions for {profile.machine} (`girih plan --objective time`, `simulate`, "
+        "`report`, `trace`) go by it",
+        f"to undo it: girih calibrate --forget --machine {profile.machine}"
+        + (f" --store {path}" if options.store else ""),
+    ]
     numbers = {
         "machine": profile.machine,
         "backend": profile.backend,
@@ -76,6 +93,20 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
         "store": str(path),
     }  # fmt: skip
     return numbers, lines
+
+
+def _forget(path: Path, machine: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Remove what was measured of a machine, or of all."""
+    count = 0
+    if path.exists():
+        try:
+            with Store(path) as store:
+                count = store.forget(machine)
+        except MachineError as error:
+            raise PlanError(str(error)) from error
+    of = f" of {machine}" if machine else ""
+    line = f"{path}: forgot {count} calibration{'s' if count != 1 else ''}{of}; predictions go by data sheets again"
+    return {"store": str(path), "forgotten": count}, [line]
 
 
 def predicted(item: Plan, options: argparse.Namespace, memory: bool = True) -> Prediction:
@@ -189,6 +220,7 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
     result = made.simulation
     timeline = result.timeline
     links = timeline.streams[1:]
+    measured = any(made.sources.get(name) for name in ("measured", "calibrated"))
     heads = [name if links.count(name) == 1 else f"{name} (axis {axis})" for axis, name in enumerate(links)]
     table = Table("device", "computing", "share", *(f"receiving, {head}" for head in heads), box=None)
     busy = [timeline.busy(stream) for stream in range(len(timeline.streams))]
@@ -207,6 +239,8 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
         f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {made.priced_by}",
         overlap_words(item, timeline),
     ]
+    if measured:
+        head.append("what `girih calibrate` measured was used; `girih calibrate --forget` removes it")
     if item.objective == "time":
         head.append(
             f"no plan takes less than {format_seconds(item.certificate.bound)} ({item.certificate.how}): "

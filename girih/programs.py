@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from girih.capture.errors import CaptureError
-from girih.plans import flatten_batch
+from girih.plan_inputs import flatten_batch
 from girih.spelling import did_you_mean
 
 
@@ -28,6 +28,11 @@ class NamedProgram:
     name: str
     step: Any
     batch: Any
+
+
+def is_file(name: str) -> bool:
+    """Does the name mean a program of the user's own, in a file?"""
+    return name.endswith(".py") or name.rpartition(":")[0].endswith(".py")
 
 
 def program(name: str, batch: int | None = None, optimizer: str | None = None, device: str = "meta") -> NamedProgram:
@@ -55,12 +60,14 @@ def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -
     from girih.models import example
 
     base, at, size = name.partition("@")
-    if at and not size.isdecimal():
+    if at and not (size.isdecimal() and len(size) < 30):
         raise ProgramError(f"no batch {size!r} in {name!r}: expected a whole number, as in {base}@32")
     try:
         made = example(base, batch=batch if batch is not None or not at else int(size), device=device)
-    except ValueError as error:
-        raise ProgramError(str(error)) from error
+    except (ValueError, RuntimeError, OverflowError, TypeError) as error:
+        # PyTorch says the same of sizes that are too large in several ways and lines.
+        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ProgramError(said if isinstance(error, ValueError) else f"{name} cannot be built: {said}") from error
     step = TrainingStep(made.module, step=made.step, optimizer=_optimizer(optimizer, made.module))
     return NamedProgram(f"{base}@{made.batch}", step, made.inputs)
 

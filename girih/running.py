@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from girih.plans import Plan, flatten_batch
-from girih.terminal import BadInputError, check_output, clear_errors
+from girih.plan_inputs import flatten_batch
+from girih.plans import Plan
+from girih.terminal import check_output, clear_errors
 
 
 def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
     import torch
 
     base, _, size = plan.model.partition("@")
-    if base and ".py:" not in base:
+    if _is_of_size(plan):
         from girih.models import random_batch as of_model
 
         return flatten_batch(of_model(base, batch=int(size), seed=seed))
@@ -37,14 +38,23 @@ def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
     return batch
 
 
+def _is_of_size(plan: Plan) -> bool:
+    """Has the plan a model's name, with its batch? A file may say any, and the data of another size than is planned
+    could fill the memory."""
+    base, _, size = plan.model.partition("@")
+    if not base or ".py:" in base or not size.isdecimal():
+        return False
+    extents = {
+        extent for item in plan.graph.inputs if item.role == "batch" for extent in plan.graph.values[item.name].shape
+    }
+    numbers = re.findall(r"\d+", plan.model)
+    return all(len(number) <= 6 for number in numbers) and int(size) in extents
+
+
 def check_options(options: argparse.Namespace) -> None:
     """Raises BadInputError for what could only fail later."""
-    if options.lr is not None and not math.isfinite(options.lr):
-        raise BadInputError(f"--lr must be a number, got {options.lr}")
-    if not options.timeout > 0:
-        raise BadInputError(f"--timeout must be more than 0 seconds, got {options.timeout:g}")
     if options.save is not None:
-        from girih.run.checkpoint import check_goal
+        from girih.run.saving import check_goal
 
         check_output(options.save, folder=True)
         with clear_errors():
@@ -67,7 +77,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
-            batch = random_batch(plan, options.seed * 1_000_003 + running.steps)
+            batch = random_batch(plan, (options.seed * 1_000_003 + running.steps) % 2**63)
             row: dict[str, Any] = {"step": running.steps + 1}
             if options.verify:
                 row.update(vars(running.verified_step(batch, lr=options.lr)))

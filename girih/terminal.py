@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from girih.capture.errors import CaptureError
-from girih.machine import MachineError
-from girih.plans import PlanError
-from girih.programs import ProgramError
 from girih.report.tables import render
 
 SECONDS_BETWEEN_LINES = 10.0
+USERS_ERRORS = (  # what a user can mend
+    ("girih.plans", "PlanError"),
+    ("girih.machine.units", "MachineError"),
+    ("girih.programs", "ProgramError"),
+    ("girih.capture.errors", "CaptureError"),
+    ("girih.run.checkpoint", "CheckpointError"),
+)
 
 
 class BadInputError(ValueError):
@@ -34,17 +38,19 @@ def clear_errors() -> Iterator[None]:
     """What a user can mend becomes a BadInputError, a worker's failure a FailedRunError."""
     try:
         yield
-    except (PlanError, MachineError, ProgramError, CaptureError) as error:
-        raise BadInputError(str(error)) from error
+    except (BadInputError, FailedRunError):
+        raise
     except OSError as error:
-        if error.filename is None:
+        if error.errno is None:
             raise
-        raise BadInputError(f"{error.filename}: {error.strerror}") from error
+        raise BadInputError(
+            ": ".join(filter(None, (error.filename and str(error.filename), error.strerror)))
+        ) from error
     except (RuntimeError, ValueError) as error:
-        # These rooms load torch; an error of theirs means that they are loaded.
+        # Rooms are imported when they are needed; an error of theirs means that they are loaded.
         if _is(error, "girih.run.errors", "WorkerError"):
             raise FailedRunError(str(error)) from error
-        if _is(error, "girih.run.checkpoint", "CheckpointError"):
+        if any(_is(error, *place) for place in USERS_ERRORS):
             raise BadInputError(str(error)) from error
         raise
 
@@ -69,13 +75,23 @@ def check_output(path: str | None, folder: bool = False) -> None:
         raise BadInputError(f"{path} cannot be written: {found} is no folder that one may write into")
 
 
-def show(item: Any) -> None:
-    """A table on standard output, as wide as the terminal, or as plain text."""
+def show(item: Any, width: int = 140) -> None:
+    """A table on standard output, as wide as the terminal, or as plain text of at most `width` columns."""
     console = Console(highlight=False)
     if console.is_terminal:
         console.print(item)
     else:
-        print(render(item, width=140))
+        print("\n".join(line.rstrip() for line in render(item, width=width).splitlines()))
+
+
+def print_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    """Rows in columns, one line for each: on a terminal a line that is too long is cut, in a pipe it stays whole."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    given = os.environ.get("COLUMNS", "")
+    most = shutil.get_terminal_size().columns if sys.stdout.isatty() or given.isdecimal() else None
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        print(line if most is None or len(line) <= most else f"{line[: max(most - 1, 0)]}…")
 
 
 class Progress:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +21,11 @@ settings.load_profile("girih")
 # whichever test comes first, and a cluster that began before it refuses all that come after.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+# What is measured is kept in the user's cache: that of a run of the tests is its own, shared by all its processes.
+if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.environ:
+    os.environ["XDG_CACHE_HOME"] = os.environ["GIRIH_TESTS_CACHE"] = tempfile.mkdtemp(prefix="girih-tests-")
+    atexit.register(shutil.rmtree, os.environ["GIRIH_TESTS_CACHE"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,11 +16,29 @@ ROOT = Path(__file__).parent.parent / "girih"
 
 # From the top to the bottom, as in DESIGN.md: a room imports from lower lines only; those in one line not each other.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"cli", "commands", "predicting", "programs", "running", "spelling", "terminal", "__main__", "array"}),
+    frozenset(
+        {
+            "arguments",
+            "captured",
+            "checkpoints",
+            "cli",
+            "commands",
+            "predicting",
+            "programs",
+            "running",
+            "spelling",
+            "terminal",
+            "__main__",
+            "array",
+        }
+    ),
     frozenset(
         {
             "plans",
+            "plan_check",
             "plan_file",
+            "plan_schema",
+            "plan_trial",
             "plan_run",
             "plan_compare",
             "plan_composed",
@@ -32,6 +50,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "plan_pieces",
             "plan_predict",
             "plan_prices",
+            "plan_scratch",
         }
     ),
     frozenset({"report", "run"}),

@@ -13,6 +13,7 @@ import pytest
 from girih.capture.optimizers import OPTIMIZERS as CAPTURED
 from girih.cli import OPTIMIZERS, main
 from girih.programs import program
+from girih.run.saving import Saving
 
 OWN = """
 import torch, girih
@@ -138,6 +139,42 @@ def test_run_verifies(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_p
     steps = json.loads(out)["steps"]
     assert [row["step"] for row in steps] == [3, 4]
     assert all(row["ok"] for row in steps)
+
+
+def test_checkpoints_are_looked_into(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_path: Path) -> None:
+    """Shown, verified, exported, imported, and resumed from again; damage is exit code 1 or 2, in lines."""
+    saved, out, back = (str(tmp_path / name) for name in ("saved", "exported", "back"))
+    run = ["run", str(plan_file), "--backend", "threads", "--steps", "1"]
+    assert girih(capsys, *run, "--save", saved)[0] == 0
+    facts = json.loads(girih(capsys, "checkpoint", "show", saved, "--json")[1])
+    assert facts["step"] == 1
+    assert facts["tensors"] == len(facts["entries"])
+    code, text, _ = girih(capsys, "checkpoint", "show", saved)
+    assert code == 0
+    assert f"{saved}: step 1, {facts['tensors']} tensors" in text
+    assert girih(capsys, "checkpoint", "verify", saved)[1].startswith(f"whole: {saved}: step 1")
+    assert girih(capsys, "checkpoint", "export", saved, out)[0] == 0
+    code, _, err = girih(capsys, *run, "--resume", out)
+    assert code == 2
+    assert f"girih checkpoint import {out} NEW" in err
+    assert json.loads(girih(capsys, "checkpoint", "import", out, back, "--json")[1])["left_out"] == []
+    assert "step   2" in girih(capsys, *run, "--resume", back)[1]
+    shard = next(Path(back).glob("*/rank-0.bin"))
+    shard.write_bytes(b"x" + shard.read_bytes()[1:])
+    code, text, _ = girih(capsys, "checkpoint", "verify", back)
+    assert code == 1
+    assert len(text.splitlines()) == 1
+    assert "rank-0.bin is damaged" in text
+    code, _, err = girih(capsys, *run, "--resume", back)
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    other = Saving(saved)
+    other.begin()
+    code, _, err = girih(capsys, *run, "--save", saved)
+    other.end()
+    assert code == 2
+    assert err.splitlines() == [f"girih run: {saved}: another run is saving a checkpoint there: wait for it, or give "
+                                "another directory"]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """README and docs/ speak of the code as it is: their programs run, their commands succeed, their links lead somewhere.
 
-```python blocks of one page run one after another in one namespace; those marked `python fragment` are only compiled.
+Every ```python block is a program: it runs exactly as printed, in a process of its own; what `python NAME.py` marks is
+kept under that name, so that later programs of the page can import it. `python fragment` is only compiled.
 Every line of an ```sh block that begins with `girih` is run, in one temporary directory for each page; a comment
 `# exit code 2` says that it must be refused. A ```text block that follows them shows lines of what they print, but for
 losses, whose last digits are the processor's; `…` stands for what is left out.
@@ -8,8 +9,11 @@ losses, whose last digits are the processor's; `…` stands for what is left out
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +23,7 @@ from girih.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMED_PROGRAM = re.compile(r"python (\w+\.py)")
 LOSS = re.compile(r"step +\d+ +loss ")
 EXIT_CODE = re.compile(r"#\s*exit code (\d)")
 
@@ -46,18 +51,40 @@ def name_of(page: Path) -> str:
 def test_blocks_say_what_they_are(page: Path) -> None:
     known = {"python", "python fragment", "sh", "text"}
     for line, info, _ in blocks(page):
-        assert info in known, f"{page.name}:{line}: {info!r} is none of {known}"
+        assert info in known or NAMED_PROGRAM.fullmatch(info), f"{page.name}:{line}: {info!r} is none of {known}"
+
+
+def programs() -> Iterator[tuple[Path, int, str, str]]:
+    """(page, line number, file name or "", text) of every program."""
+    for page in PAGES:
+        for line, info, text in blocks(page):
+            named = NAMED_PROGRAM.fullmatch(info)
+            if info == "python" or named:
+                yield page, line, named[1] if named else "", text
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "text"),
+    [pytest.param(page, line, text, id=f"{page.stem}:{line}") for page, line, _, text in programs()],
+)
+def test_a_program_runs_as_printed(page: Path, line: int, text: str, tmp_path: Path) -> None:
+    earlier = [(name, other) for where, number, name, other in programs() if where == page and number < line]
+    for name, other in earlier:
+        if name:
+            (tmp_path / name).write_text(other, encoding="utf-8")
+    (tmp_path / "program.py").write_text(text, encoding="utf-8")
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    surroundings = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-W", "error::SyntaxWarning", "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{page.name}:{line}: {done.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_programs_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    space: dict[str, object] = {"__name__": "documentation"}
+def test_fragments_are_python(page: Path) -> None:
     for line, info, text in blocks(page):
-        if info.startswith("python"):
-            program = compile("\n" * line + text, str(page), "exec")
-            if info == "python":
-                exec(program, space)
+        if info == "python fragment":
+            compile("\n" * line + text, str(page), "exec")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

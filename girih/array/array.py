@@ -385,36 +385,10 @@ class Array(Operators):
 
 METHODS = frozenset(
     [
-        "all",
-        "any",
-        "argmax",
-        "argmin",
-        "argpartition",
-        "argsort",
-        "choose",
-        "clip",
-        "cumprod",
-        "cumsum",
-        "diagonal",
-        "dot",
-        "max",
-        "mean",
-        "min",
-        "nonzero",
-        "prod",
-        "ptp",
-        "put",
-        "repeat",
-        "round",
-        "searchsorted",
-        "squeeze",
-        "std",
-        "sum",
-        "swapaxes",
-        "take",
-        "trace",
-        "var",
+        "all", "any", "argmax", "argmin", "argpartition", "argsort", "choose", "clip", "cumprod", "cumsum",
+        "diagonal", "dot", "max", "mean", "min", "nonzero", "prod", "ptp", "put", "repeat", "round",
+        "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
     ]
-)
+)  # fmt: skip
 
 from girih.array import creation, elementwise, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array

@@ -93,7 +93,7 @@ def load(file: Path | IO[bytes], mmap_mode: str | None = None, allow_pickle: boo
     if allow_pickle:
         raise SourceError("load(allow_pickle=True): girih arrays hold no Python objects")
     if not isinstance(file, str | os.PathLike):
-        found = np.load(file)
+        found = np.load(file, allow_pickle=False)
         return as_array(found) if isinstance(found, np.ndarray) else Archive((x, as_array(found[x])) for x in found)
     path = os.fspath(file)
     with open(path, "rb") as opened:

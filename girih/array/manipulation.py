@@ -65,11 +65,8 @@ def ravel(a: Any, order: str = "C") -> Array:
 
 def squeeze(a: Any, axis: Any = None) -> Array:
     x = as_array(a)
-    gone = (
-        [dim for dim, size in enumerate(x.shape) if size == 1]
-        if axis is None
-        else axes_of(no_axis(axis, x.ndim), x.ndim)
-    )
+    ones = tuple(dim for dim, size in enumerate(x.shape) if size == 1)
+    gone = ones if axis is None else axes_of(no_axis(axis, x.ndim), x.ndim)
     if x.scalar:
         return x
     if any_other := [dim for dim in gone if x.shape[dim] != 1]:

@@ -106,6 +106,31 @@ def _padded(targets: Tensor, inputs: Any, lengths: Any) -> tuple[Tensor, Tensor,
     return targets, inputs, lengths
 
 
+def grouped_product(
+    first: Tensor, second: Tensor, ends: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """F.grouped_mm. Groups of rows of `first` with a matrix each, of columns of `second` with a matrix each, or of what
+    is summed over; and a product for each group where all is given by group.
+
+    PyTorch's own shape rule (torch 2.13) knows bfloat16 alone, and its kernels ask for rows of whole 16 bytes, which
+    pieces do not have.
+    """
+    if bias is not None:
+        raise NotImplementedError("a product of groups with a bias is none that PyTorch has: add the bias behind it")
+    by_group = first.dim() == 3, second.dim() == 3
+    if by_group == (True, True):
+        made = aten.bmm(first, second)
+    elif ends is None:
+        raise ValueError("a product of groups of rows or columns needs `offs`, which says where they end")
+    elif by_group == (False, True):
+        made = torch.ops.girih.grouped_product(first, second, ends)
+    elif by_group == (True, False):
+        made = torch.ops.girih.grouped_product(second.mT, first.mT, ends).mT
+    else:
+        made = torch.ops.girih.grouped_gradient(first, second, ends)
+    return made if out_dtype is None else made.to(out_dtype)
+
+
 OWN: dict[Any, Callable[..., Any]] = {
     aten._ctc_loss.Tensor: ctc_loss,
     aten._ctc_loss_backward.Tensor: ctc_loss_backward,
@@ -113,6 +138,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.diagonal_backward.default: diagonal_backward,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten._trilinear.default: trilinear,
+    aten._grouped_mm.default: grouped_product,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -155,14 +155,39 @@ def _open_zarr(store: str, array: str, stamp: Stamp | None) -> Any:
     package = library("zarr")
     place = package.storage.ZipStore(store, mode="r") if os.path.isfile(store) else store
     try:
-        return package.open(place, path=array, mode="r")
+        opened = package.open(place, path=array, mode="r")
     except (FileNotFoundError, KeyError):
         pass
+    except ValueError as error:
+        raise SourceError(f"{store} cannot be read as Zarr: {' '.join(str(error).split())}") from None
+    else:
+        _refuse_pickles(opened, f"{store}: {array}" if array else store)
+        return opened
     try:
         group = package.open_group(place, mode="r")
     except (FileNotFoundError, KeyError, ValueError):
         raise SourceError(f"{store} is no Zarr store") from None
     raise SourceError(f"{store} has no array {array!r}{_list(_arrays_of(group))}")
+
+
+def _refuse_pickles(opened: Any, name: str) -> None:
+    """A codec that unpickles would run what the store's writer chose, also where the elements are numbers.
+
+    Raises:
+        SourceError: the array has such a codec.
+    """
+    pending: list[Any] = [opened.metadata.to_dict()]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Mapping):
+            named = [str(item.get(key, "")) for key in ("id", "name")]
+            if any("pickle" in word.casefold() for word in named):
+                raise SourceError(f"{name} is coded by pickle, which can run any code: write it with another codec")
+            pending += item.values()
+        elif isinstance(item, list | tuple):
+            pending += item
+        elif type(item).__name__.casefold().endswith("pickle"):
+            raise SourceError(f"{name} is coded by pickle, which can run any code: write it with another codec")
 
 
 def _arrays_of(group: Any) -> list[str]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Role: TypeAlias = Literal["parameter", "buffer", "state", "batch", "scalar", "seed"]
 OutputRole: TypeAlias = Literal["loss", "update", "result"]
@@ -192,9 +192,13 @@ def check(graph: Graph) -> None:
     for name, value in graph.values.items():
         if value.name != name:
             raise GraphError(f"value {value.name!r} is filed under {name!r}")
+        if value.dtype not in ITEM_BYTES:
+            raise GraphError(f"value {name!r} is {value.dtype!r}: expected one of {', '.join(ITEM_BYTES)}")
     for item in graph.inputs:
         if item.name in made:
             raise GraphError(f"input {item.name!r} is declared twice")
+        if item.role not in get_args(Role):
+            raise GraphError(f"input {item.name!r} is {item.role!r}: expected one of {get_args(Role)}")
         made.add(item.name)
     for index, node in enumerate(graph.nodes):
         for name in node.inputs:
@@ -208,6 +212,8 @@ def check(graph: Graph) -> None:
         raise GraphError(f"values and their makers disagree about {sorted(missing)[:5]}")
     replaced: set[str] = set()
     for output in graph.outputs:
+        if output.role not in get_args(OutputRole):
+            raise GraphError(f"output {output.name!r} is {output.role!r}: expected one of {get_args(OutputRole)}")
         if output.name not in made:
             raise GraphError(f"output {output.name!r} is made by no node and is no input")
         if output.replaces is None:

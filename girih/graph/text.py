@@ -14,6 +14,7 @@ import re
 
 from girih.graph.graph import Argument, Graph, GraphError, Input, Node, Output, Ref, Value
 
+_PHASES = ("forward", "backward", "update")
 _VALUE = re.compile(r"%(?P<name>[\w.]+): (?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
 
 
@@ -144,8 +145,14 @@ def parse_graph(text: str) -> Graph:
                 made = [_parse_value(part) for part in _split(made_text)]
                 values.update({value.name: value for value in made})
                 operator, _, rest = call.partition("(")
+                if not made or not rest.endswith(")"):
+                    raise ValueError("expected `%name: dtype[shape] = operator(arguments)  # phase`")
                 pairs = [part.partition("=") for part in _split(rest[:-1])]
+                if wrong := [name for name, _, _ in pairs if not name.isidentifier()]:
+                    raise ValueError(f"{wrong[0]!r} is no argument's name")
                 phase, *others = notes.split(", ")
+                if phase not in _PHASES:
+                    raise ValueError(f"{phase!r} is no phase: expected one of {', '.join(_PHASES)}")
                 source = next((note for note in others if ":" in note), "")
                 scope = next((note for note in others if ":" not in note), "")
                 nodes.append(
@@ -159,6 +166,8 @@ def parse_graph(text: str) -> Graph:
                         scope=scope,
                     )
                 )
-        except (ValueError, SyntaxError, IndexError) as error:
-            raise GraphError(f"line {number} of the graph cannot be read ({error}): {line!r}") from error
+        except (ValueError, SyntaxError, IndexError, TypeError, RecursionError, MemoryError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            shown = line if len(line) <= 200 else f"{line[:200]}…"
+            raise GraphError(f"line {number} of the graph cannot be read ({reason}): {shown!r}") from error
     return Graph(values, tuple(nodes), tuple(inputs), tuple(outputs))

@@ -1,12 +1,14 @@
-"""The compiled hot loops of `girih.layout.transfer`, imported when a first cost is asked for: Numba is slow to load."""
+"""The hot loops of `girih.layout.transfer`, compiled where there is much to do."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
+
+from girih.layout.compiled import compiled, inside
 
 
-@numba.njit(cache=True)
+@inside()
 def _equal(columns, one, other):  # type: ignore[no-untyped-def]
     place = 0
     while place < columns.shape[1] and columns[one, place] == columns[other, place]:
@@ -14,7 +16,7 @@ def _equal(columns, one, other):  # type: ignore[no-untyped-def]
     return place == columns.shape[1]
 
 
-@numba.njit(cache=True)
+@inside()
 def _kinds(columns):  # type: ignore[no-untyped-def]
     """For each row of a contiguous [rows, length]: the number of its kind, and one row of each kind."""
     kinds = np.empty(columns.shape[0], np.int64)
@@ -33,9 +35,23 @@ def _kinds(columns):  # type: ignore[no-untyped-def]
     return kinds, firsts[:count]
 
 
-@numba.njit(cache=True, nogil=True)
-def distinct_rows(rows):  # type: ignore[no-untyped-def]
+SMALL = 1 << 14
+"""Elements of which Python finds the different rows as quickly."""
+
+
+def distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of [count, width]: the number of each row among the different ones, and the first row of each."""
+    if rows.size > SMALL:
+        found: tuple[NDArray[np.int64], NDArray[np.int64]] = _distinct_rows(rows)
+        return found
+    known: dict[bytes, int] = {}
+    numbers = np.asarray([known.setdefault(row.tobytes(), len(known)) for row in rows], np.int64)
+    return numbers, np.unique(numbers, return_index=True)[1]
+
+
+@compiled(nogil=True)
+def _distinct_rows(rows):  # type: ignore[no-untyped-def]
+    """`distinct_rows` of many, by a table of their hashes."""
     count, width = rows.shape
     slots = 2
     while slots < 2 * count:
@@ -58,7 +74,7 @@ def distinct_rows(rows):  # type: ignore[no-untyped-def]
     return numbers, firsts[:found]
 
 
-@numba.njit(cache=True)
+@inside()
 def _overlaps(held, needed, source_firsts, target_firsts, d, length, uniform, stays):  # type: ignore[no-untyped-def]
     """For [source kinds, target kinds, levels]: how long regions overlap in a dimension on each device; is it the same
     for all devices; and is it on every device as long as on the level inside."""
@@ -77,7 +93,7 @@ def _overlaps(held, needed, source_firsts, target_firsts, d, length, uniform, st
                 uniform[i, j, level], stays[i, j, level] = alike, same
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(lambda held, _, needed, *__: held.size / 2 * len(needed), nogil=True)
 def costs(  # type: ignore[no-untyped-def]
     held, source_partial, needed, target_partial, sizes, seconds_per_element, latency
 ):
@@ -164,7 +180,7 @@ def costs(  # type: ignore[no-untyped-def]
     return seconds
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(lambda held, _, needed, *__: held.size / 2 * len(needed), nogil=True)
 def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignore[no-untyped-def]
     """Total elements received [sources, targets]: the levels of `costs` summed, K·|T| - |T ∩ S|."""
     sources, devices, dimensions = held.shape[0], held.shape[1], held.shape[2]
@@ -202,7 +218,7 @@ def volumes(held, source_partial, needed, target_partial, sizes):  # type: ignor
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(lambda first, second, _: first.size * second.shape[1], nogil=True)
 def min_plus(first, second, out):  # type: ignore[no-untyped-def]
     """out[s, t] = min(out[s, t], min over m of first[s, m] + second[m, t])."""
     for s in range(first.shape[0]):
@@ -216,7 +232,7 @@ def min_plus(first, second, out):  # type: ignore[no-untyped-def]
                     out[s, t] = cost
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(lambda regions, sizes: regions.size * (1 + len(sizes)), nogil=True)
 def hulls(regions, sizes):  # type: ignore[no-untyped-def]
     """`girih.layout.transfer.held_by_levels`: [placements, axes + 1, devices, dimensions, 2]."""
     count, devices, dimensions = regions.shape[0], regions.shape[1], regions.shape[2]

@@ -45,7 +45,8 @@ def along(description: Description, variable: int) -> Along | None:
     made = [d for d, index in enumerate(description.place) if any(term == variable for term, _ in index.terms)]
     if any(description.place[d].variable != variable for d in made) or len(made) > 1:
         return None
-    root = description.root.variables if description.root is not None else ()
+    # What is added to a sum would be added once for each block.
+    root = description.root.variables if description.root is not None and not description.alongside else ()
     if not made and variable not in root:
         return None
     read = tuple(_read_at(description, number, variable) for number in range(len(description.inputs)))

@@ -15,6 +15,7 @@ from girih.graph.graph import ITEM_BYTES
 from girih.graph.identity import Same
 from girih.lower.program import BlockStep, Program
 from girih.lower.registers import Member, members_of, ranges, registers
+from girih.ops.scratch import at_most, held, rule_for
 from girih.ops.temporaries import Operand, Work
 
 CHUNKS, LEAST_BLOCKS = 16, 4
@@ -62,7 +63,7 @@ class LoopBytes:
 
 def loop_bytes(program: Program, step: BlockStep, device: int, threads: int) -> LoopBytes:
     """Exact for buffers, results and sums where nobody steals, else a bound; as exact as the operators' `temporary`
-    rules for kernels."""
+    rules for kernels, and a bound where these are `Measured`: nobody measures blocks."""
     members = members_of(program, step, device)
     made = registers(members, step.writes)
     low, high = ranges(program, step.members[0], step.variables[0])[device].tolist()
@@ -164,8 +165,9 @@ def _chunk_bytes(
 
 
 def _temporary(member: Member, low: int, high: int, threads: int) -> int:
-    operator = member.description.operator
-    if operator.temporary is None:
+    item = ITEM_BYTES[member.description.output.dtype]
+    temporary = rule_for(member.description.operator.temporary, item)
+    if temporary is None:
         return 0
     inputs = {}
     for number, name in enumerate(member.piece.names):
@@ -173,8 +175,9 @@ def _temporary(member: Member, low: int, high: int, threads: int) -> int:
             inputs[name] = Operand(
                 member.read_shape(number, low, high), ITEM_BYTES[member.description.inputs[number].dtype]
             )
-    result = Operand(member.result_shape(low, high), ITEM_BYTES[member.description.output.dtype])
-    return operator.temporary(Work(member.attributes(low, high), inputs, result, frozenset(), threads))
+    result = Operand(member.result_shape(low, high), item)
+    work = Work(member.attributes(low, high), inputs, result, frozenset(), threads)
+    return held(temporary, member.piece.operator, work, at_most)
 
 
 def stolen_bytes(program: Program, device: int, threads: int) -> int:

@@ -18,12 +18,14 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from girih.graph.graph import ITEM_BYTES
 from girih.lower.along import FREE, along
 from girih.lower.block_units import Blocks, Unit, ordered
 from girih.lower.liveness import free_early, lasting, reads_of, writes_of
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
 from girih.lower.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
 from girih.ops import Description, description_of
+from girih.ops.scratch import rule_for
 
 TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
@@ -340,8 +342,11 @@ class _Gathering:
 
     def simple(self, members: list[Member]) -> bool:
         """One kernel with what it reads and makes, and nothing between."""
-        kernels = [member for member in members if member.kind != "view"]
-        return len(kernels) == 1 and kernels[0].description.operator.temporary is None
+        kernels = [member.description for member in members if member.kind != "view"]
+        if len(kernels) != 1:
+            return False
+        (kernel,) = kernels
+        return rule_for(kernel.operator.temporary, ITEM_BYTES[kernel.output.dtype]) is None
 
 
 def blocked(program: Program, options: Blocks) -> Program:

@@ -5,8 +5,9 @@ operators share their input's storage where PyTorch can express them so; message
 buffer, and contributions to a reduction, are staged while the exchange lasts: from its start to its finish, where
 other steps lie between. While a kernel runs it holds its padded operands and what its operator's `temporary` rule
 tells; when all is done, the worker copies new state that is not contiguous or part of something larger. The rules are
-those of PyTorch's CPU kernels, which hold more with more threads, and of transports that take contiguous tensors; some
-are bounds.
+those of kernels that hold the same on every processor, and of transports that take contiguous tensors; some are bounds.
+What a library's kernel holds on one processor is asked of `scratch`, which the caller gives: exact where it was
+measured there, else a bound (`girih.ops.scratch`).
 
 Where workers are threads that compute chunks of each other's loops (`Program.stealing`), the peak is a bound: of a loop
 that is offered the sums of all chunks are counted, on its own device, and on every device the buffers of the largest
@@ -32,6 +33,7 @@ from girih.lower.program import BlockStep, ComputeStep, Program, StartStep, Step
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.pieces import PieceCall, make_piece
+from girih.ops.scratch import ScratchSource, at_most, held, rule_for
 from girih.ops.temporaries import Operand, Work
 
 
@@ -57,10 +59,11 @@ class _Buffer:
 
 
 class _Tracker:
-    def __init__(self, program: Program, device: int, threads: int) -> None:
+    def __init__(self, program: Program, device: int, threads: int, scratch: ScratchSource) -> None:
         self.program = program
         self.device = device
         self.threads = threads
+        self.scratch = scratch
         self.stolen = stolen_bytes(program, device, threads)
         self.buffers: dict[str, _Buffer] = {}
         self.owners: Counter[int] = Counter()
@@ -182,24 +185,26 @@ class _Tracker:
 
     def temporaries(self, step: ComputeStep, node: Node, description: Description) -> int:
         """Bytes that are held beside operands and result while the kernel runs: padded operands, the kernel's own."""
-        operator = description.operator
-        shape = self.shape_of(step.writes[0])
-        if (operator.padding is None and operator.temporary is None) or 0 in shape:
+        operator, values = description.operator, self.program.graph.values
+        shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
+        temporary = rule_for(operator.temporary, result.item_bytes)
+        if (operator.padding is None and temporary is None) or 0 in shape:
             return 0
         piece, cut = self.piece(step, node, description)
-        values, total, inputs = self.program.graph.values, 0, {}
+        total, inputs = 0, {}
         for part, name, region, pads in zip(step.reads, piece.names, piece.regions, piece.pads, strict=True):
             size = tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True))
-            item = values[self.program.value_of[part.buffer]].item_bytes
+            value, strides = values[self.program.value_of[part.buffer]], self.buffers[part.buffer].strides
             padded = any(before or after for before, after in pads)
-            in_order = padded or is_contiguous(size, self.buffers[part.buffer].strides) or 0 in size
-            total += prod(size) * item if padded else 0
+            in_order = padded or is_contiguous(size, strides) or 0 in size
+            total += prod(size) * value.item_bytes if padded else 0
             if name is not None:
-                inputs[name] = Operand(size, item, in_order)
-        if operator.temporary is None:
+                inputs[name] = Operand(size, value.item_bytes, in_order, None if in_order else strides, value.dtype)
+        if temporary is None:
             return total
-        output = Operand(shape, values[node.outputs[0]].item_bytes)
-        return total + operator.temporary(Work(piece.attributes, inputs, output, cut, self.threads))
+        output = Operand(shape, result.item_bytes, dtype=result.dtype)
+        work = Work(piece.attributes, inputs, output, cut, self.threads)
+        return total + held(temporary, piece.operator, work, self.scratch)
 
     def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:
         """The call on this device, and the names of the index variables that are divided; equal nodes share it."""
@@ -290,12 +295,13 @@ def _run(message: Message, strides: Shape) -> bool:
     return not strides or is_contiguous(tuple(stop - start for start, stop in message.box), strides)
 
 
-def memory_use(program: Program, device: int = 0, threads: int = 0) -> MemoryUse:
+def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: ScratchSource = at_most) -> MemoryUse:
     """Walk the program on one device. Cost: linear in steps and messages.
 
-    threads: of each worker; 0: as worker processes on this host decide, its cores divided among them.
+    threads: of each worker; 0: as worker processes on this host decide, its cores divided among them. scratch: what
+    kernels of libraries hold; by default a bound.
     """
-    tracker = _begun(program, device, threads)
+    tracker = _begun(program, device, threads, scratch)
     roles = {item.name: item.role for item in program.graph.inputs}
     state = sum(
         tracker.sizes[tracker.buffers[name].storage]
@@ -308,10 +314,12 @@ def memory_use(program: Program, device: int = 0, threads: int = 0) -> MemoryUse
     return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
 
 
-def live_bytes(program: Program, device: int = 0, threads: int = 0) -> NDArray[np.int64]:
+def live_bytes(
+    program: Program, device: int = 0, threads: int = 0, scratch: ScratchSource = at_most
+) -> NDArray[np.int64]:
     """The most bytes in use on one device before the first step, in each step (of a free: behind it), and at the
-    worker's last act: [steps + 2]. Exact; the largest is that of `memory_use`."""
-    tracker = _begun(program, device, threads)
+    worker's last act: [steps + 2]. As exact as `memory_use`, and the largest is its peak."""
+    tracker = _begun(program, device, threads, scratch)
     most = [tracker.most]
     for step in program.steps:
         tracker.most = 0
@@ -322,9 +330,14 @@ def live_bytes(program: Program, device: int = 0, threads: int = 0) -> NDArray[n
     return np.asarray([*most, tracker.most], np.int64)
 
 
-def _begun(program: Program, device: int, threads: int) -> _Tracker:
+def threads_here(program: Program) -> int:
+    """Of each worker process of a host that has all of them, as they decide themselves."""
+    return max(1, (os.cpu_count() or 1) // program.mesh.devices)
+
+
+def _begun(program: Program, device: int, threads: int, scratch: ScratchSource) -> _Tracker:
     """With the inputs in memory."""
-    tracker = _Tracker(program, device, threads or max(1, (os.cpu_count() or 1) // program.mesh.devices))
+    tracker = _Tracker(program, device, threads or threads_here(program), scratch)
     for item in program.graph.inputs:
         tracker.allocate(item.name)
     tracker.mark(-1, tracker.stolen)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from girih.layout.compiled import compiled, inside
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.uint8]
@@ -42,7 +43,7 @@ class Outline(NamedTuple):
     buffers: int
 
 
-@numba.njit(cache=True, nogil=True)
+@inside()
 def _left(work, wanted, low, high):  # type: ignore[no-untyped-def]
     """The first place in [low, high) of what is at least as large; high if none is."""
     while low < high:
@@ -54,7 +55,7 @@ def _left(work, wanted, low, high):  # type: ignore[no-untyped-def]
     return low
 
 
-@numba.njit(cache=True, nogil=True)
+@inside()
 def _right(work, wanted, low, high):  # type: ignore[no-untyped-def]
     """The first place in [low, high) of what is larger; high if nothing is."""
     while low < high:
@@ -66,7 +67,7 @@ def _right(work, wanted, low, high):  # type: ignore[no-untyped-def]
     return low
 
 
-@numba.njit(cache=True, nogil=True)
+@inside()
 def _uses(outline, fetch):  # type: ignore[no-untyped-def]
     """Of each buffer the slots in which it is read, each with the window that the reader itself would have."""
     moves, slots = len(outline.slot), len(outline.works)
@@ -95,7 +96,7 @@ def _uses(outline, fetch):  # type: ignore[no-untyped-def]
     return starts, use, window
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(lambda outline, *_: 20 * (len(outline.works) + len(outline.remote)), nogil=True)
 def windows(outline, fetch, store):  # type: ignore[no-untyped-def]
     """(the slot in which each transfer starts, in which it finishes)."""
     slots, transfers = len(outline.works), len(outline.remote)
@@ -142,7 +143,7 @@ def windows(outline, fetch, store):  # type: ignore[no-untyped-def]
     return begin, end
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(lambda outline, *_: 20 * (len(outline.works) + len(outline.remote)), nogil=True)
 def ordered(outline, begin, end):  # type: ignore[no-untyped-def]
     """(kinds, numbers) of all steps in the order of slots: COMPUTE and the slot, START or TRANSFER and the transfer."""
     slots, transfers = len(outline.works), len(outline.remote)

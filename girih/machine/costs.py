@@ -7,10 +7,11 @@ number of processes that compute at the same time is another row.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 from girih.machine.calls import Call
 from girih.machine.units import MachineError
@@ -115,13 +116,24 @@ class Store:
         query = f"SELECT call, seconds, spread, repeats, measured FROM operators WHERE {_SETTING}"
         with self._errors():
             rows = self._connection.execute(query, astuple(setting))
-            return {key: Measurement(*rest) for key, *rest in rows}
+            return {key: self._measurement(rest) for key, *rest in rows}
 
     def samples(self, setting: Setting) -> list[tuple[Work, float]]:
         """(work, seconds) of everything measured in a setting: what a roofline is fitted to."""
         query = f"SELECT kind, operator, operations, bytes, seconds FROM operators WHERE {_SETTING} ORDER BY call"
         with self._errors():
-            return [(Work(*work), seconds) for *work, seconds in self._connection.execute(query, astuple(setting))]
+            rows = self._connection.execute(query, astuple(setting))
+            return [(Work(*row[:2], *self._numbers(row[2:4])), self._numbers(row[4:])[0]) for row in rows]
+
+    def _measurement(self, row: Sequence[Any]) -> Measurement:
+        seconds, spread, repeats = self._numbers(row[:3])
+        return Measurement(seconds, spread, repeats, str(row[3]))
+
+    def _numbers(self, row: Sequence[Any]) -> Sequence[Any]:
+        """SQLite keeps what it is given, also a text in a column of numbers."""
+        if not all(type(item) in (int, float) and 0 <= item < float("inf") for item in row):
+            raise MachineError(f"{self.path} holds {list(row)!r:.100} where numbers were measured: delete it")
+        return row
 
     def count(self, setting: Setting | None = None) -> int:
         """Measurements in a setting, or in all."""
@@ -145,6 +157,20 @@ class Store:
         with self._errors():
             return [text for (text,) in self._connection.execute(query, tuple(where.values()))]
 
+    def forget(self, machine: str | None = None) -> int:
+        """Remove the profiles of a machine, or of all, and what was measured in their settings; how many profiles."""
+        condition, values = ("1", ()) if machine is None else ("machine = ?", (machine,))
+        with self._errors(), self._connection:
+            columns = "device, library, threads, together"
+            if machine is None:
+                self._connection.execute("DELETE FROM operators")
+            else:
+                self._connection.execute(
+                    f"DELETE FROM operators WHERE ({columns}) IN (SELECT {columns} FROM profiles WHERE {condition})",
+                    values,
+                )
+            return int(self._connection.execute(f"DELETE FROM profiles WHERE {condition}", values).rowcount)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -158,5 +184,6 @@ class Store:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
-            raise MachineError(f"{self.path} cannot be used as a store of costs: {error}") from error
+        except (sqlite3.Error, OSError, UnicodeError) as error:
+            reason = " ".join(str(error).split())
+            raise MachineError(f"{self.path} cannot be used as a store of costs: {reason}") from error

@@ -8,7 +8,7 @@ device:
   flops: 82 TFLOP/s
   memory: 24 GB
   memory_bandwidth: 1008 GB/s
-  launch: 5 us                 # seconds to start a kernel; default 5 us
+  launch: 5 us                 # seconds to start a kernel, 0 us if none; default 5 us
 levels:                        # from the outermost (slowest links) to the innermost; none for one device
   - name: network
     count: 4                   # or axes: [2, 2], the mesh axes
@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ from girih.machine.machine import Device, Level, Machine, two_axes
 from girih.machine.presets import DEVICES
 from girih.machine.units import BYTES_PER_SECOND, FLOPS_PER_SECOND, MEMORY, SECONDS, MachineError, parse_amount
 
+MOST_TEXT = 1 << 18  # bytes of a file
+MOST_DEPTH = 16  # of lists and mappings, of which a machine has four
+MOST_DEVICES = 1 << 17
+LEAST, MOST = 1e-18, 1e30  # of an amount in its basic unit
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _TAGS = {"int": "an integer", "float": "a number", "bool": "a boolean", "null": "nothing", "str": "a text"}
 
 
@@ -39,10 +45,14 @@ def read_machine(path: Path) -> Machine:
         MachineError: `mine.yaml:7: levels[0].bandwidth: expected …, got …`
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            raw = file.read(MOST_TEXT + 1)
+        text = raw.decode("utf-8")
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise MachineError(f"{path}: {reason}; expected a YAML file that describes a machine") from error
+    if len(raw) > MOST_TEXT:
+        raise MachineError(f"{path}: it has more than {MOST_TEXT} bytes; expected a YAML file that describes a machine")
     return parse_machine(text, str(path))
 
 
@@ -51,15 +61,33 @@ def parse_machine(text: str, file: str) -> Machine:
     import yaml
 
     try:
+        _check_depth(text, file)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         said = [part for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part]
-        raise MachineError(f"{file}:{line}: this is no YAML: {', '.join(said) or error}") from error
+        reason = " ".join((", ".join(said) or str(error)).split())
+        raise MachineError(f"{file}:{line}: this is no YAML: {reason}") from error
+    except MachineError:
+        raise
+    except (ValueError, OverflowError) as error:  # a character or a version that YAML's own numbers cannot hold
+        raise MachineError(f"{file}:1: this is no YAML: {' '.join(str(error).split())}") from error
     if root is None:
         raise MachineError(f"{file}:1: the file is empty: expected a machine with the keys device and levels")
     return _machine(_Place(file, "", root))
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Deep nesting takes YAML's reader a long time, and a deep stack: it is refused as soon as it is met."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            line = event.start_mark.line + 1
+            raise MachineError(f"{file}:{line}: lists and mappings are nested too deeply: expected at most four levels")
 
 
 @dataclass(frozen=True)
@@ -79,7 +107,8 @@ class _Place:
         """What stands here, for messages."""
         if hasattr(self.node.value, "strip"):
             kind = self.node.tag.rpartition(":")[2]
-            return repr(self.node.value) if self.node.value else _TAGS.get(kind, repr(self.node.value))
+            text = repr(self.node.value) if self.node.value else _TAGS.get(kind, repr(self.node.value))
+            return text if len(text) <= 60 else f"{text[:56]}…{text[-1]}"
         return "a mapping" if self.node.id == "mapping" else "a list"
 
     def mapping(self, known: tuple[str, ...]) -> dict[str, _Place]:
@@ -87,7 +116,9 @@ class _Place:
             raise self.error(f"expected a mapping with the keys {', '.join(known)}, got {self.given}")
         found: dict[str, _Place] = {}
         for key, value in self.node.value:
-            name = str(key.value)
+            if key.id != "scalar":
+                raise _Place(self.file, self.path, key).error("a key is a list or a mapping: expected a word")
+            name = str(key.value) if str(key.value).isprintable() and len(key.value) <= 60 else repr(key.value)[:60]
             place = _Place(self.file, f"{self.path}.{name}" if self.path else name, key)
             if name in found:
                 raise place.error("this key stands here twice")
@@ -111,25 +142,36 @@ class _Place:
     def text(self) -> str:
         if self.node.id != "scalar" or self.node.tag.endswith(":null") or not self.node.value.strip():
             raise self.error(f"expected a text, got {self.given}")
+        if not self.node.value.isprintable() or len(self.node.value) > 1000:
+            raise self.error(f"expected a text of one line, got {self.given}")
         return str(self.node.value)
 
-    def amount(self, units: Mapping[str, float], examples: str) -> float:
+    def amount(self, units: Mapping[str, float], examples: str, zero: bool = False) -> float:
+        """zero: nothing is an amount, too: of time."""
         value = parse_amount(str(self.node.value), units) if self.node.id == "scalar" else None
         if value is None:
             raise self.error(f"expected a number with a unit such as {examples}, got {self.given}")
+        if value == 0 and zero:
+            return value
         if value <= 0:
             raise self.error(f"expected more than zero, got {self.given}")
+        if not LEAST <= value <= MOST:
+            raise self.error(f"expected between {LEAST:g} and {MOST:g} in the basic unit, got {self.given}")
         return value
 
     def count(self) -> int:
-        if self.node.id != "scalar" or not str(self.node.value).isdecimal() or int(self.node.value) < 1:
+        digits = str(self.node.value) if self.node.id == "scalar" else ""
+        if not digits.isdecimal() or not digits.isascii() or not digits.strip("0"):
             raise self.error(f"expected a whole number of 1 or more, got {self.given}")
-        return int(self.node.value)
+        if len(digits) > 10 or int(digits) > MOST_DEVICES:
+            raise self.error(f"expected a whole number from 1 to {MOST_DEVICES}, got {self.given}")
+        return int(digits)
 
     def boolean(self) -> bool:
-        if self.node.id != "scalar" or not self.node.tag.endswith(":bool"):
+        word = str(self.node.value).casefold() if self.node.id == "scalar" and self.node.tag.endswith(":bool") else ""
+        if word not in _TRUE + _FALSE:
             raise self.error(f"expected true or false, got {self.given}")
-        return str(self.node.value).casefold() in ("true", "yes", "on")
+        return word in _TRUE
 
 
 def _machine(place: _Place) -> Machine:
@@ -138,7 +180,16 @@ def _machine(place: _Place) -> Machine:
     levels = tuple(_level(item) for item in given["levels"].items()) if "levels" in given else ()
     name = given["name"].text() if "name" in given else Path(place.file).stem
     source = given["source"].text() if "source" in given else place.file
+    devices = prod(level.parts for level in levels)
+    if devices > MOST_DEVICES:
+        raise given["levels"].error(
+            f"the levels have {_shown(devices)} devices together: expected at most {MOST_DEVICES}"
+        )
     return Machine(name, device, levels, source)
+
+
+def _shown(count: int) -> str:
+    return str(count) if count < 10**15 else "more than 10^15"
 
 
 def _device(place: _Place) -> Device:
@@ -153,12 +204,16 @@ def _device(place: _Place) -> Device:
             )
         return DEVICES[name]
     given = place.mapping(("name", "flops", "memory", "memory_bandwidth", "launch"))
+    memory = place.need(given, "memory")
+    size = memory.amount(MEMORY, "24 GB or 16 GiB")
+    if not 1 <= size <= 1 << 60:
+        raise memory.error(f"expected from 1 to {1 << 60} bytes, got {memory.given}")
     return Device(
         place.need(given, "name").text(),
         place.need(given, "flops").amount(FLOPS_PER_SECOND, "82 TFLOP/s or 500 GFLOP/s"),
-        int(place.need(given, "memory").amount(MEMORY, "24 GB or 16 GiB")),
+        int(size),
         place.need(given, "memory_bandwidth").amount(BYTES_PER_SECOND, "900 GB/s"),
-        given["launch"].amount(SECONDS, "5 us") if "launch" in given else 5e-6,
+        given["launch"].amount(SECONDS, "5 us", zero=True) if "launch" in given else 5e-6,
     )
 
 
@@ -174,6 +229,6 @@ def _level(place: _Place) -> Level:
         place.need(given, "name").text(),
         tuple(size for size in sizes if size > 1),
         place.need(given, "bandwidth").amount(BYTES_PER_SECOND, "25 GB/s or 10 Gbit/s"),
-        place.need(given, "latency").amount(SECONDS, "20 us or 0.1 ms"),
+        place.need(given, "latency").amount(SECONDS, "20 us or 0.1 ms", zero=True),
         given["shared"].boolean() if "shared" in given else False,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,10 @@ from girih.machine.units import MachineError
 if TYPE_CHECKING:
     from girih.machine.profile import Profile
 
-_SIZES = re.compile(r"\d+(x\d+)*")
+_SIZES = re.compile(r"\d{1,9}(x\d{1,9})*")
+MOST_DEVICES = 4096  # as `benchmarks/many_devices.py` plans for
+MOST_PROCESSES = 1024  # of one host
+MOST_AXES = 12  # a size of 2 each, and MOST_DEVICES
 
 
 def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
@@ -42,24 +46,29 @@ def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
 
 def _named(name: str) -> Machine:
     if name.endswith((".yaml", ".yml")):
-        return read_machine(Path(name))
+        return _bounded(read_machine(Path(name)))
     known = all_presets()
     base, colon, sizes = name.partition(":")
     if base in known:
-        return _with_sizes(known[base], name, sizes) if colon else known[base].machine
-    if match := re.fullmatch(r"local:(\d+)", name):
-        return _local(name, int(match[1]))
+        return _bounded(_with_sizes(known[base], name, sizes)) if colon else known[base].machine
+    if match := re.fullmatch(r"local:0*(\d+)", name):
+        return _local(name, int(match[1]) if len(match[1]) < 10 else MOST_PROCESSES + 1)
     if _SIZES.fullmatch(name):
         return _hosts(name, [int(size) for size in name.split("x")])
     raise MachineError(
-        f"no machine {name!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, a .yaml file, "
-        f"or one of {', '.join(known)}"
+        f"no machine {name[:60]!r}: expected local:N (processes of this host), HOSTSxDEVICES such as 2x4, a .yaml "
+        f"file, or one of {', '.join(known)}"
     )
 
 
 def _local(name: str, count: int) -> Machine:
     if count < 1:
         raise MachineError(f"{name!r}: a machine has at least one device")
+    if count > MOST_PROCESSES:
+        raise MachineError(
+            f"{_short(name)!r}: one host is asked for at most {MOST_PROCESSES} processes; "
+            "describe several hosts as HOSTSxDEVICES, such as 128x8"
+        )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // count
     return Machine(
         name,
@@ -72,9 +81,26 @@ def _local(name: str, count: int) -> Machine:
 def _hosts(name: str, sizes: list[int]) -> Machine:
     if min(sizes) < 1:
         raise MachineError(f"{name!r}: a machine has at least one device")
+    _check_sizes(name, sizes)
     inner = Level("NVLink", (sizes[-1],) if len(sizes) > 1 else two_axes(sizes[-1]), 300e9, 10e-6)
     outer = tuple(Level(f"network {depth}", (size,), 400 * GBIT, 20e-6) for depth, size in enumerate(sizes[:-1]))
     return Machine(name, A100, (*outer, inner), "A100 80 GB data sheet (TF32); NVLink 3, 400 Gbit/s per device")
+
+
+def _check_sizes(name: str, sizes: list[int] | tuple[int, ...]) -> None:
+    if prod(sizes) > MOST_DEVICES or len(sizes) > MOST_AXES:
+        raise MachineError(
+            f"{_short(name)!r}: plans are made for at most {MOST_DEVICES} devices on at most {MOST_AXES} mesh axes"
+        )
+
+
+def _bounded(item: Machine) -> Machine:
+    _check_sizes(item.name, [size for level in item.levels for size in level.axes])
+    return item
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:37]}..."
 
 
 def _with_sizes(preset: Preset, name: str, text: str) -> Machine:

@@ -124,17 +124,40 @@ def parse_profile(text: str) -> Profile:
             bool(data.get("carried", False)),
             _table(data["handing"]) if data.get("handing") else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise MachineError(f"this is no profile of a machine: {error!r}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise MachineError(
+            f"this is no profile of a machine ({type(error).__name__}: {reason}): delete the store, or calibrate again"
+        ) from error
 
 
 def _table(data: Any) -> SizeTable:
-    return SizeTable(tuple(data["sizes"]), tuple(data["all_seconds"]), tuple(data["spreads"]))
+    sizes, seconds = _numbers(data["sizes"]), _numbers(data["all_seconds"])
+    if not sizes or len(sizes) != len(seconds) or list(sizes) != sorted(set(sizes)) or min(seconds) <= 0:
+        raise ValueError("a table of sizes and seconds is empty, out of order, or has no time")
+    return SizeTable(tuple(map(int, sizes)), seconds, _numbers(data["spreads"]))
+
+
+def _numbers(data: Any) -> tuple[Any, ...]:
+    """Finite numbers from 0, as a list has them."""
+    if not isinstance(data, list) or not all(type(item) in (int, float) and 0 <= item < 1e30 for item in data):
+        raise ValueError(f"{data!r} are no numbers")
+    return tuple(data)
 
 
 def _roofline(data: Any) -> Roofline:
+    _numbers([item for name, item in data["device"].items() if name != "name"])
+    _numbers([factor for _, factor in data["factors"]])
     rates = tuple(
-        (kind, Rates(item["launch_seconds"], _pairs(item["flops"]), _pairs(item["memory"]), item["measurements"]))
+        (
+            str(kind),
+            Rates(
+                _numbers([item["launch_seconds"]])[0],
+                _pairs(item["flops"]),
+                _pairs(item["memory"]),
+                item["measurements"],
+            ),
+        )
         for kind, item in data["rates"]
     )
     error = None if data["error"] is None else Error(**data["error"])
@@ -142,4 +165,4 @@ def _roofline(data: Any) -> Roofline:
 
 
 def _pairs(data: Any) -> tuple[tuple[float, float], ...]:
-    return tuple((size, share) for size, share in data)
+    return tuple((size, share) for size, share in map(_numbers, data))

@@ -26,6 +26,7 @@ FLOPS_PER_SECOND: Mapping[str, float] = {
 }
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([a-zA-Zµμ]*(?:/[a-zA-Z]+)?)\s*")
+_BYTES_OF_MEMORY = re.compile(r"\s*([0-9]{1,24}(?:\.[0-9]{1,24})?)\s*([a-zA-Z]*)\s*")
 _BITS_OR_BYTES = re.compile(r"[kKmMgGtT]b/s")  # Gb/s: some mean gigabits by it
 
 
@@ -43,10 +44,13 @@ def parse_bytes(text: str | int) -> int:
     Raises:
         MachineError: for anything else.
     """
-    if isinstance(text, int):
+    if isinstance(text, int) and not isinstance(text, bool):
+        if text < 0:
+            raise MachineError(f"{text} bytes are no amount of memory: expected at least 0")
         return text
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    match = _BYTES_OF_MEMORY.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2].casefold() not in MEMORY:
-        raise MachineError(f"{text!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB")
+        written = repr(text) if len(repr(text)) <= 60 else f"{repr(text)[:57]}..."
+        raise MachineError(f"{written} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB")
     unit = int(MEMORY[match[2].casefold()])
     return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)

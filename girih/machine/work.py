@@ -11,7 +11,7 @@ from math import prod
 from girih.graph.graph import ITEM_BYTES
 from girih.graph.identity import Same
 from girih.ops import Description
-from girih.ops.derive import is_elementwise, is_opaque, operations_per_point
+from girih.ops.derive import groups_of, is_elementwise, is_opaque, operations_per_point
 from girih.ops.language import Affine, Call, Choice, Expression, Position, Read, Reduce, walk
 
 MATMUL, CONVOLUTION, ELEMENTWISE, FUNCTION = "matmul", "convolution", "element-wise", "function"
@@ -53,7 +53,7 @@ def work_of(
         return Work(COPY, operator, 0.0, sum(inputs) + output) if moves else Work(VIEW, operator, 0.0, 0.0)
     if kind == LOOK_UP:  # nothing is compared with every row
         return Work(kind, operator, 0.0, sum(_looked_up(description, extents, inputs)) + output)
-    points = float(prod(extents))
+    points = prod(extents) / groups_of(description)
     return Work(kind, operator, points * operations_of(description), sum(inputs) + output)
 
 

@@ -1,4 +1,4 @@
-"""Architectures of the papers and of today, as ordinary PyTorch modules. Loads torch.
+"""Architectures of the papers and of today, as ordinary PyTorch modules. Torch is loaded when one is built.
 
 mlp, classic (LeNet, AlexNet), resnet, inception     images and vectors
 rnn (and the LSTM cell), recurrent, nmt              unrolled LSTMs
@@ -7,22 +7,36 @@ dlrm, candle                                         tables and features
 attention, layers                                    what they share
 batches, steps                                       data and losses
 family, {image,sequence,feature}_families, families, catalogue    names for all of it
+architectures                                        all of them, for what this module gives
 """
 
-from girih.models.bert import bert
-from girih.models.candle import candle_uno
-from girih.models.catalogue import Example, example, names, random_batch, tiny_names
-from girih.models.classic import alexnet, lenet
-from girih.models.dlrm import dlrm, dlrm_criteo
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from girih.models.families import names, tiny_names
 from girih.models.family import ModelFamily
-from girih.models.gpt import gpt
-from girih.models.inception import inception_v3
-from girih.models.llama import llama
-from girih.models.mlp import mlp
-from girih.models.nmt import nmt
-from girih.models.recurrent import rnnlm, rnntc
-from girih.models.resnet import resnet, wide_resnet
-from girih.models.rnn import rnn
+
+if TYPE_CHECKING:
+    from girih.models.architectures import (
+        alexnet,
+        bert,
+        candle_uno,
+        dlrm,
+        dlrm_criteo,
+        gpt,
+        inception_v3,
+        lenet,
+        llama,
+        mlp,
+        nmt,
+        resnet,
+        rnn,
+        rnnlm,
+        rnntc,
+        wide_resnet,
+    )
+    from girih.models.catalogue import Example, example, random_batch
 
 __all__ = [
     "Example",
@@ -48,3 +62,14 @@ __all__ = [
     "tiny_names",
     "wide_resnet",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """All architectures at once, so that a function `gpt` hides the module `girih.models.gpt` from then on."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from girih.models import architectures, catalogue
+
+    globals().update({item: getattr(architectures, item) for item in architectures.__all__})
+    globals().update({item: getattr(catalogue, item) for item in ("Example", "example", "random_batch")})
+    return globals()[name]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 IGNORED = -100  # the class that `cross_entropy` leaves out of its mean
 
@@ -30,6 +31,8 @@ class TensorDescription:
 
     @property
     def dtype(self) -> torch.dtype:
+        import torch
+
         return torch.float32 if self.below is None or self.floating else torch.int64
 
 
@@ -55,6 +58,8 @@ def next_tokens(batch: int, sequence: int, vocabulary: int) -> BatchDescription:
 def empty_batch(description: BatchDescription, device: torch.device) -> Batch:
     """Tensors of the right shapes and types with nothing in them; free on "meta" and in fake mode."""
 
+    import torch
+
     def empty(tensor: TensorDescription) -> torch.Tensor:
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
 
@@ -65,6 +70,8 @@ def empty_batch(description: BatchDescription, device: torch.device) -> Batch:
 
 def drawn_batch(description: BatchDescription, seed: int, device: torch.device) -> Batch:
     """Random tensors, drawn on the CPU so that a seed gives the same numbers on every device."""
+    import torch
+
     generator = torch.Generator(device="cpu").manual_seed(seed)
 
     def draw(tensor: TensorDescription) -> torch.Tensor:

@@ -24,6 +24,10 @@ from girih.models.families import FAMILIES
 from girih.models.family import ModelFamily, Options
 from girih.models.steps import Step
 
+MOST_SIZE = 1 << 20  # of a number in a model's name,
+MOST_LAYERS = 4096  # of its layers, its steps and both multiplied: each is modules, or operators of the graph
+MOST_BATCH = 10**9
+
 
 @dataclass(frozen=True)
 class Example:
@@ -52,16 +56,6 @@ class _Recipe:
         return self.family.describe_batch(self.options, self.batch)
 
 
-def names() -> tuple[ModelFamily, ...]:
-    """Every family, with its pattern, examples, description and source."""
-    return FAMILIES
-
-
-def tiny_names() -> tuple[str, ...]:
-    """The names of the smallest configurations, one for each family."""
-    return tuple(f"{family.name}-tiny" for family in FAMILIES)
-
-
 def example(
     name: str,
     batch: int | None = None,
@@ -81,15 +75,20 @@ def example(
     device = torch.device(device)
     description = recipe.describe_batch()
     if device.type == "meta" or detect_fake_mode() is not None:
-        with device:
-            module = recipe.family.build(**recipe.options)
-        inputs = empty_batch(description, device)
+        try:
+            with device:
+                module = recipe.family.builder(**recipe.options)
+            inputs = empty_batch(description, device)
+        except RuntimeError as error:  # "Storage size calculation overflowed"
+            if "overflow" not in str(error):
+                raise
+            raise ValueError(f"{name[:60]} is too large: a tensor of it has more than 2^63 bytes") from error
     else:
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            module = recipe.family.build(**recipe.options).to(device)
+            module = recipe.family.builder(**recipe.options).to(device)
         inputs = drawn_batch(description, seed, device)
-    return Example(name, module, inputs, recipe.family.step, recipe.batch, recipe.family.description)
+    return Example(name, module, inputs, recipe.family.loss, recipe.batch, recipe.family.description)
 
 
 def random_batch(
@@ -105,7 +104,7 @@ def random_batch(
 
 def _recipe(name: str, batch: int | None, overrides: Options) -> _Recipe:
     family, named_options, named_batch = _read_name(name)
-    parameters = inspect.signature(family.build).parameters
+    parameters = inspect.signature(family.builder).parameters
     unknown = sorted(set(overrides) - set(parameters))
     if unknown:
         raise ValueError(f"{name} has no option {', '.join(unknown)}; its options are {', '.join(parameters)}")
@@ -115,7 +114,25 @@ def _recipe(name: str, batch: int | None, overrides: Options) -> _Recipe:
         batch = family.default_batch(options) if named_batch is None else named_batch
     if batch < 1:
         raise ValueError(f"a batch has at least one sample; got batch={batch} for {name}")
+    if batch > MOST_BATCH:
+        raise ValueError(f"a batch has at most {MOST_BATCH} samples; got more for {name}")
+    _check_size(name, options)
     return _Recipe(family, options, batch)
+
+
+def _check_size(name: str, options: Options) -> None:
+    """Raises ValueError for a model that could not be built in sensible time."""
+    sizes = options.get("sizes", ())
+    sizes = sizes if isinstance(sizes, tuple) else ()
+    numbers = {key: value for key, value in options.items() if isinstance(value, int)}
+    layers = numbers.get("layers", 1) * numbers.get("steps", 1)
+    depth = max(layers, numbers.get("depth", 1), len(sizes))
+    if depth > MOST_LAYERS:
+        raise ValueError(
+            f"{name[:60]} is too large: its layers times its steps are {depth}, at most {MOST_LAYERS} are built"
+        )
+    if (largest := max((*numbers.values(), *sizes), default=0)) > MOST_SIZE:
+        raise ValueError(f"{name[:60]} is too large: it has a size of {largest}, at most {MOST_SIZE} is built")
 
 
 def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
@@ -145,7 +162,7 @@ def _fits(family: ModelFamily, numbers: list[int | None]) -> bool:
 
 def _read_number(text: str) -> int | None:
     """`8192` or `8k`; None for anything else."""
-    match = re.fullmatch(r"([1-9][0-9]*)(k?)", text)
+    match = re.fullmatch(r"([1-9][0-9]{0,30})(k?)", text)
     return None if match is None else int(match[1]) * (1024 if match[2] else 1)
 
 

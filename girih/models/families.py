@@ -8,3 +8,13 @@ from girih.models.image_families import IMAGE_FAMILIES
 from girih.models.sequence_families import SEQUENCE_FAMILIES
 
 FAMILIES: tuple[ModelFamily, ...] = (*IMAGE_FAMILIES, *SEQUENCE_FAMILIES, *FEATURE_FAMILIES)
+
+
+def names() -> tuple[ModelFamily, ...]:
+    """Every family, with its pattern, examples, description and source."""
+    return FAMILIES
+
+
+def tiny_names() -> tuple[str, ...]:
+    """The names of the smallest configurations, one for each family."""
+    return tuple(f"{family.name}-tiny" for family in FAMILIES)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
-from torch import nn
-
 from girih.models.batches import BatchDescription
-from girih.models.steps import Step
 
 Options = Mapping[str, Any]
 
@@ -33,7 +31,8 @@ class ModelFamily:
     """Names of one kind of model.
 
     `pattern` is for people: capitals are numbers, brackets what may be left out. `configure` takes the name's
-    numbers and returns options of `build`; options left open are those of its signature.
+    numbers and returns options of `build`; options left open are those of its signature. `build` and `step` are names,
+    in `girih.models` and `girih.models.steps`, so that families can be listed without loading torch.
     """
 
     name: str
@@ -41,12 +40,24 @@ class ModelFamily:
     examples: tuple[str, ...]
     description: str
     source: str
-    build: Callable[..., nn.Module] = field(repr=False)
+    build: str = field(repr=False)
     configure: Callable[..., Options] = field(repr=False)
     describe_batch: Callable[[Options, int], BatchDescription] = field(repr=False)
-    step: Step = field(repr=False)
+    step: str = field(repr=False)
     default_batch: Callable[[Options], int] = field(repr=False)
     presets: tuple[Preset, ...] = field(repr=False)
+
+    @property
+    def builder(self) -> Callable[..., Any]:
+        """The function that makes the module. Loads torch."""
+        made: Callable[..., Any] = getattr(import_module("girih.models.architectures"), self.build)
+        return made
+
+    @property
+    def loss(self) -> Callable[..., Any]:
+        """`(model, batch) -> scalar loss`. Loads torch."""
+        found: Callable[..., Any] = getattr(import_module("girih.models.steps"), self.step)
+        return found
 
 
 def tiny(family: str, **options: Any) -> Preset:

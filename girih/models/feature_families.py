@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription
-from girih.models.candle import candle_uno
-from girih.models.dlrm import dlrm, dlrm_criteo
 from girih.models.family import FLEXFLOW, FLEXFLOW_BATCH, ModelFamily, Options, constant, no_numbers, tiny
-from girih.models.steps import predict_click, predict_response
 
 
 def _dlrm_batch(options: Options, batch: int) -> BatchDescription:
@@ -32,10 +29,10 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("dlrm",),
         description="recommendation model with the 26 tables of Criteo Kaggle",
         source="Naumov et al. 2019, arXiv:1906.00091",
-        build=dlrm,
+        build="dlrm",
         configure=no_numbers,
         describe_batch=_dlrm_batch,
-        step=predict_click,
+        step="predict_click",
         default_batch=constant(2048),
         presets=(tiny("dlrm", rows=(64, 32, 16), width=8, dense=8, bottom=(32, 16), top=(32, 16), lookups=2),),
     ),
@@ -45,10 +42,10 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("dlrm-criteo",),
         description="recommendation model of wider networks, tables of width 64, vectors concatenated",
         source=FLEXFLOW,
-        build=dlrm_criteo,
+        build="dlrm_criteo",
         configure=no_numbers,
         describe_batch=_dlrm_batch,
-        step=predict_click,
+        step="predict_click",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("dlrm-criteo", rows=(64, 32, 16), width=8, dense=8, bottom=(32, 32), top=(32, 32), lookups=1),),
     ),
@@ -58,10 +55,10 @@ FEATURE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("candle-uno",),
         description="a tumour cell's response to a drug: three bottom networks, concatenated, and a top one",
         source=FLEXFLOW,
-        build=candle_uno,
+        build="candle_uno",
         configure=no_numbers,
         describe_batch=_candle_batch,
-        step=predict_response,
+        step="predict_response",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("candle-uno", cell=16, drugs=(32, 24), bottom=(32, 32, 32), top=(32, 32, 32)),),
     ),

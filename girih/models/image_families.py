@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription, images
-from girih.models.classic import alexnet, lenet
 from girih.models.family import FLEXFLOW_BATCH, TOFU, ModelFamily, Options, constant, no_numbers, tiny
-from girih.models.inception import inception_v3
-from girih.models.mlp import mlp
-from girih.models.resnet import wide_resnet
-from girih.models.steps import classify
 
 
 def _mlp_options(*sizes: int) -> Options:
@@ -47,10 +42,10 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("mlp", "mlp-512-512-10"),
         description="linear layers with ReLU between them",
         source="",
-        build=mlp,
+        build="mlp",
         configure=_mlp_options,
         describe_batch=_mlp_batch,
-        step=classify,
+        step="classify",
         default_batch=constant(128),
         presets=(tiny("mlp", sizes=(32, 64, 64, 16)),),
     ),
@@ -60,10 +55,10 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("lenet",),
         description="LeNet-5 on 32×32 grey images",
         source="LeCun, Bottou, Bengio, Haffner 1998",
-        build=lenet,
+        build="lenet",
         configure=no_numbers,
         describe_batch=_lenet_batch,
-        step=classify,
+        step="classify",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("lenet"),),
     ),
@@ -73,10 +68,10 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("alexnet",),
         description="AlexNet, one tower, on ImageNet",
         source="Krizhevsky 2014, arXiv:1404.5997",
-        build=alexnet,
+        build="alexnet",
         configure=no_numbers,
         describe_batch=_image_batch,
-        step=classify,
+        step="classify",
         default_batch=constant(256),  # FlexFlow's, "which has a much smaller model"
         presets=(tiny("alexnet", image=64, classes=16, channels=(8, 16, 32, 16, 16), hidden=64),),
     ),
@@ -86,10 +81,10 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("resnet-50", "resnet-101", "resnet-152"),
         description="bottleneck ResNet on ImageNet",
         source="He, Zhang, Ren, Sun 2015, arXiv:1512.03385",
-        build=wide_resnet,
+        build="wide_resnet",
         configure=lambda depth, image=224: {"depth": depth, "image": image},
         describe_batch=_image_batch,
-        step=classify,
+        step="classify",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("resnet", depth=14, blocks=(1, 1, 1, 1), channels=8, image=32, classes=16),),
     ),
@@ -99,10 +94,10 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("wresnet-50-4", "wresnet-101-8", "wresnet-152-10", "wresnet-50-2-32"),
         description="bottleneck ResNet with every convolution widened by WIDTH",
         source=TOFU,
-        build=wide_resnet,
+        build="wide_resnet",
         configure=_wide_resnet_options,
         describe_batch=_image_batch,
-        step=classify,
+        step="classify",
         default_batch=_wide_resnet_default,
         presets=(tiny("wresnet", depth=14, blocks=(1, 1, 1, 1), width=2, channels=8, image=32, classes=16),),
     ),
@@ -112,10 +107,10 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("inception",),
         description="Inception-v3 on ImageNet",
         source="Szegedy et al. 2015, arXiv:1512.00567",
-        build=inception_v3,
+        build="inception_v3",
         configure=lambda image=299: {"image": image},
         describe_batch=_image_batch,
-        step=classify,
+        step="classify",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("inception", image=75, classes=16, scale=1 / 16),),
     ),

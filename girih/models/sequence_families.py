@@ -3,21 +3,7 @@
 from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription, next_tokens
-from girih.models.bert import bert
 from girih.models.family import FLEXFLOW, FLEXFLOW_BATCH, TOFU, ModelFamily, Options, Preset, constant, tiny
-from girih.models.gpt import gpt
-from girih.models.llama import llama
-from girih.models.nmt import nmt
-from girih.models.recurrent import rnnlm, rnntc
-from girih.models.rnn import rnn
-from girih.models.steps import (
-    classify_text,
-    fill_masked_tokens,
-    predict_each_step,
-    predict_each_word,
-    predict_next_token,
-    translate,
-)
 
 
 def _rnn_options(layers: int, hidden: int) -> Options:
@@ -95,10 +81,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("rnn-6-4k", "rnn-8-8k", "rnn-10-8k"),
         description="LSTM unrolled for 20 steps (k is 1024)",
         source=TOFU,
-        build=rnn,
+        build="rnn",
         configure=_rnn_options,
         describe_batch=_rnn_batch,
-        step=predict_each_step,
+        step="predict_each_step",
         default_batch=_rnn_default,
         presets=(tiny("rnn", layers=2, hidden=32, steps=4, input=16, vocabulary=16),),
     ),
@@ -108,10 +94,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("rnntc", "rnntc-4-1k-40"),
         description="text classification: LSTM of 4 layers of 1024, unrolled for 40 steps",
         source=FLEXFLOW,
-        build=rnntc,
+        build="rnntc",
         configure=_unrolled_options,
         describe_batch=_text_batch,
-        step=classify_text,
+        step="classify_text",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("rnntc", layers=2, hidden=16, steps=4, vocabulary=32, classes=4),),
     ),
@@ -121,10 +107,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("rnnlm", "rnnlm-2-2k-2"),
         description="language model: LSTM of 2 layers of 2048, unrolled for 40 steps",
         source=FLEXFLOW,
-        build=rnnlm,
+        build="rnnlm",
         configure=_unrolled_options,
         describe_batch=_word_batch,
-        step=predict_each_word,
+        step="predict_each_word",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("rnnlm", layers=2, hidden=16, steps=4, vocabulary=32),),
     ),
@@ -134,10 +120,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("nmt", "nmt-2-1k-10"),
         description="translation: LSTM encoder and decoder of 2 layers of 1024 each, attention, 40 steps",
         source=FLEXFLOW,
-        build=nmt,
+        build="nmt",
         configure=_unrolled_options,
         describe_batch=_translation_batch,
-        step=translate,
+        step="translate",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("nmt", layers=2, hidden=16, steps=4, vocabulary=32),),
     ),
@@ -147,10 +133,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("gpt-12-1024", "gpt2", "gpt2-xl"),
         description="GPT-2, heads of 64, sequences of 1024",
         source="Radford et al. 2019",
-        build=gpt,
+        build="gpt",
         configure=_gpt_options,
         describe_batch=_token_batch,
-        step=predict_next_token,
+        step="predict_next_token",
         default_batch=constant(8),
         presets=(
             Preset("gpt2", _gpt_options(12, 768)),
@@ -166,10 +152,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("llama-8b", "llama-32-4096"),
         description="Llama 3, heads of 128, four to a key-value head, sequences of 2048",
         source="Llama Team 2024, arXiv:2407.21783",
-        build=llama,
+        build="llama",
         configure=_llama_options,
         describe_batch=_token_batch,
-        step=predict_next_token,
+        step="predict_next_token",
         default_batch=constant(8),
         presets=(
             Preset("llama-8b", _llama_options(32, 4096)),
@@ -182,10 +168,10 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         examples=("bert-12-768", "bert-24-1024"),
         description="BERT with its masked-token head, heads of 64, sequences of 512",
         source="Devlin, Chang, Lee, Toutanova 2018, arXiv:1810.04805",
-        build=bert,
+        build="bert",
         configure=_gpt_options,
         describe_batch=_bert_batch,
-        step=fill_masked_tokens,
+        step="fill_masked_tokens",
         default_batch=constant(32),
         presets=(tiny("bert", layers=2, width=32, heads=4, sequence=16, vocabulary=64),),
     ),

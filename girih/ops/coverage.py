@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from types import CodeType, FunctionType
 from typing import Any
 
 from girih.ops.catalogue import catalogue
+from girih.ops.core_aten import CORE, VERSION
 from girih.ops.derive import divisible, is_elementwise, is_opaque
 from girih.ops.operator import Description
 
@@ -97,10 +99,16 @@ def count(title: str, calls: Iterable[tuple[str, Description | None]]) -> Covera
 
 
 def core_operators() -> dict[str, str]:
-    """PyTorch's core ATen operators by name, as the installed version tags them.
+    """PyTorch's core ATen operators by name, as the installed version tags them; torch is loaded for unknown versions.
 
     The value is "" for an operator that makes a tensor, else why index notation has nothing to say about it.
     """
+    installed = version("torch").split(".")
+    return dict(CORE) if ".".join(installed[:2]) == VERSION else tagged_operators()
+
+
+def tagged_operators() -> dict[str, str]:
+    """`core_operators`, asked of torch."""
     import torch
 
     names: dict[str, str] = {}
@@ -119,10 +127,9 @@ def core_operators() -> dict[str, str]:
 
 def standard() -> tuple[Coverage, Coverage]:
     """Coverage of the core ATen operators that make tensors, and of girih's own."""
-    from girih.ops.kernels import KERNELS
-
     core = [name for name, reason in core_operators().items() if not reason]
-    return coverage("core ATen operators", core), coverage("girih's operators", KERNELS)
+    own = [name for name in catalogue() if name.startswith("girih.")]
+    return coverage("core ATen operators", core), coverage("girih's operators", own)
 
 
 def mentions(function: Callable[..., Any]) -> frozenset[str]:

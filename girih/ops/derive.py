@@ -21,16 +21,14 @@ from girih.ops.expressions import (
     Affine,
     Call,
     Choice,
-    Constant,
     Expression,
     OpaqueRead,
     Piecewise,
-    Position,
     Read,
     Reduce,
-    children,
     walk,
 )
+from girih.ops.linearity import ZERO, degree, is_floating
 from girih.ops.operator import Description
 
 Bounds = NDArray[np.int64]  # [..., index variables]
@@ -241,57 +239,18 @@ def merged(description: Description) -> tuple[tuple[Affine, ...], ...]:
 # ------------------------------------------------------------------------------------------- linearity
 
 
-def _degree(expression: Expression, inputs: frozenset[int]) -> int | None:
-    """Degree in the tensors `inputs` together, if homogeneous: 0 free of them, 1 linear; None otherwise.
-
-    A literal zero is homogeneous of any degree and is reported as -1.
-    """
-    if isinstance(expression, Constant):
-        return -1 if expression.value == 0 else 0
-    if isinstance(expression, Position):
-        return 0
-    if isinstance(expression, Read):
-        return 1 if expression.tensor in inputs else 0
-    degrees = [_degree(child, inputs) for child in children(expression)]
-    if any(degree is None for degree in degrees):
-        return None
-    known = [degree for degree in degrees if degree is not None]
-    if isinstance(expression, Call):
-        if expression.function == "mul":
-            return min(known) if min(known) < 0 else (sum(known) if sum(known) <= 1 else None)
-        if expression.function == "div":
-            return known[0] if known[1] == 0 else None
-        if expression.function == "neg":
-            return known[0]
-        if expression.function in ("add", "sub"):
-            return _common(known)
-        return 0 if all(degree <= 0 for degree in known) else None
-    if isinstance(expression, Choice):
-        return _common(known[1:]) if known[0] <= 0 else None
-    if isinstance(expression, Reduce):
-        return known[0] if expression.reducer == "sum" or known[0] == 0 else None
-    if isinstance(expression, Piecewise):
-        return _common(known)
-    if isinstance(expression, OpaqueRead):
-        fixed = all(degree <= 0 for number, degree in enumerate(known) if number not in expression.linear)
-        return sum(known) if fixed and sum(known) <= 1 else None
-    return 0 if all(degree == 0 for degree in known) else None
-
-
-def _common(degrees: list[int]) -> int | None:
-    real = {degree for degree in degrees if degree >= 0}
-    return None if len(real) > 1 else (real.pop() if real else -1)
-
-
 @lru_cache(maxsize=16384)
 def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     """Minimal sets of inputs through which a partial sum passes: the operator is linear in them together.
 
     If every input of a set is a partial sum over some devices, the piecewise results are partial sums of the result.
+    What is zero whatever is read is a sum of any number of zeros: the set is empty.
     """
+    if degree(description.body, frozenset()) == ZERO and is_floating(description.output.dtype):
+        return (frozenset(),)
     count = len(description.inputs)
     read = [number for number in range(count) if description.reads[number]]
-    floating = [number for number in read if description.inputs[number].dtype.startswith(("float", "bfloat"))]
+    floating = [number for number in read if is_floating(description.inputs[number].dtype)]
     found: list[frozenset[int]] = []
     # Operators of many inputs are concatenations and sums of one shape of term: linear in one input, or in all.
     few = len(floating) <= 6
@@ -299,10 +258,10 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     for size in sizes:
         for chosen in combinations(floating, size):
             candidate = frozenset(chosen)
-            if not any(known <= candidate for known in found) and _degree(description.body, candidate) == 1:
+            if not any(known <= candidate for known in found) and degree(description.body, candidate) == 1:
                 found.append(candidate)
     everything = frozenset(floating)
-    if len(floating) > 3 and not found and _degree(description.body, everything) == 1:
+    if len(floating) > 3 and not found and degree(description.body, everything) == 1:
         found.append(everything)
     return tuple(found)
 
@@ -325,6 +284,34 @@ def operations_per_point(description: Description) -> int:
     return count
 
 
+@lru_cache(maxsize=16384)
+def groups_of(description: Description) -> int:
+    """How many groups there are of which each point is in one: only there something is computed.
+
+    They are chosen by where they end, `ends[e - 1] <= t < ends[e]`; 1 where nothing is.
+    """
+    found: set[int] = set()
+    for item in walk(description.body):
+        if isinstance(item, Choice) and isinstance(item.condition, Call) and item.condition.function == "and":
+            begin, end = item.condition.arguments
+            if (variable := _between(begin, end)) is not None:
+                found.add(variable)
+    return prod(description.sizes[variable] for variable in found)
+
+
+def _between(begin: Expression, end: Expression) -> int | None:
+    """The index variable e of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
+    if not (isinstance(begin, Call) and isinstance(end, Call) and (begin.function, end.function) == ("le", "gt")):
+        return None
+    (first, place), (last, again) = begin.arguments, end.arguments
+    if not (isinstance(first, Read) and isinstance(last, Read) and first.tensor == last.tensor and place == again):
+        return None
+    if len(first.index) != 1 or first.index[0] is None or last.index[0] is None:
+        return None
+    return last.index[0].variable if first.index[0] + 1 == last.index[0] else None
+
+
 def floating_point_operations(description: Description) -> int:
-    """Exact for what is written in index notation; an estimate (4 for each output element) for opaque functions."""
-    return operations_per_point(description) * prod(description.sizes)
+    """Exact for what is written in index notation; an estimate (4 for each output element) for opaque functions, and
+    for groups, whose rows are counted as if all belonged to one."""
+    return operations_per_point(description) * prod(description.sizes) // groups_of(description)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from girih.graph import Graph, GraphError, Node, Ref
+from girih.ops.gate import is_name, is_safe
 from girih.ops.kernels import KERNELS
 
 Tensor = Any  # torch is untyped for the type checker
@@ -24,10 +25,15 @@ _MAKERS = frozenset({"aten.full", "aten.arange.start_step", "aten.eye", "aten.li
 def resolve(operator: str) -> Callable[..., Any]:
     """The PyTorch function behind `aten.mm`, `aten.add.Tensor` or `girih.NAME`.
 
+    Graphs from files were at the gate before (`girih.ops.gate`); a captured one may also call operators of the user's
+    own program. Of PyTorch's, those that are not listed must at least open no file, and write to no argument.
+
     Raises:
-        GraphError: no such operator in this PyTorch or in `KERNELS`.
+        GraphError: no such operator in this PyTorch or in `KERNELS`, or one that no graph may call.
     """
     space, _, rest = operator.partition(".")
+    if not is_name(operator):
+        raise GraphError(f"{operator!r} is no operator's name: expected such as aten.mm or aten.add.Tensor")
     if space == "girih":
         if operator not in KERNELS:
             raise GraphError(f"{operator!r} is unknown; girih's own operators are {', '.join(sorted(KERNELS))}")
@@ -35,9 +41,24 @@ def resolve(operator: str) -> Callable[..., Any]:
     name, _, overload = rest.partition(".")
     try:
         packet = getattr(getattr(torch.ops, space), name)
-        return getattr(packet, overload or "default")  # type: ignore[no-any-return]
-    except AttributeError as error:
+        found = getattr(packet, overload or "default")
+    except (AttributeError, RuntimeError) as error:
         raise GraphError(f"PyTorch {torch.__version__} has no operator {operator!r}") from error
+    if not isinstance(found, torch._ops.OpOverload):
+        raise GraphError(f"PyTorch {torch.__version__} has no operator {operator!r}: {operator} is something else")
+    if space == "aten" and not is_safe(operator) and (why := _harm(found)):
+        raise GraphError(f"{operator} {why}: a graph holds functions of tensors and numbers alone")
+    return found  # type: ignore[no-any-return]
+
+
+def _harm(operator: Any) -> str:
+    """What an operator of PyTorch's does beside computing; "" for nothing that its schema says."""
+    for item in operator._schema.arguments:
+        if item.name == "filename":
+            return "opens a file"
+        if item.is_out or (item.alias_info is not None and item.alias_info.is_write):
+            return f"writes to {item.name}"
+    return ""
 
 
 def call(operator: str, arguments: Mapping[str, Any], device: Any = None) -> Any:

@@ -232,16 +232,3 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in children(expression):
         yield from walk(child)
-
-
-def root_reduction(body: Expression) -> Reduce | None:
-    """The reduction by which pieces can be combined: at the root, for sums also under scaling by constants."""
-    if isinstance(body, Reduce):
-        return body
-    if isinstance(body, Call) and body.function in ("mul", "div", "neg"):
-        tensors = [item for item in body.arguments if not isinstance(item, Constant)]
-        scaled = body.function != "div" or not isinstance(body.arguments[0], Constant)
-        if len(tensors) == 1 and scaled:
-            inner = root_reduction(tensors[0])
-            return inner if inner is not None and inner.reducer == "sum" else None
-    return None

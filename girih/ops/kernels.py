@@ -18,6 +18,7 @@ import torch
 
 from girih.ops.exact_kernels import EXACT_KERNELS
 from girih.ops.factor_kernels import FACTOR_KERNELS
+from girih.ops.group_kernels import GROUP_KERNELS
 from girih.ops.order_kernels import ORDER_KERNELS
 from girih.ops.path_kernels import PATH_KERNELS
 from girih.ops.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
@@ -334,6 +335,12 @@ def correlate(input: Tensor, weight: Tensor) -> Tensor:
     return torch.from_numpy(total)
 
 
+def head_product(self: Tensor, mat2: Tensor) -> Tensor:
+    """self · mat2 of matrices that lie in two dimensions, batch and heads."""
+    left, right = self.contiguous(), mat2.contiguous()
+    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1)).unflatten(0, self.shape[:2])
+
+
 # Random masks
 
 
@@ -386,6 +393,11 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         max_pool_gradient,
         whole_power,
         correlate,
+        head_product,
         constant,
     )
-} | {**EXACT_KERNELS, **FACTOR_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}
+}
+for _others in (
+    EXACT_KERNELS, FACTOR_KERNELS, GROUP_KERNELS, ORDER_KERNELS, PATH_KERNELS, SCRIPTED_KERNELS, TILE_KERNELS
+):  # fmt: skip
+    KERNELS |= _others

@@ -32,7 +32,6 @@ from girih.ops.expressions import (
     Reducer,
     affine,
     children,
-    root_reduction,
     value_of,
     walk,
 )
@@ -40,8 +39,8 @@ from girih.ops.expressions import (
 __all__ = [
     "Affine", "Call", "Choice", "Concatenated", "Constant", "DescriptionError", "Expression", "LogSumExp", "Max", "Min",
     "Opaque", "OpaqueRead", "Over", "PendingReduce", "Piecewise", "Position", "Prod", "Read", "Reduce", "Reducer",
-    "Select", "Sum", "TensorSymbol", "Tracer", "affine", "children", "equal", "fn", "parameter_names", "root_reduction",
-    "value_of", "walk",
+    "Select", "Sum", "TensorSymbol", "Tracer", "affine", "children", "equal", "fn", "parameter_names", "value_of",
+    "walk",
 ]  # fmt: skip
 
 

@@ -24,10 +24,10 @@ from girih.ops.expressions import (
     Read,
     Reduce,
     Reducer,
-    root_reduction,
     walk,
 )
 from girih.ops.language import Over, TensorSymbol, Tracer, parameter_names
+from girih.ops.linearity import Root, root_of
 from girih.ops.temporaries import Temporary
 
 
@@ -109,7 +109,8 @@ class Operator:
     result: which result is described, for operators that return several.
     results: how many are described: `describe` then returns one meaning for each. What can be divided must be the
         same index variables of all of them, their first ones.
-    temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing.
+    temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing; `Measured`:
+        only a measurement on the processor can tell.
     """
 
     name: str
@@ -181,9 +182,19 @@ class Description:
         return tuple(tuple(reads) for reads in found)
 
     @cached_property
+    def _rooted(self) -> Root | None:
+        return root_of(self.body, [kind.dtype for kind in self.inputs])
+
+    @property
     def root(self) -> Reduce | None:
-        """The reduction that pieces of it can be combined by: at the root, or scaled by constants (a mean)."""
-        return root_reduction(self.body)
+        """The reduction that pieces of it can be combined by: at the root, scaled by constants (a mean), or with terms
+        added to it (`alongside`)."""
+        return self._rooted.reduction if self._rooted is not None else None
+
+    @property
+    def alongside(self) -> frozenset[int]:
+        """The inputs that must be held as partial sums, one for each piece, where the root's reduction is divided."""
+        return self._rooted.alongside if self._rooted is not None else frozenset()
 
     @property
     def reducer(self) -> Reducer | None:

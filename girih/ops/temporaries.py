@@ -1,7 +1,9 @@
 """What a kernel holds while it runs, beside its operands and its result: the `temporary` rules of operators, in bytes.
 
-The rules describe PyTorch's CPU kernels and girih's own; each says where its terms come from. They are exact where it
-is not said that they are a bound. Kernels and rules share `slices`, by which what would be large is done part by part.
+The rules describe girih's own kernels and those that PyTorch has in portable C++, which hold the same on every
+processor; each says where its terms come from. They are exact where it is not said that they are a bound. Kernels and
+rules share `slices`, by which what would be large is done part by part. Of kernels that a library brings there are no
+rules: their operators say `Measured` (`girih.ops.scratch`).
 """
 
 from __future__ import annotations
@@ -22,11 +24,16 @@ several workers wait for each other."""
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor as the kernel gets it. contiguous: in the order of its dimensions, without gaps."""
+    """A tensor as the kernel gets it.
+
+    contiguous: in the order of its dimensions, without gaps. strides: where it is not, in elements. dtype: its name.
+    """
 
     shape: Shape
     item_bytes: int
     contiguous: bool = True
+    strides: Shape | None = None
+    dtype: str = "float32"
 
     @property
     def elements(self) -> int:
@@ -61,7 +68,23 @@ class Work:
         return sum(item.bytes for item in self.inputs.values() if not item.contiguous)
 
 
-Temporary = Callable[[Work], int]
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a kernel's scratch without measuring it.
+
+    bound: bytes that it is never more than, whatever the processor. operations: about how much arithmetic a call takes.
+    images: how many there are of what a call can be measured with less of. cut: the same work with so many of them.
+    only: where it is not (), only calls whose results have elements of so many bytes take any.
+    """
+
+    bound: Callable[[Work], int]
+    operations: Callable[[Work], int]
+    images: Callable[[Work], int] = lambda work: 1
+    cut: Callable[[Work, int], Work] = lambda work, count: work
+    only: tuple[int, ...] = ()
+
+
+Temporary = Callable[[Work], int] | Measured
 
 
 def broadcast_shape(*items: Operand) -> Shape:

@@ -6,7 +6,6 @@ figures compare. Most fix some layouts and let the exact search choose the rest:
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -142,36 +141,6 @@ def no_reduction(graph: Graph, objective: Objective, *, seconds: float = 60.0) -
     return exact(graph, objective, rules=rules, seconds=seconds, space="no division along reductions")
 
 
-_COLUMN = re.compile(
-    r"(query|key|value|qkv|q_proj|k_proj|v_proj|gate|up|c_attn|c_fc|fc1|wi|intermediate|expand)\b[^.]*\.weight"
-)
-_ROW = re.compile(r"(o_proj|out|output|down|c_proj|fc2|wo|contract|project\w*)\b[^.]*\.weight")
-
-
-def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """Megatron-LM's tensor parallelism on the innermost level, data parallelism outside of it.
-
-    The first matrix of each pair is cut by columns, the second by rows, recognised by the names that transformers
-    give them; the batch is split over the outer axes. Everything else is searched.
-    """
-    mesh = objective.machine.mesh
-    inner = len(objective.machine.levels[-1].axes)
-    outer = mesh.axes - inner
-    layouts: dict[str, tuple[Layout, ...]] = {}
-    for name, dimension in batch_dimensions(graph).items():
-        if graph.role_of(name) == "batch":
-            layout = along(graph.values[name], dimension, Mesh(mesh.sizes[:outer]))
-            layouts[name] = ((*layout, *(REPLICATE,) * inner),)
-    for item in graph.state_inputs:
-        value = graph.values[item.name]
-        wanted = 0 if _COLUMN.search(item.path) else 1 if _ROW.search(item.path) else None
-        usable = wanted if len(value.shape) == 2 else None
-        layouts[item.name] = ((*(REPLICATE,) * outer, *along(value, usable, Mesh(mesh.sizes[outer:]))),)
-    return exact(
-        graph, objective, rules=SECONDS, candidates=Candidates(layouts, {}), seconds=seconds, space="Megatron's weights"
-    )
-
-
 def greedy(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
     """Tofu's account of Spartan (§7.3): the largest tensor first takes its cheapest layout, then the next largest, …
 
@@ -241,7 +210,6 @@ __all__ = [
     "data",
     "equal",
     "greedy",
-    "megatron",
     "no_reduction",
     "row",
     "single",

@@ -12,15 +12,13 @@ Cost of a sweep: entries of the tables × variables in each.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from girih.layout.compiled import compiled
 from girih.partition.factors import Factors
 
 
-@numba.njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _collect(
     flat: np.ndarray, start: int, shape: np.ndarray, places: np.ndarray, moved: np.ndarray, mine: int, out: np.ndarray
 ) -> None:
@@ -58,7 +56,7 @@ def _collect(
             where[axis] = 0
 
 
-@numba.njit(cache=True)
+@compiled()
 def _sweep(
     order: np.ndarray,
     position: np.ndarray,
@@ -179,6 +177,9 @@ class Bound:
 
     def _ordered(self, owner: np.ndarray) -> np.ndarray:
         """A narrow order, that is along the layers: reverse Cuthill–McKee."""
+        from scipy.sparse import coo_matrix  # slow to load
+        from scipy.sparse.csgraph import reverse_cuthill_mckee
+
         count, many = len(self.variables), int(len(self.begin) - 1)
         touch = coo_matrix((np.ones(len(owner)), (owner, self.scope)), (many, count)).tocsr()
         order: np.ndarray = reverse_cuthill_mckee((touch.T @ touch).tocsr(), True).astype(np.int64)

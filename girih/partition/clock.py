@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import cache
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ def _listener() -> TimingListener:
 
 
 def _compiled() -> float:
-    """Seconds that this process has compiled since the first clock was made."""
+    """Seconds that this process has compiled since the first clock was asked with Numba loaded."""
+    if "numba" not in sys.modules:
+        return 0.0
     listener = _listener()
     return float(listener.duration) if listener.done else 0.0

@@ -26,7 +26,7 @@ import gc
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -96,6 +96,25 @@ def cost_of(problem: Problem, labels: np.ndarray) -> float:
     return total + sum(float(tables[t][labels[a], labels[b]]) for a, b, t in problem.pairs)
 
 
+def restricted(problem: Problem, kept: Sequence[np.ndarray]) -> Problem:
+    """The problem with these labels only, of each variable some, in their order."""
+    names = [labels.tobytes() for labels in kept]
+    tables: list[np.ndarray] = []
+    known: dict[tuple[int, bytes, bytes | None], int] = {}
+
+    def cut(t: int, a: int, b: int | None) -> int:
+        key = (t, names[a], None if b is None else names[b])
+        if key not in known:
+            known[key] = len(tables)
+            table = problem.tables[t]
+            tables.append(table[kept[a]] if b is None else table[np.ix_(kept[a], kept[b])])
+        return known[key]
+
+    unary = tuple([-1 if t < 0 else cut(t, v, None) for v, t in enumerate(problem.unary)])
+    pairs = tuple([(a, b, cut(t, a, b)) for a, b, t in problem.pairs])
+    return Problem(tuple(map(len, kept)), unary, pairs, tuple(tables))
+
+
 def brute_force(problem: Problem) -> Solution:
     """Tries all labels: an oracle for problems of some thousands of combinations."""
     every = itertools.product(*(range(size) for size in problem.domains))
@@ -111,12 +130,14 @@ def minimise(
     table_limit: int = 2**24,
     seconds: float = 60.0,
     upper: np.ndarray | None = None,
+    enough: float = 0.0,
     observe: Observer | None = None,
 ) -> Solution:
-    """Labels of least cost. `upper`: labels already known; `table_limit`: entries of the largest table made.
+    """Labels of least cost. `upper`: labels already known; `table_limit`: entries of the largest table made; `enough`:
+    the gap, as a share of the cost, with which it may stop.
 
     Raises ValueError where no labels avoid all forbidden entries."""
-    search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None))
+    search = _Search(problem, table_limit, monotonic() + seconds, observe or (lambda what, value: None), enough)
     if upper is not None:
         search.offer(np.asarray(upper, np.int64))
     with _no_collection():
@@ -158,9 +179,16 @@ def _tolerance(cost: float) -> float:
 class _Search:
     """The best labels so far and the bound so far, while the limits grow."""
 
-    def __init__(self, problem: Problem, table_limit: int, until: float, observe: Observer) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        table_limit: int,
+        until: float,
+        observe: Observer,
+        enough: float = 0.0,
+    ) -> None:
         self.problem, self.table_limit, self.until, self.observe = problem, table_limit, until, observe
-        self.store = Tables()
+        self.enough, self.store = enough, Tables()
         self.cost, self.bound, self.how = math.inf, 0.0, "elimination"
         self.best: np.ndarray | None = None
         self.sweeps = self.branches = self.tries = 0
@@ -188,7 +216,7 @@ class _Search:
             self.observe("bound", bound)
 
     def closed(self) -> bool:
-        return self.best is not None and self.bound >= self.cut
+        return self.best is not None and self.bound >= min(self.cut, self.cost * (1 - self.enough))
 
     def run(self) -> Solution:
         """Limits grow; between them the dual bound is tightened, unless all that is left can be eliminated soon."""

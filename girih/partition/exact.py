@@ -22,12 +22,12 @@ SPACE = "every assignment of mesh axes to index variables of every node and to d
 NANOSECONDS = 1e9
 
 
-def solve(problem: Problem, objective: Objective, seconds: float) -> Solution:
+def solve(problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0) -> Solution:
     """The cheapest labels; seconds are solved as nanoseconds, where the solver's tolerance of 1e-6 is nothing."""
     if objective.name != "seconds":
-        return minimise(problem, seconds=seconds)
+        return minimise(problem, seconds=seconds, enough=enough)
     scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
-    found = minimise(scaled, seconds=seconds)
+    found = minimise(scaled, seconds=seconds, enough=enough)
     return replace(found, cost=found.cost / NANOSECONDS, bound=found.bound / NANOSECONDS)
 
 

@@ -60,7 +60,8 @@ def rnn_expert(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> 
     places = _places(Mesh(machine.mesh.sizes[machine.mesh.axes - inner :]))
     cells = list(dict.fromkeys(_cell(node.scope) for node in graph.nodes if node.scope))
     homes = {node.scope: places[cells.index(_cell(node.scope)) % len(places)] for node in graph.nodes if node.scope}
-    return _placed(graph, objective, homes, seconds, "replicas on hosts, layers on devices")
+    replicas = "hosts" if len(machine.levels) > 1 else "the outermost axis"
+    return _placed(graph, objective, homes, seconds, f"replicas on {replicas}, layers on devices")
 
 
 def hybrid(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from girih.layout.compiled import compiled
 
 INFINITE = np.inf
 
@@ -67,13 +68,13 @@ class Layers(NamedTuple):
     values_from: np.ndarray
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(nogil=True, inline="always")
 def _mark(members, taking, devices):  # type: ignore[no-untyped-def]
     for device in range(devices):
         members[device] |= taking[device]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
     """Seconds of the last device. cause: for each node the node before it on the path that held it up, or -1."""
     tables, table_at, table_columns = flat.tables, flat.table_at, flat.table_columns
@@ -154,7 +155,7 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
     return finish
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _best(cost):  # type: ignore[no-untyped-def]
     found, at = INFINITE, -1
     for label in range(len(cost)):
@@ -163,7 +164,7 @@ def _best(cost):  # type: ignore[no-untyped-def]
     return at, found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def complete(flat, graph, labels, members, member_variables, fixed, noise):  # type: ignore[no-untyped-def]
     """Choose anew the labels of one layer's nodes and values, all others and node `fixed` held. False: impossible.
 
@@ -243,7 +244,7 @@ def complete(flat, graph, labels, members, member_variables, fixed, noise):  # t
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _wish(labels, variable, maker, layer, known, tables, table_at, table_columns, first, graph):  # type: ignore[no-untyped-def]
     """What each layout of a value costs those consumers whose division is known."""
     cost = np.zeros(graph.domains[variable])
@@ -255,7 +256,7 @@ def _wish(labels, variable, maker, layer, known, tables, table_at, table_columns
     return cost
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def chain(  # type: ignore[no-untyped-def]
     flat, graph, layers, labels, seed, sharpness, proposals, patience, guided
 ):
@@ -299,7 +300,7 @@ def chain(  # type: ignore[no-untyped-def]
     return best_labels, best, made, accepted, found_at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _critical(cause, ends, path):  # type: ignore[no-untyped-def]
     """The nodes that lead to the end, the last first; how many."""
     node = np.argmax(ends) if len(ends) else -1

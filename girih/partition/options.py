@@ -26,6 +26,7 @@ from girih.ops.derive import (
     divisible,
     exact_box,
     executable,
+    groups_of,
     merged,
     operations_per_point,
     passing_sets,
@@ -192,7 +193,7 @@ def several_placed(
 
 def divisions_along(description: Description, variables: Collection[int], mesh: Mesh) -> NDArray[np.int64]:
     """[count, axes]: the divisions in which every axis cuts one of these index variables."""
-    able = [number for number, yes in enumerate(divisible(description)) if yes and number in variables]
+    able = [number for number in _dividable(description, partial=False) if number in variables]
     choices = tuple(number for number in able if description.sizes[number] > 1)
     if len(choices) == 1 and not merged(description):  # only how far it can be cut matters
         enough = description.sizes[choices[0]] >= mesh.devices
@@ -206,18 +207,34 @@ def division_codes(description: Description, mesh: Mesh, rules: Rules) -> NDArra
     return _narrow(codes, codes == REPEAT, prod(description.sizes) <= rules.small, rules.repeat)
 
 
+def joined_codes(
+    description: Description, outer: NDArray[np.int64], inner: NDArray[np.int64], mesh: Mesh
+) -> NDArray[np.int64]:
+    """[count, axes]: each division by the mesh's first axes with each by its others, as far as pieces are boxes."""
+    codes = np.concatenate([np.repeat(outer, len(inner), axis=0), np.tile(inner, (len(outer), 1))], axis=1)
+    return _executable(description, codes, mesh)
+
+
 def _admissible(description: Description, mesh: Mesh, rules: Rules) -> NDArray[np.int64]:
     """`division_codes`, those that repeat more work than they must included."""
     root = set(description.root.variables) if description.root is not None else set()
     able = [
         number
-        for number, yes in enumerate(divisible(description))
-        if yes and description.sizes[number] > 1 and (rules.reductions or number not in root)
+        for number in _dividable(description, rules.partial)
+        if description.sizes[number] > 1 and (rules.reductions or number not in root)
     ]
     choices = [*able, REPEAT]
     if rules.partial:
         choices += [PASS - number for number in range(len(passing_sets(description)))]
     return _executable(description, _combinations(tuple(choices), mesh, rules), mesh)
+
+
+def _dividable(description: Description, partial: bool) -> list[int]:
+    """The index variables that may be divided. partial: also those for which an input must lie as partial sums."""
+    able = [number for number, yes in enumerate(divisible(description)) if yes]
+    if description.root is None or partial or not description.alongside:
+        return able
+    return [number for number in able if number not in description.root.variables]
 
 
 def _executable(description: Description, codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:
@@ -266,19 +283,21 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     whole = bool((kinds == codes).all())  # no coordinates are left out
     terms = np.asarray(mesh.sizes, np.int64) if whole else _terms(codes, mesh)
     absent = None if whole else (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh)
-    makes_partial = np.where(_among(kinds, root) | (kinds <= PASS), terms, 0)
+    summed = _among(kinds, root)
+    makes_partial = np.where(summed | (kinds <= PASS), terms, 0)
     needs = []
     traffic = np.zeros(starts.shape[:2])
     known: dict[object, tuple[Placements, NDArray[np.int64]]] = {}  # most operators read several tensors alike
     for tensor, item in enumerate(item_bytes[:-1]):
         passed = tuple([number for number, members in enumerate(passing) if tensor in members])
         reads = description.reads[tensor]
-        alike = (reads, description.inputs[tensor].shape, passed)
+        beside = tensor in description.alongside
+        alike = (reads, description.inputs[tensor].shape, passed, beside)
         if alike not in known:
             regions = _scalar_too(clipped_regions(description, tensor, spans))
             if absent is not None:
                 regions[absent] = 0
-            partial = np.zeros(codes.shape, np.int64)
+            partial = np.where(summed, terms, 0) if beside else np.zeros(codes.shape, np.int64)
             for number in passed:
                 partial += np.where(kinds == PASS - number, terms, 0)
             keys = _keys(codes, (index for indices in reads for index in indices), partial)
@@ -291,7 +310,7 @@ def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple
     if absent is not None:
         made[absent] = 0
     traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
-    points = (stops - starts).prod(axis=-1).max(axis=1).astype(np.float64)
+    points = (stops - starts).prod(axis=-1).max(axis=1) / groups_of(description)
     return NodeOptions(
         codes,
         tuple(needs),

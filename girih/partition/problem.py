@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from girih.graph import Graph, Node
-from girih.layout import Layout, Mesh, Placements, Transfers
+from girih.layout import Layout, Mesh, Transfers
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.known import several_descriptions
@@ -74,14 +74,6 @@ EVERYTHING = Candidates({}, {})
 
 
 @dataclass(frozen=True)
-class PiecePrice:
-    """A price of memory on the pieces that a node reads or makes; `moved`: only where they come or go by a transfer."""
-
-    per_byte: float
-    moved: bool
-
-
-@dataclass(frozen=True)
 class PartitionProblem:
     """The constraint problem, and what its labels mean.
 
@@ -103,6 +95,20 @@ class PartitionProblem:
         )
         layouts = {name: self.layouts[number][labels[number]] for name, number in self.variable.items()}
         return Strategy(self.mesh, divisions, layouts)
+
+    def labels(self, strategy: Strategy) -> np.ndarray | None:
+        """The labels of a strategy; None where it chooses what this problem does not have."""
+        found = np.zeros(len(self.problem.domains), np.int64)
+        for name, number in self.variable.items():
+            if strategy.layouts[name] not in self.layouts[number]:
+                return None
+            found[number] = self.layouts[number].index(strategy.layouts[name])
+        for number, (options, division) in enumerate(zip(self.options, strategy.divisions, strict=True)):
+            same = np.flatnonzero((options.divisions == np.asarray(division)).all(axis=1))
+            if not len(same):
+                return None
+            found[len(self.layouts) + number] = same[0]
+        return found
 
 
 def value_variables(graph: Graph) -> dict[str, int]:
@@ -128,33 +134,27 @@ class _Tables:
         self.arrays: list[np.ndarray] = []
         self.numbers: dict[object, int] = {}
         self.wanted: dict[int, Wanted] = {}
-        self.later: list[tuple[int, Callable[[], np.ndarray]]] = []
 
-    def add(self, key: object, make: Callable[[], np.ndarray | Wanted], *, last: bool = False) -> int:
-        """The number of a table. last: it is made of others, when these are priced."""
+    def add(self, key: object, make: Callable[[], np.ndarray | Wanted]) -> int:
+        """The number of a table."""
         number = self.numbers.get(key)
         if number is not None:
             return number
         number = self.numbers[key] = len(self.arrays)
-        if last:
-            self.later.append((number, make))  # type: ignore[arg-type]
-        elif not isinstance(made := make(), Wanted):
+        if not isinstance(made := make(), Wanted):
             self.arrays.append(made)
             return number
-        else:
-            contents = made.contents
-            if contents is not None and (same := self.numbers.setdefault(contents, number)) != number:
-                self.numbers[key] = same
-                return same
-            self.wanted[number] = made
+        contents = made.contents
+        if contents is not None and (same := self.numbers.setdefault(contents, number)) != number:
+            self.numbers[key] = same
+            return same
+        self.wanted[number] = made
         self.arrays.append(_NONE)
         return number
 
     def priced(self, transfers: Transfers, deadline: float | None) -> tuple[np.ndarray, ...]:
         for number, table in zip(self.wanted, priced(list(self.wanted.values()), transfers, deadline), strict=True):
             self.arrays[number] = table
-        for number, make in self.later:
-            self.arrays[number] = make()
         return tuple(self.arrays)
 
 
@@ -166,13 +166,8 @@ def build(
     objective: Objective,
     rules: Rules,
     candidates: Candidates = EVERYTHING,
-    value_costs: Mapping[str, FloatTable] | None = None,
-    piece_prices: Mapping[tuple[int, int], PiecePrice] | None = None,
 ) -> PartitionProblem:
     """The problem of dividing `graph` on the objective's machine.
-
-    value_costs: added costs for the layouts of some values (a price of memory), in the order of their layouts.
-    piece_prices: by (node, operand) or (node, ~result), a price on the bytes of the last device's piece.
 
     Raises:
         OutOfTimeError: the objective's deadline was reached before all tables were priced.
@@ -195,11 +190,6 @@ def build(
     alike = [known.setdefault(choices, number) for number, choices in enumerate(layouts)]  # hashed once each
     pairs: list[tuple[int, int, int]] = []
     unary: list[int] = [-1] * count
-    by_value: dict[int, FloatTable] = {}
-    for name, costs in (value_costs or {}).items():
-        by_value[variable[name]] = by_value.get(variable[name], np.zeros(len(costs))) + costs
-    for number, costs in by_value.items():
-        unary[number] = tables.add(("value", number), lambda costs=costs: costs)  # type: ignore[misc]
     for number, (node, choice) in enumerate(zip(graph.nodes, options, strict=True)):
         unary.append(tables.add((id(choice), "own"), lambda choice=choice: objective.node_costs(choice)))  # type: ignore[misc]
         for operand, name in enumerate(node.inputs):
@@ -208,8 +198,6 @@ def build(
                 key,
                 lambda: Wanted(graph.values[name], layouts[variable[name]], choice.needs[operand], True),  # noqa: B023
             )
-            if piece_prices and (price := piece_prices.get((number, operand))):
-                table = _priced(tables, table, choice.needs[operand], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
         for result, name in enumerate(node.outputs):
             key = (id(choice), "out", result, alike[variable[name]])
@@ -218,26 +206,11 @@ def build(
                 key,
                 lambda: Wanted(graph.values[name], layouts[variable[name]], choice.makes[result], False, sums),  # noqa: B023
             )
-            if piece_prices and (price := piece_prices.get((number, ~result))):
-                table = _priced(tables, table, choice.makes[result], graph.values[name].item_bytes, price)
             pairs.append((count + number, variable[name], table))
     domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
     arrays = tables.priced(objective.transfers, objective.deadline)
     problem = Problem(domains, tuple(unary), tuple(pairs), arrays)
     return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
-
-
-def _priced(tables: _Tables, table: int, pieces: Placements, item_bytes: int, price: PiecePrice) -> int:
-    """The table with a price on each division's piece on the last device, whose parts are largest."""
-
-    def make() -> np.ndarray:
-        held = (pieces.regions[:, -1, :, 1] - pieces.regions[:, -1, :, 0]).prod(axis=-1) * (item_bytes * price.per_byte)
-        base = tables.arrays[table]
-        added = np.where(base > 0, held[:, None], 0.0) if price.moved else np.broadcast_to(held[:, None], base.shape)
-        total: np.ndarray = base + added
-        return total
-
-    return tables.add((table, price, id(pieces)), make, last=True)
 
 
 def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from girih.partition.baselines import data, equal, greedy, megatron, no_reduction, row, single
+from girih.partition.baselines import data, equal, greedy, no_reduction, row, single
 from girih.partition.exact import exact
 from girih.partition.experts import hybrid, one_weird_trick, parameter_server, rnn_expert
+from girih.partition.megatron import megatron
 from girih.partition.pipeline import model_parallel, pipeline
 from girih.partition.recursive import recursive
 from girih.partition.spartan import spartan

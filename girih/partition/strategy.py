@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.graph import Graph
 from girih.layout import Layout, Mesh
 from girih.layout.mesh import MOST_COORDINATES
 
@@ -69,8 +70,11 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SearchResult:
+    """graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None."""
+
     strategy: Strategy
     certificate: Certificate
+    graph: Graph | None = None
 
 
 FloatTable = NDArray[np.float64]

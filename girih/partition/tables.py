@@ -14,14 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numba
 import numpy as np
+
+from girih.layout.compiled import compiled
 
 Key = tuple[tuple[int, tuple[int, ...]], ...]
 """Tables with, for each axis, its place in the joint scope; the last place is the variable that is minimised out."""
 
 
-@numba.njit(cache=True)
+@compiled(lambda flat, at, strides, steps, sizes, labels, still, out: out.size * labels * len(at))
 def _project(
     flat: np.ndarray,
     at: np.ndarray,
@@ -89,7 +90,11 @@ def _project(
             where[d] = 0
 
 
-@numba.njit(cache=True)
+SMALL = 4096
+"""Entries of tables whose contents Python's own hash takes as quickly as `_digest` would."""
+
+
+@compiled()
 def _digest(words: np.ndarray) -> int:
     """A number of 63 bits from the contents; equal tables have equal numbers, different ones nearly never."""
     a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
@@ -127,7 +132,8 @@ class Tables:
         elif low != 0.0:
             low = 0.0
         array = np.asarray(array, order="C")  # (ascontiguousarray would give a lone number an axis)
-        same = self._known.setdefault((array.shape, _digest(array.reshape(-1).view(np.uint64))), [])
+        digest = hash(array.tobytes()) if array.size <= SMALL else _digest(array.reshape(-1).view(np.uint64))
+        same = self._known.setdefault((array.shape, digest), [])
         for number in same:
             if np.array_equal(self.arrays[number], array):
                 return number, low

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from girih.ops import first_description
 from girih.ops.derive import floating_point_operations
 from girih.report.palette import device_colours
+from girih.report.tables import times_of
 from girih.report.tiles import Tile, axis_divisions, division_words, parameter_values, tile_of
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 
@@ -46,16 +47,18 @@ def _table(names: tuple[str, ...], rows: Sequence[tuple[str, ...]], note: str = 
 
 def _alternatives(plan: Plan) -> str:
     names = {"single": "one device", "data": "data parallelism"}
+    costs = (plan.costs, *plan.baselines)
+    how, times = times_of(costs)
     rows = [
         (
             "this plan" if item is plan.costs else names.get(item.name, item.name),
             format_bytes(item.bytes),
             format_bytes(item.peak),
-            format_seconds(item.seconds),
+            format_seconds(took),
         )
-        for item in (plan.costs, *plan.baselines)
+        for item, took in zip(costs, times, strict=True)
     ]
-    return _table(("", "bytes moved", "peak of a device", "time of a step"), rows)
+    return _table(("", "bytes moved", "peak of a device", how), rows)
 
 
 def _devices(plan: Plan) -> str:

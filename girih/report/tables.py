@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -16,7 +17,7 @@ from girih.ops import first_description
 from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans import Costs, Plan
 
 
 def render(item: RenderableType, width: int = 110) -> str:
@@ -48,6 +49,14 @@ def summary(plan: Plan) -> RenderableType:
         f"cost {_cost(plan, plan.certificate.cost)}, bound {_cost(plan, plan.certificate.bound)}, "
         f"gap {format_gap(plan.gap)} ({plan.certificate.how}; {plan.certificate.stopped})"
     )
+    if plan.objective == "seconds":
+        head.append(
+            "\nthis cost is the sum of the roofline's seconds of computing and of transfers, nothing overlapped"
+        )
+    if plan.costs.simulated is not None:
+        head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
+    for note in plan.notes:
+        head.append(f"\nnote: {note}")
     parts = sorted(repeats(plan.graph), key=lambda part: -part.period * part.count)[:4]
     if parts:
         copies = ", ".join(f"{part.count} × {part.period} nodes" for part in sorted(parts, key=lambda part: part.start))
@@ -55,7 +64,9 @@ def summary(plan: Plan) -> RenderableType:
     undescribed = undivided(plan)
     if undescribed:
         head.append(f"\nundivided on every device, for want of a description: {', '.join(sorted(undescribed))}")
-    return Group(head, devices_table(plan), alternatives_table(plan))
+    if plan.told_scratch.calls:
+        head.append(f"\npeak memory is {plan.told_scratch.words}")
+    return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
 
 
 def _cost(plan: Plan, cost: float) -> str:
@@ -69,7 +80,7 @@ def undivided(plan: Plan) -> set[str]:
 
 def devices_table(plan: Plan, most: int = 16) -> Table:
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    for name, justify in (("device", "right"), ("compute", "right"), ("time", "right"), ("received", "right")):
+    for name, justify in (("device", "right"), ("compute", "right"), ("computing", "right"), ("received", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("state", justify="right")
     table.add_column("peak memory", justify="right")
@@ -98,11 +109,12 @@ def devices_table(plan: Plan, most: int = 16) -> Table:
 def alternatives_table(plan: Plan) -> Table:
     table = Table(title=None, box=None, pad_edge=False, header_style="bold")
     table.add_column("against")
-    how = "time, simulated" if plan.objective == "time" else "time, nothing overlapped"
+    own = plan.costs
+    rows = (own, *plan.baselines)
+    how, times = times_of(rows)
     for name in ("bytes moved", "×", "peak of a device", "×", how, "×"):
         table.add_column(name, justify="right")
-    own = plan.costs
-    for item in (own, *plan.baselines):
+    for item, took in zip(rows, times, strict=True):
         fits = plan.memory is None or item.peak <= plan.memory
         name = {"single": "one device"}.get(item.name, item.name)
         table.add_row(
@@ -111,16 +123,28 @@ def alternatives_table(plan: Plan) -> Table:
             _ratio(item.bytes, own.bytes),
             format_bytes(item.peak) + ("" if fits else " !"),
             _ratio(item.peak, own.peak),
-            format_seconds(item.seconds),
-            _ratio(item.seconds, own.seconds),
+            format_seconds(took),
+            _ratio(took, times[0]),
         )
+    return table
+
+
+def alternatives_notes(plan: Plan) -> list[str]:
+    """What the table of alternatives leaves unsaid."""
     notes = []
     if plan.memory is not None and any(item.peak > plan.memory for item in plan.baselines):
         notes.append(f"! does not fit {format_bytes(plan.memory)}")
-    if plan.objective == "bytes" and any(0 < item.bytes < own.bytes for item in plan.baselines):
+    if plan.objective == "bytes" and any(0 < item.bytes < plan.costs.bytes for item in plan.baselines):
         notes.append("fewer bytes than this plan by holding copies, which the objective `bytes` does not allow")
-    table.caption = "; ".join(notes) or None
-    return table
+    return notes
+
+
+def times_of(rows: Sequence[Costs]) -> tuple[str, list[float]]:
+    """What to call the seconds of a step, and those of each row: simulated, or where not all were the plain sums."""
+    simulated = [item.simulated for item in rows if item.simulated is not None]
+    if len(simulated) == len(rows):
+        return "time, simulated", simulated
+    return "time, nothing overlapped", [item.seconds for item in rows]
 
 
 def _ratio(part: float, whole: float) -> str:

@@ -76,6 +76,8 @@ def calibrate(
         WorkerError: a worker failed or could not start.
     """
     where = machine(machine_name)
+    if not 0 < budget_seconds < float("inf"):
+        raise MachineError(f"budget_seconds must be a finite number of more than 0, got {budget_seconds!r}")
     if not machine_name.startswith("local:"):
         raise MachineError(f"{machine_name!r} is not here: only local:N can be calibrated")
     if backend not in CREWS:

@@ -1,185 +1,107 @@
-"""Checkpoints in the format of torch.distributed.checkpoint (DCP), sharded as the program divides.
+"""Checkpoints of a training run: data with checksums, sharded as the program divides.
 
-Each worker writes the boxes that it reports (of equal copies the lowest rank writes), and reads whatever boxes it
-needs under its own program: a run may be resumed with other divisions or another number of devices. The entries are
-keyed by path, as in the module's state_dict, and DCP's own tools read the result
-(`torch.distributed.checkpoint.format_utils.dcp_to_torch_save`).
+    DIR/girih.json                the manifest (`girih.run.manifest`), which names the folder
+    DIR/state-<id>/rank-<n>.bin   what worker n wrote: the bytes of its boxes, one after another
 
-DCP's usual entry points plan by collectives. Here the program already says who holds what, so that its writer and
-reader are called directly with plans made from it: no process group is needed, and threads do it too. The parent
-writes into a directory beside the goal and renames it at the end: a checkpoint is there whole or not at all.
+Each worker wrote the boxes that it reports (`girih.run.saving`), and reads only the blocks that its boxes under its own
+program meet: a run may be resumed with other divisions or another number of devices. Entries are keyed by path, as in
+the module's state_dict. Reading runs no code, whoever wrote the files, and every byte is held against its checksum when
+it is read. `girih.run.dcp` converts to and from torch.distributed.checkpoint.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from girih.lower import Program
+from girih.run import durable
 from girih.run.initial import key_of
-from girih.run.parts import Tensor, box_of, reporters, shape_of
+from girih.run.manifest import DTYPES, Chunk, Manifest, blocks, checksum, from_bytes
+from girih.run.parts import Box, Tensor, box_of, narrow, relative, shape_of
+from girih.run.sealed import LARGEST_BYTES, SealError
 
-SUMMARY = "girih.json"
-FORMAT = 1
+MANIFEST = "girih.json"
+DCP_METADATA = ".metadata"
+OPEN_FILES = 64
 
 
 class CheckpointError(ValueError):
-    """A directory that holds no checkpoint for this program."""
+    """A checkpoint that cannot be read or written, or does not belong to this program."""
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Beside DCP's files: how many steps were done, and the seed of the run."""
+class Answer:
+    """A worker's reply that does not end the run. error: what was wrong, or "". value: what was asked for."""
 
-    step: int
-    seed: int
-    format: int = FORMAT
-
-
-# ------------------------------------------------------------------------------------------- writing
+    error: str = ""
+    value: Any = None
 
 
-def write(directory: str, program: Program, rank: int, state: Mapping[str, Tensor]) -> list[Any]:
-    """Write this worker's boxes; DCP's results, for `finish`."""
-    from torch.distributed.checkpoint import FileSystemWriter, SavePlan
-
-    boxes: dict[Any, Tensor] = {}
-    items = []
-    for item in program.graph.state_inputs:
-        if rank in reporters(program, item.name):
-            written = _write_item(program, item.name, key_of(item), rank)
-            boxes[written.index] = state[item.name]
-            items.append(written)
-    writer = FileSystemWriter(directory)
-    writer.set_up_storage_writer(rank == 0)
-    # The n-th of the global plans is rank n's: its files are named after it.
-    plans = writer.prepare_global_plan([SavePlan([]) for _ in range(rank)] + [SavePlan(items)])
-    if not items:
-        return []
-    results = writer.write_data(plans[rank], _planner(boxes))
-    return list(results.wait())
-
-
-def _planner(boxes: dict[Any, Tensor]) -> Any:
-    from torch.distributed.checkpoint import DefaultSavePlanner
-
-    class Boxes(DefaultSavePlanner):
-        """Gives DCP's writer the tensor of each item."""
-
-        def resolve_data(self, write_item: Any) -> Tensor:
-            return boxes[write_item.index].detach().cpu().contiguous()
-
-    return Boxes()
-
-
-def _chunk(box: Sequence[tuple[int, int]]) -> Any:
-    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
-
-    return ChunkStorageMetadata(torch.Size([start for start, _ in box]), torch.Size([b - a for a, b in box]))
-
-
-def _write_item(program: Program, name: str, key: str, rank: int) -> Any:
-    from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties
-    from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
-
-    value = program.graph.values[name]
-    chunk = _chunk(box_of(program, name, rank))
-    data = TensorWriteData(chunk, TensorProperties(dtype=getattr(torch, value.dtype)), torch.Size(value.shape))
-    index = MetadataIndex(key, chunk.offsets, reporters(program, name).index(rank))
-    return WriteItem(index=index, type=WriteItemType.SHARD, tensor_data=data)
-
-
-def finish(directory: Path, program: Program, results: Iterable[list[Any]], summary: Summary) -> None:
-    """Write what DCP reads first: all entries, their chunks, and the files they are in."""
-    from torch.distributed.checkpoint import FileSystemWriter
-    from torch.distributed.checkpoint.metadata import Metadata, TensorProperties, TensorStorageMetadata
-
-    entries = {}
-    for item in program.graph.state_inputs:
-        value = program.graph.values[item.name]
-        chunks = [_chunk(box_of(program, item.name, rank)) for rank in reporters(program, item.name)]
-        properties = TensorProperties(dtype=getattr(torch, value.dtype))
-        entries[key_of(item)] = TensorStorageMetadata(properties, torch.Size(value.shape), chunks)
-    writer = FileSystemWriter(directory)
-    writer.finish(Metadata(entries), list(results))
-    (directory / SUMMARY).write_text(json.dumps(asdict(summary)) + "\n")
-
-
-def beside(goal: Path) -> Path:
-    """Where to write before it is renamed: on the same file system, and the same name on every rank."""
-    return goal.with_name(f".{goal.name}.writing")
-
-
-def clear(made: Path) -> None:
-    """An empty directory, whatever an interrupted save has left there."""
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
-
-
-def publish(made: Path, goal: Path) -> None:
-    """Rename a finished directory to its goal; an old checkpoint there is replaced.
+def agreed(answers: Iterable[Answer]) -> list[Any]:
+    """The values.
 
     Raises:
-        CheckpointError: the goal is something else than a checkpoint.
+        CheckpointError: one worker has an error; the first one's.
     """
-    check_goal(goal)
-    if goal.exists():
-        old = goal.with_name(f".{goal.name}.{os.getpid()}.old")
-        goal.rename(old)
-        made.rename(goal)
-        shutil.rmtree(old)
-    else:
-        made.rename(goal)
+    answers = list(answers)
+    for answer in answers:
+        if answer.error:
+            raise CheckpointError(answer.error)
+    return [answer.value for answer in answers]
 
 
-def check_goal(goal: Path) -> None:
-    """A checkpoint may be written here.
+def read_manifest(directory: str | Path) -> Manifest:
+    """What the checkpoint holds.
 
     Raises:
-        CheckpointError: there is something that is no checkpoint.
+        CheckpointError: no checkpoint there, one of another format, or a damaged one.
     """
-    if goal.exists() and not (goal.is_dir() and ((goal / SUMMARY).exists() or not any(goal.iterdir()))):
-        raise CheckpointError(f"{goal} exists and is no checkpoint: it is left alone; give another directory")
+    path = Path(directory) / MANIFEST
+    try:
+        descriptor, size = durable.open_regular(str(path))
+    except FileNotFoundError as error:
+        if (Path(directory) / DCP_METADATA).exists():
+            raise CheckpointError(_old(directory)) from error
+        raise CheckpointError(f"{directory} holds no checkpoint: there is no {MANIFEST}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        if size > LARGEST_BYTES:
+            raise SealError(f"has {size} bytes, more than the {LARGEST_BYTES} of any manifest")
+        data = bytearray(size)
+        count = durable.read_into(descriptor, memoryview(data), 0)
+        return from_bytes(bytes(data[:count]))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    except SealError as error:
+        if (Path(directory) / DCP_METADATA).exists() and _is_first_format(bytes(data) if size < 1000 else b""):
+            raise CheckpointError(_old(directory)) from error
+        raise CheckpointError(f"{path} {error}: resume from another checkpoint") from error
+    finally:
+        durable.close(descriptor)
 
 
-# ------------------------------------------------------------------------------------------- reading
+def _is_first_format(data: bytes) -> bool:
+    try:
+        return bool(json.loads(data).get("format") == 1)
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
-def read_summary(directory: str | Path) -> Summary:
-    """How far the run had come.
-
-    Raises:
-        CheckpointError: no checkpoint there, or of another format.
-    """
-    path = Path(directory) / SUMMARY
-    if not path.exists() or not (Path(directory) / ".metadata").exists():
-        raise CheckpointError(f"{directory} holds no checkpoint: {SUMMARY} and .metadata are what one has")
-    found = json.loads(path.read_text())
-    if found.get("format") != FORMAT:
-        raise CheckpointError(f"{directory} has format {found.get('format')}, this version reads {FORMAT}")
-    return Summary(int(found["step"]), int(found["seed"]))
+def _old(directory: str | Path) -> str:
+    return (
+        f"{directory} is a checkpoint of torch.distributed.checkpoint, as girih's first version wrote it: convert it "
+        f"with `girih checkpoint import {directory} NEW`, then resume from NEW"
+    )
 
 
-def entries(directory: str | Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype of each entry by path."""
-    from torch.distributed.checkpoint import FileSystemReader
-
-    metadata = FileSystemReader(directory).read_metadata()
-    return {
-        key: (tuple(entry.size), str(entry.properties.dtype).removeprefix("torch."))
-        for key, entry in metadata.state_dict_metadata.items()
-        if hasattr(entry, "chunks")
-    }
-
-
-def check_entries(directory: str | Path, program: Program, others: Iterable[str]) -> list[str]:
+def check_entries(manifest: Manifest, directory: str | Path, program: Program, others: Iterable[str]) -> list[str]:
     """The paths of the program's state that the checkpoint holds.
 
     others: paths that it need not hold.
@@ -187,7 +109,7 @@ def check_entries(directory: str | Path, program: Program, others: Iterable[str]
     Raises:
         CheckpointError: entries are missing, or have another shape or dtype.
     """
-    held, spare = entries(directory), set(others)
+    held, spare = manifest.entries, set(others)
     found = []
     for item in program.graph.state_inputs:
         key, value = key_of(item), program.graph.values[item.name]
@@ -195,48 +117,131 @@ def check_entries(directory: str | Path, program: Program, others: Iterable[str]
             if key not in spare:
                 raise CheckpointError(f"{directory} holds no {key!r}; it has {sorted(held)[:8]}")
             continue
-        if held[key] != (value.shape, value.dtype):
-            shape, dtype = held[key]
+        if (held[key].shape, held[key].dtype) != (value.shape, value.dtype):
             raise CheckpointError(
-                f"{directory}: {key!r} is {dtype}{list(shape)}, the program has {value.dtype}{list(value.shape)}"
+                f"{directory}: {key!r} is {held[key].dtype}{list(held[key].shape)}, the program has "
+                f"{value.dtype}{list(value.shape)}"
             )
         found.append(key)
     return found
 
 
-def read(directory: str, program: Program, rank: int, paths: Iterable[str]) -> dict[str, Tensor]:
-    """This worker's boxes, by input name; only the chunks that they meet are read."""
-    from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader, LoadPlan
-    from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+def read(
+    directory: str | Path, manifest: Manifest, program: Program, rank: int, paths: Iterable[str]
+) -> Iterator[tuple[str, Tensor]]:
+    """This worker's boxes, one by one, by input name; only the blocks that they meet are read.
 
-    reader = FileSystemReader(directory)
-    metadata = reader.read_metadata()
-    reader.set_up_storage_reader(metadata, rank == 0)
+    Raises:
+        CheckpointError: a file is missing, damaged or another one.
+    """
     wanted = set(paths)
-    parts: dict[str, Tensor] = {}
-    by_key: dict[str, Tensor] = {}
-    items = []
-    for item in program.graph.state_inputs:
-        if key_of(item) not in wanted:
-            continue
-        value, box = program.graph.values[item.name], box_of(program, item.name, rank)
-        part = torch.empty(shape_of(box), dtype=getattr(torch, value.dtype))
-        parts[item.name] = by_key[key_of(item)] = part
+    with Reader(directory, manifest) as reader:
+        for item in program.graph.state_inputs:
+            if key_of(item) in wanted:
+                yield item.name, reader.read(key_of(item), box_of(program, item.name, rank))
+
+
+class Reader:
+    """The tensors of a checkpoint. A context manager."""
+
+    def __init__(self, directory: str | Path, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.folder = Path(directory) / manifest.folder
+        self._files: dict[str, int] = {}
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._files:
+            durable.close(self._files.popitem()[1])
+
+    def read(self, path: str, box: Box | None = None) -> Tensor:
+        """A box of an entry, or all of it.
+
+        Raises:
+            CheckpointError: a file is missing, damaged or another one.
+        """
+        entry = self.manifest.entries[path]
+        if box is None:
+            box = tuple((0, size) for size in entry.shape)
+        part = torch.empty(shape_of(box), dtype=DTYPES[entry.dtype])
         if part.numel():
-            entry = metadata.state_dict_metadata[key_of(item)]
-            items += create_read_items_for_chunk_list(key_of(item), entry, [_chunk(box)])
+            copied = sum(self._copy(path, entry.dtype, chunk, box, part) for chunk in entry.chunks)
+            if copied != part.numel():
+                raise CheckpointError(f"{self.folder}: the chunks of {path!r} do not fill {box}")
+        return part
 
-    class Boxes(DefaultLoadPlanner):
-        """Gives DCP's reader the place of each item."""
+    def _copy(self, path: str, dtype: str, chunk: Chunk, box: Box, part: Tensor) -> int:
+        """Copy what a chunk has of the box; how many elements."""
+        if _common(chunk.box, box) is None:
+            return 0
+        at, copied = chunk.start, 0
+        for number, (place, size) in enumerate(blocks(chunk.sizes, DTYPES[dtype].itemsize, self.manifest.block)):
+            inside = zip(chunk.offsets, place, strict=True)
+            block: Box = tuple((offset + start, offset + stop) for offset, (start, stop) in inside)
+            common = _common(block, box)
+            if common is not None:
+                data = self._block(path, chunk.file, at, size, chunk.checksums[number])
+                held = data.view(DTYPES[dtype]).view(shape_of(block))
+                target = narrow(part, relative(common, box))
+                target.copy_(narrow(held, relative(common, block)))
+                copied += target.numel()
+            at += size
+        return copied
 
-        def resolve_tensor(self, read_item: Any) -> Tensor:
-            part = by_key[read_item.dest_index.fqn]
-            for dimension, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
-                part = part.narrow(dimension, start, length)
-            return part
+    def _block(self, path: str, name: str, at: int, size: int, expected: str) -> Tensor:
+        if self._buffer.numel() < size:
+            self._buffer = torch.empty(size, dtype=torch.uint8)
+        data = self._buffer[:size]
+        view = memoryview(data.numpy())
+        try:
+            count = durable.read_into(self._file(name), view, at)
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{self.folder / name} is gone, which held {path!r}: the checkpoint was replaced while it was read, or "
+                "the file was removed: resume again, or from another checkpoint"
+            ) from error
+        except OSError as error:
+            raise CheckpointError(f"{self.folder / name} cannot be read: {error.strerror}") from error
+        if count != size or checksum(view) != expected:
+            raise CheckpointError(
+                f"{self.folder / name} is damaged: bytes {at} to {at + size}, of {path!r}, do not fit their checksum: "
+                "resume from another checkpoint"
+            )
+        return data
 
-        def commit_tensor(self, read_item: Any, tensor: Tensor) -> None:
-            pass
+    def _file(self, name: str) -> int:
+        if name not in self._files:
+            if len(self._files) >= OPEN_FILES:
+                durable.close(self._files.pop(next(iter(self._files))))
+            if self.folder.is_symlink():
+                raise CheckpointError(f"{self.folder} is a link: it may lead out of the checkpoint")
+            self._files[name], size = durable.open_regular(str(self.folder / name))
+            if size != self.manifest.files[name]:
+                raise CheckpointError(
+                    f"{self.folder / name} has {size} bytes, the checkpoint has {self.manifest.files[name]} there: the "
+                    "file was cut or replaced: resume from another checkpoint"
+                )
+        return self._files[name]
 
-    reader.read_data(LoadPlan(items), Boxes()).wait()
-    return parts
+
+def _common(one: Box, other: Box) -> Box | None:
+    """What two boxes of the same tensor share."""
+    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+    return common if all(start < stop for start, stop in common) else None
+
+
+def damages(directory: str | Path) -> list[str]:
+    """What is wrong with a checkpoint whose manifest can be read, each as one line: every byte is read and checked."""
+    manifest = read_manifest(directory)
+    found: dict[str, None] = {}
+    with Reader(directory, manifest) as reader:
+        for path, entry in manifest.entries.items():
+            for chunk in entry.chunks:
+                try:
+                    reader.read(path, chunk.box)
+                except CheckpointError as error:
+                    found[str(error)] = None
+    return list(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,17 +56,51 @@ def resident_bytes(pid: int | str = "self") -> int:
         return 0
 
 
-def culprit(program: Program, late: Sequence[Status]) -> Status:
-    """Of the workers that have not answered, the one that the others wait for: it has come least far, and where two
-    stand at the same instruction, it is not the one that waits in a transfer."""
+STANDSTILL = {
+    "T": "its process is stopped (SIGSTOP, or Ctrl-Z)",
+    "t": "its process is stopped by a debugger",
+    "Z": "its process has ended",
+    "X": "its process has ended",
+}
+"""What Linux's letter for the state of a process says of one that does not go on by itself."""
 
-    def place(status: Status) -> tuple[int, int, bool, int]:
+
+def standstill(pid: int) -> str:
+    """Why a process of this host cannot go on, or "" where it can, or where that cannot be seen."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, ValueError):
+        return ""
+    # The name of the program, in parentheses, may itself have spaces and parentheses; the state follows.
+    state = fields.rpartition(")")[2].split()[:1]
+    return STANDSTILL.get(state[0], "") if state else ""
+
+
+def culprit(program: Program, late: Sequence[Status], standing: Container[int] = ()) -> Status:
+    """Of the workers that have not answered, the one that the others wait for: one whose process stands still; or it
+    has come least far, and where two are at the same instruction, it is not the one that waits in a transfer.
+
+    standing: ranks whose processes stand still (`standstill`).
+    """
+
+    def place(status: Status) -> tuple[bool, int, int, bool, int]:
         # Between steps counts as the end of the steps that it has begun.
         step = status.step if status.step != IDLE else len(program.steps)
         waiting = step < len(program.steps) and isinstance(program.steps[step], TransferStep)
-        return status.begun, step, waiting, status.rank
+        return status.rank not in standing, status.begun, step, waiting, status.rank
 
     return min(late, key=place)
+
+
+def hanging(program: Program, late: Sequence[Status], pids: Mapping[int, int]) -> tuple[Status, str]:
+    """Who is to blame that these workers have not answered, and what to say of it.
+
+    pids: processes of this host by rank, as far as they are known.
+    """
+    standing = {rank: why for rank, pid in pids.items() if (why := standstill(pid))}
+    blamed = culprit(program, late, standing)
+    why = standing.get(blamed.rank, "")
+    return blamed, f"it hangs: {why}" if why else "it hangs"
 
 
 def first_failure(failures: Sequence[Failure]) -> Failure:

@@ -111,6 +111,10 @@ class SpoiltError(WorkerError):
     are there, and their tiles are as before."""
 
 
+class UnreadableError(WorkerError):
+    """What was lost with a worker cannot be read from the checkpoint."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """What a worker reports instead of a reply. in_transfer: it may only be the victim of another. kind: the class of

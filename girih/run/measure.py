@@ -2,8 +2,9 @@
 
 PyTorch's profiler reports every allocation and release of its CPU allocator, with sizes. Every tensor of the step
 (state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for
-all that PyTorch allocates, its kernels' temporaries included, in the bytes that were asked for. Not seen: what
-libraries (oneDNN's scratch, gloo) allocate by themselves. On CUDA the caching allocator's own peak is read.
+all that PyTorch allocates, its kernels' temporaries included, also those that it hands to oneDNN, in the bytes that
+were asked for. Not seen: what libraries (MKL's buffers, gloo) allocate by themselves. On CUDA the caching allocator's
+own peak is read.
 """
 
 from __future__ import annotations

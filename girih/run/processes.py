@@ -33,7 +33,7 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run import shared, wire
-from girih.run.crew import Status, culprit, first_failure, resident_bytes
+from girih.run.crew import Status, first_failure, hanging, resident_bytes, standstill
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.lending import HERE, Address, LendingBoard
 from girih.run.nursery import Process, launch
@@ -96,7 +96,8 @@ class ProcessCrew:
                 try:
                     wire.send(pipe, (name, own))
                 except BlockingIOError:
-                    reason = f"took no command for {self.timeout:g} s"
+                    why = standstill(self.pids[rank])
+                    reason = f"took no command for {self.timeout:g} s{f': {why}' if why else ''}"
                     self._break(WorkerError(rank, self._where(rank), reason, lost=True))
                 except OSError:
                     self._break(self._died(rank))
@@ -152,8 +153,9 @@ class ProcessCrew:
         if failures:
             self._break(first_failure(failures).error())
         if pending:
-            late = culprit(self.program, [self._status(rank) for rank in pending.values()])
-            reason = f"did not finish {name!r} within {timeout:g} s; it hangs"
+            pids = {rank: self.pids[rank] for rank in pending.values()}
+            late, why = hanging(self.program, [self._status(rank) for rank in pids], pids)
+            reason = f"did not finish {name!r} within {timeout:g} s; {why}"
             self._break(WorkerError(late.rank, where(self.program, late.step), reason, lost=True))
         return [replies[rank] for rank in range(self.size)]
 
@@ -168,7 +170,7 @@ class ProcessCrew:
         try:
             code = self.processes[rank].wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            return WorkerError(rank, place, "closed its pipe", lost=True)
+            return WorkerError(rank, place, standstill(self.pids[rank]) or "closed its pipe", lost=True)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return WorkerError(rank, place, how, lost=True)
 

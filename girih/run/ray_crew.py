@@ -16,7 +16,7 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run import wire
-from girih.run.crew import Status, culprit, first_failure
+from girih.run.crew import Status, first_failure, hanging
 from girih.run.errors import IDLE, ClosedError, Failure, WorkerError, where
 from girih.run.ray_connect import RayUnavailableError, imported
 from girih.run.ray_worker import WATCH, RayWorker
@@ -215,13 +215,22 @@ class RayCrew:
                 deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
             silent = watch.silent(set(self._pending.values()))
             if silent is not None:
-                self._break(self._hangs(silent, f"has not said for {self.options.silence:g} s how far it is; it hangs"))
+                _, why = self._hanging([silent])
+                self._break(self._hangs(silent, f"has not said for {self.options.silence:g} s how far it is; {why}"))
         if failures:
             self._break(first_failure(failures).error())
         if self._pending:
-            late = culprit(self.program, [self.seen[rank] for rank in self._pending.values()])
-            self._break(self._hangs(late.rank, f"did not finish {name!r} within {timeout:g} s; it hangs"))
+            late, why = self._hanging(list(self._pending.values()))
+            self._break(self._hangs(late.rank, f"did not finish {name!r} within {timeout:g} s; {why}"))
         return [replies[rank] for rank in range(self.size)]
+
+    def _hanging(self, ranks: Sequence[int]) -> tuple[Status, str]:
+        """Who of these is to blame, and why; of processes on other nodes only how far they came is known."""
+        here = {rank: self.places[rank][2] for rank in ranks if self.places and self._is_here(rank)}
+        return hanging(self.program, [self.seen[rank] for rank in ranks], here)
+
+    def _is_here(self, rank: int) -> bool:
+        return bool(self.places[rank][1] == self.ray.util.get_node_ip_address())
 
     def _hangs(self, rank: int, reason: str) -> WorkerError:
         self._kill(rank)
@@ -229,10 +238,9 @@ class RayCrew:
 
     def _kill(self, rank: int) -> None:
         """End a worker's process; Ray starts another."""
-        _, address, pid = self.places[rank]
-        if address == self.ray.util.get_node_ip_address():
+        if self._is_here(rank):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)  # at once, also if it is stopped; Ray waits for seconds
+                os.kill(self.places[rank][2], signal.SIGKILL)  # at once, also if it is stopped; Ray waits for seconds
                 return
         self.ray.kill(self.actors[rank], no_restart=False)
 

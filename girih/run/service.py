@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from girih.lower import Program
-from girih.run import checkpoint, measure
+from girih.run import checkpoint, measure, saving
 from girih.run.initial import initial_parts
 from girih.run.parts import Tensor, reporters
 from girih.run.tile_store import TileStore
@@ -63,7 +63,7 @@ class Service:
     """
 
     COMMANDS = (
-        "set_state", "step", "get_state", "save", "peak", "statistics", "timeline", "measure",
+        "set_state", "step", "get_state", "save", "agree", "peak", "statistics", "timeline", "measure",
     )  # fmt: skip
     OF_TILES = (
         "evaluate", "begin", "advance", "finish", "place", "spill", "fetch", "drop", "forget", "tiles",
@@ -76,6 +76,7 @@ class Service:
         self.program = program
         self.rank = rank
         self.peak_bytes = 0
+        self._writing: saving.Writing | None = None
         self.worker = Worker(
             program, rank, transport, device=options.device, progress=progress, timeline=options.timeline
         )
@@ -95,12 +96,23 @@ class Service:
 
     def set_state(
         self, parts: dict[str, Tensor], recipes: dict[str, Any], seed: int, resume: str | None, resumed: list[str]
-    ) -> None:
-        """First what recipes make, then what the checkpoint `resume` holds of the paths `resumed`, then `parts`."""
+    ) -> checkpoint.Answer:
+        """First what recipes make, then what the checkpoint `resume` holds of the paths `resumed`, then `parts`.
+
+        The value is the digest of the checkpoint's manifest: all workers must have read the same.
+        """
         self.worker.take_state(initial_parts(self.program, self.rank, recipes, seed, self.worker.device))
+        digest = ""
         if resume is not None:
-            self.worker.take_state(checkpoint.read(resume, self.program, self.rank, resumed))
+            try:
+                manifest = checkpoint.read_manifest(resume)
+                for name, part in checkpoint.read(resume, manifest, self.program, self.rank, resumed):
+                    self.worker.take_state({name: part})
+            except checkpoint.CheckpointError as error:
+                return checkpoint.Answer(str(error))
+            digest = manifest.digest
         self.worker.take_state(parts)
+        return checkpoint.Answer(value=digest)
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         device = self.worker.device
@@ -115,8 +127,19 @@ class Service:
             name: tensor for name, tensor in self.worker.state.items() if self.rank in reporters(self.program, name)
         }
 
-    def save(self, directory: str) -> Any:
-        return checkpoint.write(directory, self.program, self.rank, self.worker.state)
+    def save(self, folder: str) -> checkpoint.Answer:
+        """Begin to write this worker's parts into the folder; or, with "", go on for about a second."""
+        if folder:
+            strides = saving.write(folder, self.program, self.rank, self.worker.state)
+            self._writing = saving.Writing(strides, self.rank, folder)
+        assert self._writing is not None
+        return self._writing.go_on()
+
+    def agree(self, word: checkpoint.Answer) -> checkpoint.Answer:
+        """What the driver of this worker says: where each worker has its own, all drivers hear all of them. No save is
+        under way then."""
+        self._writing = None
+        return word
 
     def peak(self, inputs: dict[str, Tensor]) -> int:
         self.peak_bytes = measure.peak_bytes(self.worker, inputs)

@@ -9,7 +9,6 @@ with start(program, recipes, backend="processes", state=model_state) as run:
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,11 +26,13 @@ from girih.run.initial import Recipe, check_known, cut_state, key_of, step_seed
 from girih.run.parts import Tensor, assemble, box_of, cut
 from girih.run.processes import ProcessCrew
 from girih.run.ranks import RankCrew
+from girih.run.saving import Saving, manifest_of
 from girih.run.service import Options, Statistics
 from girih.run.threads import ThreadCrew
 from girih.run.worker import Interval
 
-# What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them.
+# What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them;
+# about once a second of a save that takes longer `saving`, the bytes written so far, and at its end all of them.
 Observer = Callable[[str, float], None]
 
 
@@ -103,27 +104,49 @@ class Run:
         self._set_state(state, {}, None, [])
 
     def save(self, directory: str | Path) -> None:
-        """Write a checkpoint, each worker its own parts; it is there whole or not at all.
+        """Write a checkpoint (`girih.run.saving`), each worker its own parts.
+
+        Until it is whole and on the disk the one that was there stays; then the new one takes its place in one step,
+        whenever this process or a worker is killed. After a CheckpointError the run can go on.
 
         Raises:
-            CheckpointError: there is something else at `directory`.
+            CheckpointError: something else is at `directory`, another run saves there, or the disk is full.
+            WorkerError: a worker died.
         """
-        goal = Path(directory).absolute()
         leads = getattr(self.crew, "rank", 0) == 0
-        made = checkpoint.beside(goal)
-        if leads:
-            checkpoint.check_goal(goal)
-            checkpoint.clear(made)
+        saving = Saving(directory)
         try:
-            self.crew.command("statistics", [{} for _ in range(self.workers)])  # nobody writes before all is ready
-            results = self.crew.command("save", [{"directory": str(made)} for _ in range(self.workers)])
-            if leads:
-                checkpoint.finish(made, self.program, results, checkpoint.Summary(self.steps, self.seed))
-                checkpoint.publish(made, goal)
-            self.crew.command("statistics", [{} for _ in range(self.workers)])  # nobody goes on before it is there
+            folder = self._agree(saving.begin if leads else None)
+            written = self._write(folder)
+            manifest = manifest_of(self.program, written, self.steps, self.seed, "")
+            self._agree((lambda: saving.publish(manifest)) if leads else None)
         finally:
-            if leads:
-                shutil.rmtree(made, ignore_errors=True)
+            saving.end()
+
+    def _agree(self, do: Callable[[], Any] | None) -> Any:
+        """What the driver that leads does, or why it failed, told to the drivers of all ranks."""
+        word = checkpoint.Answer()
+        if do is not None:
+            try:
+                word = checkpoint.Answer(value=do())
+            except checkpoint.CheckpointError as error:
+                word = checkpoint.Answer(str(error))
+        return checkpoint.agreed(self.crew.command("agree", [{"word": word} for _ in range(self.workers)]))[0]
+
+    def _write(self, folder: str) -> list[Any]:
+        """Have all workers write, slice by slice; what each has written."""
+        begin = folder
+        while True:
+            replies = self.crew.command("save", [{"folder": begin} for _ in range(self.workers)])
+            if any(reply.error for reply in replies):
+                self._agree(None)  # the others let go of what they have begun
+            answers = checkpoint.agreed(replies)
+            ended = all(isinstance(answer, tuple) for answer in answers)
+            if self.observe is not None and not (ended and begin):
+                self.observe("saving", float(sum(_bytes(answer) for answer in answers)))
+            if ended:
+                return [written for (written,) in answers]
+            begin = ""
 
     def statistics(self) -> list[Statistics]:
         """What each worker has measured since it started: bytes, seconds."""
@@ -202,12 +225,22 @@ class Run:
         recipes: Mapping[str, Recipe],
         resume: str | None,
         resumed: list[str],
+        digest: str | None = None,
     ) -> None:
         own = {key_of(item) for item in self.program.graph.state_inputs}
         made = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
         common = {"recipes": made, "seed": self.seed, "resume": resume, "resumed": resumed}
         fields = [{"parts": cut_state(self.program, rank, state), **common} for rank in range(self.workers)]
-        self.crew.command("set_state", fields)
+        digests = checkpoint.agreed(self.crew.command("set_state", fields))
+        if len({*digests, *([] if digest is None else [digest])}) > 1:
+            raise checkpoint.CheckpointError(f"{resume} was replaced while it was read: resume again")
+
+
+def _bytes(answer: Any) -> int:
+    """Written so far by a worker, of which `Writing.go_on` told."""
+    if not isinstance(answer, tuple):
+        return int(answer)
+    return answer[0].bytes if answer[0] is not None else 0
 
 
 def under_torchrun() -> bool:
@@ -254,18 +287,18 @@ def start(
         raise ValueError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
     recipes = {path: _Recipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
     given = state or {}
-    steps, directory, resumed = 0, None, list[str]()
+    steps, directory, digest, resumed = 0, None, None, list[str]()
     if resume is not None:
-        summary = checkpoint.read_summary(resume)
-        seed, steps, directory = summary.seed, summary.step, str(Path(resume).absolute())
-        held = checkpoint.check_entries(resume, program, {*recipes, *given})
+        manifest = checkpoint.read_manifest(resume)
+        seed, steps, directory, digest = manifest.seed, manifest.step, str(Path(resume).absolute()), manifest.digest
+        held = checkpoint.check_entries(manifest, resume, program, {*recipes, *given})
         resumed = [path for path in held if path not in given]
     check_known(program.graph, given, dict.fromkeys(resumed), recipes)
     cut_state(program, 0, given)  # views: proves the shapes before anything is started
     crew = CREWS[backend](program, Options(timeout=timeout, device=device, timeline=timeline))
     run = Run(program, crew, seed=seed, steps=steps, observe=observe if getattr(crew, "rank", 0) == 0 else None)
     try:
-        run._set_state(given, recipes, directory, resumed)
+        run._set_state(given, recipes, directory, resumed, digest)
     except BaseException:
         run.close()
         raise

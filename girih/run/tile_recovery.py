@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 from girih.layout import Mesh
 from girih.lower import Program, StartStep, TransferStep
 from girih.run import tile_checkpoint
-from girih.run.errors import SpoiltError, WorkerError
+from girih.run.checkpoint import CheckpointError
+from girih.run.errors import IDLE, SpoiltError, UnreadableError, Where, WorkerError
 from girih.run.parts import Tensor, box_of
 from girih.run.service import Options, Statistics
-from girih.run.tile_checkpoint import Manifest
+from girih.run.tile_checkpoint import Manifest, check_kept
 from girih.run.tiles import Evaluation, TileRun, part_of, whole
 
 ATTEMPTS = 5
@@ -86,6 +87,7 @@ class RecoveringRun(TileRun):
 
     def __init__(self, mesh: Mesh, backend: str, options: Options, place: str, every: float) -> None:
         self.place = tile_checkpoint.new_place(place)
+        self._guard = tile_checkpoint.Guard(self.place)
         self.every = every
         self.manifest = Manifest(mesh.devices)
         self.losses: list[Loss] = []
@@ -101,6 +103,7 @@ class RecoveringRun(TileRun):
         try:
             super().__init__(mesh, backend, options)
         except BaseException:
+            self._guard.release()
             tile_checkpoint.remove(self.place)
             raise
         try:
@@ -170,6 +173,7 @@ class RecoveringRun(TileRun):
 
     def close(self) -> None:
         super().close()
+        self._guard.release()
         with contextlib.suppress(OSError):  # the run is over; what cannot be removed now stays
             tile_checkpoint.remove(self.place)
 
@@ -177,8 +181,8 @@ class RecoveringRun(TileRun):
     def _everybody(self) -> frozenset[int]:
         return frozenset(self.ranks)
 
-    def _all(self, command: str, **fields: Any) -> None:
-        self.crew.command(command, [fields for _ in self.ranks])
+    def _all(self, command: str, **fields: Any) -> list[Any]:
+        return list(self.crew.command(command, [fields for _ in self.ranks]))
 
     # --------------------------------------------------------------------------------------- evaluations
 
@@ -198,7 +202,10 @@ class RecoveringRun(TileRun):
         self._start("begin", program, what, [{} for _ in self.ranks])
         at = 0
         if self.manifest.step:
-            self._all("load_step", place=self.place, name=self.manifest.step)
+            replies = self._all("load_step", place=self.place, name=self.manifest.step)
+            if any(reply.error for reply in replies):  # its tiles are there: it is made from the start
+                self._replace(changed(self.manifest, step="", at=0))
+                return self._evaluate_in_slices(program, what)
             at = self.manifest.at
         end, stops = len(program.steps), pauses(program)
         amount = FIRST_SLICE
@@ -227,12 +234,12 @@ class RecoveringRun(TileRun):
         live = [tile for tile in self._tiles.values() if tile.given is None]
         new = [tile for tile in live if tile.key not in self.manifest.tiles]
         if new or at is not None:
-            self._all("save_tiles", place=self.place, keys=[tile.key for tile in new])
+            check_kept(self._all("save_tiles", place=self.place, keys=[tile.key for tile in new]), SpoiltError)
             step = ""
             if at is not None:
                 self._steps_saved += 1
                 step = f"step-{self._steps_saved}"
-                self._all("save_step", place=self.place, name=step)
+                check_kept(self._all("save_step", place=self.place, name=step), SpoiltError)
             self._replace(Manifest(self.mesh.devices, frozenset(tile.key for tile in live), step, at or 0))
             for tile in new:
                 tile.maker = None
@@ -240,7 +247,10 @@ class RecoveringRun(TileRun):
         self._saved_at = time.monotonic()
 
     def _replace(self, after: Manifest) -> None:
-        tile_checkpoint.replace(self.place, self.manifest, after)
+        try:
+            tile_checkpoint.replace(self.place, self.manifest, after)
+        except CheckpointError as error:
+            raise SpoiltError(0, Where(IDLE, 0), f"is whole, but its checkpoint is not kept: {error}") from error
         self.manifest = after
 
     # --------------------------------------------------------------------------------------- recovery
@@ -274,6 +284,9 @@ class RecoveringRun(TileRun):
             began = time.monotonic()
             try:
                 self._restore(frozenset(self._mend()))
+            except UnreadableError:
+                self.outlives = False
+                raise
             except WorkerError as other:
                 error = other
             else:
@@ -310,7 +323,8 @@ class RecoveringRun(TileRun):
         """A tile that the driver gave, or that the checkpoint has."""
         if tile.given is None:
             keys = [(tile.key,) if rank in tile.away else () for rank in self.ranks]
-            self.crew.command("load_tiles", [{"place": self.place, "keys": own} for own in keys])
+            replies = self.crew.command("load_tiles", [{"place": self.place, "keys": own} for own in keys])
+            check_kept(replies, UnreadableError)
         else:
             parts = [
                 {tile.key: part_of(tile.given, box_of(tile.program, tile.name, rank))} if rank in tile.away else {}

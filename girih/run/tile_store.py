@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from girih.capture.sources import Part
 from girih.lower import Program
 from girih.run import tile_checkpoint
+from girih.run.checkpoint import Answer, CheckpointError
 from girih.run.elsewhere import Streamed, in_memory, on_file
 from girih.run.errors import Spoilt, failure_of
 from girih.run.lending import LendingBoard
@@ -120,22 +121,36 @@ class TileStore:
         """Raises where this worker cannot reach the checkpoint at `place`."""
         tile_checkpoint.check(place)
 
-    def save_tiles(self, place: str, keys: Sequence[int]) -> None:
+    def save_tiles(self, place: str, keys: Sequence[int]) -> Answer:
         """Write tiles to the checkpoint at `place` (`girih.run.tile_checkpoint`)."""
-        tile_checkpoint.save_tiles(place, self.rank, {key: in_memory(self.held[key]) for key in keys})
+        return self._told(
+            lambda: tile_checkpoint.save_tiles(place, self.rank, {key: in_memory(self.held[key]) for key in keys})
+        )
 
-    def load_tiles(self, place: str, keys: Sequence[int]) -> None:
+    def load_tiles(self, place: str, keys: Sequence[int]) -> Answer:
+        return self._told(lambda: self._load_tiles(place, keys))
+
+    def _load_tiles(self, place: str, keys: Sequence[int]) -> None:
         for key, tensor in tile_checkpoint.load_tiles(place, self.rank, keys):
             self.held[key] = tensor.to(self.device)
 
-    def save_step(self, place: str, name: str) -> None:
+    def save_step(self, place: str, name: str) -> Answer:
         """Write what the program that is under way has made so far."""
-        tile_checkpoint.save_step(place, name, self.rank, self._under_way()[1], self.held)
+        step = self._under_way()[1]
+        return self._told(lambda: tile_checkpoint.save_step(place, name, self.rank, step, self.held))
 
-    def load_step(self, place: str, name: str) -> None:
+    def load_step(self, place: str, name: str) -> Answer:
         """Go on, in the program that has begun, from what `save_step` wrote."""
-        _, step = self._under_way()
-        tile_checkpoint.load_step(place, name, self.rank, step, self.held)
+        step = self._under_way()[1]
+        return self._told(lambda: tile_checkpoint.load_step(place, name, self.rank, step, self.held))
+
+    def _told(self, do: Callable[[], None]) -> Answer:
+        """A checkpoint that cannot be written or read is no reason for a worker to end."""
+        try:
+            do()
+        except CheckpointError as error:
+            return Answer(f"worker {self.rank}: {error}")
+        return Answer()
 
     def _under_way(self) -> tuple[Worker, Running]:
         if self.running is None:

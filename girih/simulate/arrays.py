@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from girih.layout.compiled import compiled, inside
 
 # Nothing is allocated in the loops. Without counting references to arrays, which Numba does at each use of a tuple's
 # field, they are five times as fast. Who changes one of the files of kernels: Numba's cache on disk knows a function by
 # its own file alone, so that those who call it from another file stay as they were until that is saved anew too.
-COMPILED = numba.njit(cache=True, _nrt=False)
+COMPILED = inside(_nrt=False)
+
+
+def _turns(order: Numbers, *arguments: Any) -> float:
+    work: Work = arguments[-1]
+    return 20.0 * (len(order) * len(work.at) + len(work.start))
+
+
+WHOLE = compiled(_turns, _nrt=False)
+"""Of the functions that are called from outside."""
 
 POSTS, WAITS = 1, 2  # bits of a row's kind
 TASK_BITS = 24  # of the numbers that order lines: position of the row, then the task in its pattern

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.layout.compiled import compiled
 from girih.lower.window_kernels import COMPUTE, START, Outline, ordered, windows
 
 Ints = NDArray[np.int64]
@@ -52,7 +52,7 @@ class Variants(NamedTuple):
     hop_from: Ints
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def outlined(nodes, table, variants):  # type: ignore[no-untyped-def]
     """The outline of the program of these variants, one for each node; of each transfer its exchange, and the rows of
     own work. Buffers: values; then outputs before they are stored; then what lies between hops."""
@@ -121,7 +121,7 @@ def outlined(nodes, table, variants):  # type: ignore[no-untyped-def]
     return outline, pattern, before, after
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def rows(outline, fetch, store, task_at, exchange, compute, before, after, works):  # type: ignore[no-untyped-def]
     """(kind, pattern, partner, rows of the work before and after messages) of each row of the task graph.
 

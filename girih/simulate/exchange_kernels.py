@@ -1,12 +1,13 @@
-"""The compiled hot loops of `girih.simulate.patterns`, imported when a first exchange is met: Numba is slow to load."""
+"""The compiled hot loops of `girih.simulate.patterns`, compiled where there are many."""
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from girih.layout.compiled import compiled
 
-@numba.njit(cache=True)
+
+@compiled(lambda source, *_: 4.0 * len(source) * source.size)
 def pairs(source, target, term, peers, coordinates, sizes):  # type: ignore[no-untyped-def]
     """Elements that each device sends to each other one: the messages of `girih.lower.exchange`, summed by pair.
 
@@ -89,7 +90,7 @@ def pairs(source, target, term, peers, coordinates, sizes):  # type: ignore[no-u
     return senders, receivers, over, amounts
 
 
-@numba.njit(cache=True)
+@compiled(lambda first, second, devices: 5.0 * (len(first) + devices))
 def links(first, second, devices):  # type: ignore[no-untyped-def]
     """For each device the numbers of the messages that it sends or receives, ascending: offsets and entries."""
     offsets = np.zeros(devices + 1, np.int32)

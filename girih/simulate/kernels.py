@@ -1,4 +1,4 @@
-"""The compiled simulation, imported when a first program is simulated: Numba is slow to load.
+"""The simulation's loops, compiled where there is much to simulate.
 
 `simulate` runs the events of a task graph in order of time, from one changed region of its rows to the next. A full
 simulation is the case of one region that holds everything; FlexFlow's delta simulation (§3.4.3) is the case of an
@@ -32,6 +32,7 @@ from girih.simulate.arrays import (
     SPARE,
     STANDS,
     WAITS,
+    WHOLE,
 )
 from girih.simulate.device_kernels import clear, done_at, post, resume, run, serve, touch
 from girih.simulate.port_kernels import gather, next_choice
@@ -182,7 +183,7 @@ def _candidate(order, past, work, position):  # type: ignore[no-untyped-def]
     return position, now, now - later
 
 
-@COMPILED
+@WHOLE
 def simulate(order, regions, rows, pool, past, work):  # type: ignore[no-untyped-def]
     """When the last device has done with the last row. Afterwards `work` has the times, as `Work` says.
 
@@ -229,7 +230,7 @@ def simulate(order, regions, rows, pool, past, work):  # type: ignore[no-untyped
     return makespan
 
 
-@COMPILED
+@WHOLE
 def commit(order, rows, pool, past, work):  # type: ignore[no-untyped-def]
     """The simulated times become the past."""
     for position in range(order.shape[0]):

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from girih.layout.compiled import compiled
 
 Ints = NDArray[np.int64]
 NOTHING = -1
@@ -77,7 +78,7 @@ class Relaxed(NamedTuple):
     window: int
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _waits(space, hop, post, wait, begin):  # type: ignore[no-untyped-def]
     """When each device has received and sent all of a hop's messages."""
     wait[:] = 0
@@ -103,7 +104,7 @@ def _waits(space, hop, post, wait, begin):  # type: ignore[no-untyped-def]
             wait[device] = earliest + total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _pay(clock, idle, since, work, ready):  # type: ignore[no-untyped-def]
     """Work that was done at some time since `since`, in part instead of waiting; then wait for what is ready."""
     for device in range(len(clock)):
@@ -112,7 +113,7 @@ def _pay(clock, idle, since, work, ready):  # type: ignore[no-untyped-def]
         clock[device] = max(clock[device], ready[device])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def bound(space, choice):  # type: ignore[no-untyped-def]
     """Ticks below which no strategy with these configurations ends. choice: of each operator, or -1 if undecided."""
     nodes, devices, values = len(space.operator), space.devices, space.values
@@ -234,7 +235,7 @@ def bound(space, choice):  # type: ignore[no-untyped-def]
     return max(longest, shared // devices)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def pairs(space, able, starts, limit):  # type: ignore[no-untyped-def]
     """[configurations of all, of all]: 1 where two configurations of different operators can be together below a limit.
 
@@ -258,7 +259,7 @@ def pairs(space, able, starts, limit):  # type: ignore[no-untyped-def]
     return good
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def enumerate_below(space, good, able, starts, order, limit, most, effort, found, bounds):  # type: ignore[no-untyped-def]
     """Depth first over the operators in `order`: all choices whose bound is below the limit, into `found`.
 

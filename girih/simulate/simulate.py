@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from girih.lower import Program
 from girih.machine import Machine
+from girih.ops.scratch import ScratchSource, at_most
 from girih.simulate.critical import CriticalPath, critical_path
 from girih.simulate.incremental import Simulator
 from girih.simulate.patterns import Resolution
@@ -51,12 +52,14 @@ def simulate(
     *,
     resolution: Resolution | None = None,
     memory: bool = True,
+    threads: int = 0,
+    scratch: ScratchSource = at_most,
 ) -> Simulation:
     """Simulate one run of a program.
 
     resolution: `messages` for every message by itself (up to 64 devices by default), `volumes` for the bytes that each
     device receives over each mesh axis. memory: follow it on the devices, which takes longer than the simulation; on
-    more than 8 of them only on the first and the last.
+    more than 8 of them only on the first and the last. threads, scratch: for that, as of `memory_use`.
 
     Raises:
         ValueError: the machine or the prices are not for this program.
@@ -64,7 +67,7 @@ def simulate(
     simulator = Simulator(program, machine, prices, resolution=resolution)
     schedule = simulator.schedule()
     return Simulation(
-        timeline_of(program, schedule, memory=memory),
+        timeline_of(program, schedule, memory=memory, threads=threads, scratch=scratch),
         simulator.seconds,
         critical_path(schedule),
         _busiest(schedule, simulator.seconds),

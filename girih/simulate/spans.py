@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.lower import Program, live_bytes
+from girih.ops.scratch import ScratchSource, at_most
 from girih.simulate.patterns import Pattern
 from girih.simulate.tasks import POSTS, TaskGraph
 from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, seconds_of
@@ -83,7 +84,9 @@ class Schedule:
         return int(self.done[-1].max()) if len(self.done) else 0
 
 
-def timeline_of(program: Program, schedule: Schedule, *, memory: bool = True) -> Timeline:
+def timeline_of(
+    program: Program, schedule: Schedule, *, memory: bool = True, threads: int = 0, scratch: ScratchSource = at_most
+) -> Timeline:
     """The spans of devices, then those of messages, without those that take no time.
 
     A message's span is for how long it occupies its ports; it arrives later by the latency of its level.
@@ -107,7 +110,7 @@ def timeline_of(program: Program, schedule: Schedule, *, memory: bool = True) ->
         seconds_of(np.concatenate([begin, schedule.start])),
         seconds_of(np.concatenate([end, schedule.start + duration])),
         np.concatenate([np.zeros(len(device), np.int64), amount]),
-        _memories(program, schedule) if memory else (),
+        _memories(program, schedule, threads, scratch) if memory else (),
     )
 
 
@@ -122,17 +125,16 @@ def _own(schedule: Schedule, part: str) -> tuple[NDArray[np.int64], NDArray[np.i
     return device, schedule.step[row], begin[row, device], begin[row, device] + took[row, device]
 
 
-def _memories(program: Program, schedule: Schedule) -> tuple[Memory, ...]:
+def _memories(program: Program, schedule: Schedule, threads: int, scratch: ScratchSource) -> tuple[Memory, ...]:
     count = schedule.graph.devices
     devices = range(count) if count <= FOLLOWED else (0, count - 1)
-    return tuple(_memory(program, schedule, device) for device in devices)
+    return tuple(_memory(schedule, device, live_bytes(program, device, threads, scratch)) for device in devices)
 
 
-def _memory(program: Program, schedule: Schedule, device: int) -> Memory:
+def _memory(schedule: Schedule, device: int, amounts: NDArray[np.int64]) -> Memory:
     """What a step uses is in use from when the device comes to it until the device comes to the next."""
-    amounts = live_bytes(program, device)
     done = np.concatenate([[0], schedule.done[:, device]])
-    ends = done[np.searchsorted(schedule.step, np.arange(len(program.steps)), side="right")]
+    ends = done[np.searchsorted(schedule.step, np.arange(len(amounts) - 2), side="right")]
     begins = np.concatenate([[0, 0], ends])  # before the first step, in each step, behind the last
     kept = np.concatenate([[True], amounts[1:] != amounts[:-1]])
     return Memory(seconds_of(begins[kept]), amounts[kept])

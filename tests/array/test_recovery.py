@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,19 @@ def test_killed_at_random_moments(tmp_path, every, undisturbed, kills):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_stopped_worker_is_named_and_replaced(tmp_path, monkeypatch):
+    """Both workers are in the same sum: one waits for the other's part, the other has been stopped."""
+    with recovering(tmp_path, NEVER) as cluster:
+        x = gnp.array(np.arange(64.0).reshape(32, 2)).persist()
+        run = cluster.run
+        monkeypatch.setattr(run.crew, "timeout", 1.5)
+        os.kill(run.crew.pids[1], signal.SIGSTOP)
+        assert float((x * 2).sum()) == 64.0 * 63.0
+        assert [loss.rank for loss in run.losses] == [1]
+        if sys.platform == "linux":
+            assert "it hangs: its process is stopped" in run.losses[0].reason
+
+
 def test_a_long_program_goes_on_from_the_middle(tmp_path, monkeypatch):
     """The checkpoint in the middle of one evaluation, and a worker that dies right after it."""
     monkeypatch.setattr(tile_recovery, "FIRST_SLICE", 8)
@@ -157,7 +171,7 @@ def test_a_checkpoint_ends_the_lineage_and_old_files_go(tmp_path):
         files = sorted(path.name for path in Path(run.place).iterdir())
         manifest = read_manifest(run.place)
         assert total.expression.kept.key in manifest.tiles
-        assert files == sorted(["manifest.json", *manifest.files()])
+        assert files == sorted(["driver.lock", "manifest.json", *manifest.files()])
         assert len(manifest.tiles) <= 3
         os.kill(run.crew.pids[1], signal.SIGKILL)
         assert total.compute().tolist() == [326.0] * 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 from pathlib import Path
 
@@ -149,3 +151,42 @@ def test_what_a_function_gives_is_checked():
     np.testing.assert_array_equal(
         FunctionOfIndex(lambda i, j: i, (3, 2), np.dtype(int)).read((1, 0), (3, 2)), [[1, 1], [2, 2]]
     )
+
+
+@pytest.mark.parametrize("place", ["filters", "compressor"])
+def test_a_zarr_array_whose_codec_unpickles_is_refused(tmp_path: Path, place: str) -> None:
+    """Such a codec would run what the store's writer chose, although the elements are numbers."""
+    pytest.importorskip("zarr")
+    ran, store = tmp_path / "ran", tmp_path / "array.zarr"
+
+    class Bomb:
+        def __reduce__(self):
+            return os.system, (f"touch {ran}",)
+
+    codec = {"id": "pickle", "protocol": 5}
+    store.mkdir()
+    metadata = {
+        "zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "<f8", "fill_value": 0, "order": "C",
+        "compressor": None, "filters": None, place: [codec] if place == "filters" else codec,
+    }  # fmt: skip
+    (store / ".zarray").write_text(json.dumps(metadata))
+    (store / "0").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(SourceError) as caught:
+        stored_sources.zarr(str(store)).load((0,), (4,))
+    assert len(str(caught.value).splitlines()) == 1
+    assert not ran.exists()
+
+
+def test_pickling_codecs_are_found_wherever_metadata_names_them() -> None:
+    """Whatever a version of zarr itself refuses."""
+
+    class Opened:
+        def __init__(self, **metadata: object) -> None:
+            self.metadata = self
+            self.to_dict = lambda: metadata
+
+    stored_sources._refuse_pickles(Opened(codecs=[{"name": "bytes"}, {"name": "zstd"}], filters=None), "a")
+    for found in ({"filters": [{"id": "pickle"}]}, {"codecs": ({"name": "numcodecs.pickle"},)},
+                  {"compressor": {"id": "Pickle"}}):  # fmt: skip
+        with pytest.raises(SourceError, match="coded by pickle"):
+            stored_sources._refuse_pickles(Opened(**found), "a")

@@ -42,6 +42,31 @@ def embedding_gradient(rng: Generator) -> Arguments:
     return {**given, **some(rng, {}, {"padding": 0}, {"first": 1})}
 
 
+def group_ends(rng: Generator, rows: int) -> np.ndarray:
+    """Of up to four groups of rows, some of them empty; behind the last there may be rows of none."""
+    return np.sort(whole(rng, (integer(rng, 1, 4),), 0, rows)).astype(np.int32)
+
+
+@sample("girih.grouped_product")
+def grouped_product(rng: Generator) -> Arguments:
+    rows, depth, columns = integer(rng, 1, 6), integer(rng, 1, 3), integer(rng, 1, 3)
+    ends = group_ends(rng, rows)
+    given = {"x": real(rng, (rows, depth)), "weight": real(rng, (len(ends), depth, columns)), "ends": ends}
+    return {**given, **some(rng, {}, {"first": 1})}
+
+
+@sample("girih.grouped_gradient")
+def grouped_gradient(rng: Generator) -> Arguments:
+    rows = integer(rng, 1, 6)
+    given = {"x": real(rng, (integer(rng, 1, 3), rows)), "grad": real(rng, (rows, integer(rng, 1, 3)))}
+    return {**given, "ends": group_ends(rng, rows), **some(rng, {}, {"first": 1})}
+
+
+@sample("aten.histc")
+def histc(rng: Generator) -> Arguments:
+    return {"self": real(rng, shape(rng, 1, 2)), "bins": integer(rng, 1, 4), "min": -1, "max": some(rng, 1, 2.5)}
+
+
 @sample("girih.sparse_product")
 def sparse_product(rng: Generator) -> Arguments:
     stored, count, size = integer(rng, 1, 6), integer(rng, 1, 4), integer(rng, 1, 4)

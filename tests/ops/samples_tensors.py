@@ -46,8 +46,18 @@ def added(maker: Maker, first: str, second: str) -> Maker:
     return result
 
 
+@sample("aten.linalg_cross")
+def linalg_cross(rng: Generator) -> Arguments:
+    size = shape(rng, 0, 2)
+    dim = integer(rng, 0, len(size))
+    other = tuple(1 if rng.random() < 0.3 else extent for extent in size)
+    first, second = ((*extents[:dim], 3, *extents[dim:]) for extents in (size, other))
+    return {"self": real(rng, first), "other": real(rng, second), "dim": dim - some(rng, 0, len(size) + 1)}
+
+
 add("aten.mm", contraction("self", "mat2", "ik", "kj"))
 add("aten.bmm", contraction("self", "mat2", "bik", "bkj"))
+add("girih.head_product", contraction("self", "mat2", "bhik", "bhkj"))
 add("aten.mv", contraction("self", "vec", "ik", "k"))
 add("aten.dot", contraction("self", "tensor", "k", "k"))
 add("aten.addmm", added(contraction("mat1", "mat2", "ik", "kj"), "mat1", "mat2"))

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from checking import check_divisions, check_passing, check_reference, make_case, results_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import SAMPLES
 
 from girih.ops.catalogue import catalogue
-from girih.ops.coverage import core_operators, count, coverage, standard
+from girih.ops.core_aten import CORE, VERSION
+from girih.ops.coverage import core_operators, count, coverage, standard, tagged_operators
 from girih.ops.derive import is_elementwise, is_opaque
+from girih.ops.kernels import KERNELS
 from girih.ops.language import DescriptionError
 from girih.ops.reference import evaluate
 
@@ -58,6 +61,15 @@ def test_nearly_all_core_operators_are_described() -> None:
     assert not own.undescribed
     assert str(core).startswith(f"core ATen operators: {core.described} of {core.total} described (97.")
     assert "makes no tensor" in core_operators().values()
+
+
+def test_operators_that_are_counted_are_those_that_there_are() -> None:
+    """They are counted without loading torch."""
+    tagged = tagged_operators()
+    assert core_operators() == (CORE if torch.__version__.startswith(f"{VERSION}.") else tagged)
+    if torch.__version__.startswith(f"{VERSION}."):
+        assert tagged == CORE
+    assert {name for name in catalogue() if name.startswith("girih.")} == set(KERNELS)
 
 
 def test_what_pages_say_is_what_shapes_say() -> None:

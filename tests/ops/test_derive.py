@@ -71,6 +71,35 @@ def test_matrix_product() -> None:
     assert output_regions(mm, starts, stops).tolist() == [[0, 4], [0, 6]]
 
 
+def test_rows_of_groups_divide_and_each_is_computed_once() -> None:
+    """A piece of the groups also reads where the group before it ended."""
+    tensors = {"x": (12, 5), "weight": (4, 5, 7), "ends": (4,)}
+    product = described("girih.grouped_product", (12, 7), **tensors)
+    assert (product.names, product.sizes, product.reducer) == (("t", "n", "e", "k"), (12, 7, 4, 5), "sum")
+    assert able(product) == {"t", "n", "e", "k"}
+    assert floating_point_operations(product) == 2 * 12 * 7 * 5
+    piece = make_piece(product, {}, *box(product, e=(2, 4), t=(3, 12)))
+    assert piece.regions == (((3, 12), (0, 5)), ((2, 4), (0, 5), (0, 7)), ((1, 4),))
+    assert piece.attributes == {"first": 3, "leading": True}
+    first = make_piece(product, {}, *box(product, e=(0, 2)))
+    assert (first.regions[2], first.pads[2]) == (((0, 2),), ((1, 0),))
+
+
+def test_a_term_beside_a_sum_is_to_be_partial() -> None:
+    addmm = described("aten.addmm", (4, 6), self=(6,), mat1=(4, 5), mat2=(5, 6))
+    assert able(addmm) == {"i", "j", "k"}
+    assert addmm.alongside == {0}
+    ignored = described("aten.addmm", (4, 6), {"beta": 0}, self=(6,), mat1=(4, 5), mat2=(5, 6))
+    assert (able(ignored), ignored.alongside) == ({"i", "j", "k"}, frozenset())
+    mm = described("aten.mm", (4, 6), self=(4, 5), mat2=(5, 6))
+    assert mm.alongside == frozenset()
+    both = {"x": TensorType((3,), "int64"), "index": TensorType((5,), "int64"), "source": TensorType((5,), "int64")}
+    given = {"self": both["x"], "index": both["index"], "source": both["source"]}
+    whole = describe_call("aten.index_add", given, {"dim": 0}, TensorType((3,), "int64"))
+    assert whole is not None
+    assert (able(whole), whole.root) == (set(), None)  # whole numbers are never held as partial sums
+
+
 def test_convolution_reads_a_halo() -> None:
     conv = convolution()
     assert able(conv) == {"n", "o", "y0", "y1", "c", "u0", "u1"}
@@ -191,6 +220,10 @@ def test_linear_operators_pass_partial_sums() -> None:
     assert passing_sets(relu) == ()
     gate = described("aten.threshold_backward", (3,), {"threshold": 0}, grad_output=(3,), self=(3,))
     assert passing_sets(gate) == (frozenset({0}),)
+    zeros = described("aten.full", (3,), {"size": (3,), "fill_value": 0.0})
+    assert passing_sets(zeros) == (frozenset(),)  # of zeros there may be any number
+    ones = described("aten.full", (3,), {"size": (3,), "fill_value": 1.0})
+    assert passing_sets(ones) == ()
     scan = described("aten.cumsum", (3,), {"dim": 0}, self=(3,))
     assert passing_sets(scan) == (frozenset({0}),)
 

@@ -1,9 +1,9 @@
-"""A hard cap on memory: met where it can be, refused where not; its bound holds for every strategy that meets it."""
+"""A hard cap on memory: met by the cheapest strategy where one does, else refused; bounds hold for every strategy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -15,12 +15,26 @@ from hypothesis import strategies as st
 
 from girih.graph import Graph
 from girih.lower import lower, memory_use
-from girih.partition.capped import CannotFitError, Measured, capped, held_at, priced_problem
+from girih.lower.exchange_memory import exchange_bytes
+from girih.partition.capped import (
+    CannotFitError,
+    Effort,
+    Front,
+    Measured,
+    answer,
+    capped,
+    front_of,
+    least_peak,
+)
 from girih.partition.elimination import cost_of
 from girih.partition.exact import exact
+from girih.partition.held import COMPUTE, Exchanged, HeldTables, Liveness, moments
 from girih.partition.options import SECONDS, TOFU
-from girih.partition.problem import Objective, build
+from girih.partition.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import SearchResult, Strategy
+
+NO_ORDER = Effort(small=0, least=4, coarse=2, fine=2, rounds=2)
+"""Prices alone: without the search of all strategies in the order of their costs."""
 
 
 def measurer(graph: Graph, objective: Objective) -> Callable[[Strategy], Measured]:
@@ -32,16 +46,31 @@ def measurer(graph: Graph, objective: Objective) -> Callable[[Strategy], Measure
     return measure
 
 
-def attempt(*arguments: Any, **options: Any) -> SearchResult | CannotFitError:
+def exchanging(objective: Objective) -> Exchanged:
+    last = objective.machine.devices - 1
+    return lambda value, source, target, dense, kept: exchange_bytes(
+        objective.transfers, value, source, target, last, dense, kept
+    )
+
+
+def plain_problem(graph: Graph, objective: Objective) -> PartitionProblem:
+    return build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
+
+
+def front(graph: Graph, objective: Objective, **options: Any) -> Front:
+    return front_of(graph, objective, measurer(graph, objective), exchanging(objective), **options)
+
+
+def attempt(found: Front, cap: int) -> SearchResult | CannotFitError:
     try:
-        return capped(*arguments, **options)
+        return answer(found, cap)
     except CannotFitError as error:
         return error
 
 
 def every_strategy(graph: Graph, objective: Objective) -> list[tuple[float, int]]:
     """(cost, peak) of all labelings."""
-    problem = build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
+    problem = plain_problem(graph, objective)
     assume(prod(problem.problem.domains) <= 1000)
     measure = measurer(graph, objective)
     found = []
@@ -52,25 +81,45 @@ def every_strategy(graph: Graph, objective: Objective) -> list[tuple[float, int]
     return found
 
 
-@given(st.integers(0, 2**32), st.integers(1, 3), st.floats(0, 1), st.sampled_from(["bytes", "seconds"]))
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-def test_the_bound_holds_for_every_strategy_that_fits(seed: int, nodes: int, share: float, name: str) -> None:
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from(["bytes", "seconds"]))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+def test_small_graphs_have_the_optimum_for_every_cap(seed: int, nodes: int, name: str) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     objective = Objective(name, machine_of((2,)))
-    all_of_them = every_strategy(graph, objective)
-    peaks = sorted({peak for _, peak in all_of_them})
-    cap = peaks[int(share * (len(peaks) - 1))]
-    least = min(cost for cost, peak in all_of_them if peak <= cap)
-    measure = measurer(graph, objective)
-    found = attempt(graph, objective, cap, measure, rounds=12)
-    if isinstance(found, CannotFitError):  # prices did not find it, and what they found does not fit
-        assert found.bound <= cap < found.smallest
-        return
-    assert measure(found.strategy).peak <= cap
-    slack = 1e-9 * least
-    assert found.certificate.bound <= least + slack
-    assert found.certificate.cost >= least - slack
-    assert found.certificate.bound <= found.certificate.cost
+    every = every_strategy(graph, objective)
+    found = front(graph, objective)
+    assert found.whole
+    for cap in sorted({peak for _, peak in every}):
+        least = min(cost for cost, peak in every if peak <= cap)
+        told = answer(found, cap).certificate
+        assert told.cost == pytest.approx(least, rel=1e-9, abs=1e-15)
+        assert told.bound == pytest.approx(least, rel=1e-9, abs=1e-15)
+        assert told.stopped == "optimal"
+    smallest = min(peak for _, peak in every)
+    with pytest.raises(CannotFitError, match="the least peak found is") as caught:
+        answer(found, smallest - 1)
+    assert caught.value.smallest == caught.value.bound == smallest
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from(["bytes", "seconds"]))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+def test_bounds_by_prices_hold_for_every_strategy_that_fits(seed: int, nodes: int, name: str) -> None:
+    graph = random_graph(np.random.default_rng(seed), nodes)
+    objective = Objective(name, machine_of((2,)))
+    every = every_strategy(graph, objective)
+    found = front(graph, objective, effort=NO_ORDER)
+    assert not found.whole
+    assert least_peak(found, 60.0) <= min(peak for _, peak in every)
+    for cap in sorted({peak for _, peak in every}):
+        least = min(cost for cost, peak in every if peak <= cap)
+        assert found.bound(cap) <= least * (1 + 1e-9)
+        result = attempt(found, cap)
+        if isinstance(result, CannotFitError):  # prices did not find it
+            assert result.bound <= cap < result.smallest
+            continue
+        assert measurer(graph, objective)(result.strategy).peak <= cap
+        assert result.certificate.bound <= result.certificate.cost
+        assert result.certificate.cost >= least * (1 - 1e-9)
 
 
 @given(
@@ -85,14 +134,16 @@ def test_what_is_priced_at_a_moment_is_never_more_than_the_peak(seed: int, nodes
     random = np.random.default_rng(seed)
     graph = random_graph(random, nodes)
     objective = Objective(name, machine_of(sizes))
-    plain = priced_problem(graph, objective, {})
+    plain = plain_problem(graph, objective)
     labels = random_labels(plain, random)
     cost = cost_of(plain.problem, labels)
     assume(np.isfinite(cost))
     peak = measurer(graph, objective)(plain.strategy(labels)).peak
-    for moment in range(-1, len(graph.nodes)):
-        held = cost_of(priced_problem(graph, objective, {moment: 1.0}).problem, labels) - cost
-        assert held <= peak * (1 + 1e-6)
+    tables = HeldTables(plain, exchanging(objective))
+    for moment in moments(graph):
+        held = tables.bytes(moment, labels)
+        assert held <= peak
+        assert cost_of(tables.priced({moment: 1.0}), labels) - cost == pytest.approx(held, abs=1e-6)
 
 
 def test_what_is_priced_is_what_peaks_where_nothing_moves() -> None:
@@ -100,57 +151,62 @@ def test_what_is_priced_is_what_peaks_where_nothing_moves() -> None:
     whole = (-1,)
     strategy = Strategy(objective.machine.mesh, (whole,) * len(graph.nodes), dict.fromkeys(graph.values, whole))
     measured = measurer(graph, objective)(strategy)
-    held = [held_at(graph, moment) for moment in range(-1, len(graph.nodes))]
-    sizes = [
-        sum(graph.values[name].bytes for name in item.values)
-        + sum(
-            graph.values[
-                (graph.nodes[node].inputs if place >= 0 else graph.nodes[node].outputs)[max(place, ~place)]
-            ].bytes
-            for (node, place), moved in item.pieces.items()
-            if not moved
-        )
-        for item in held
-    ]
-    assert max(sizes) == measured.peak
-    assert sizes.index(max(sizes)) - 1 == measured.at
+    problem = plain_problem(graph, objective)
+    labels = problem.labels(strategy)
+    assert labels is not None
+    tables = HeldTables(problem, exchanging(objective))
+    held = {moment: tables.bytes(moment, labels) for moment in moments(graph)}
+    assert max(held.values()) == measured.peak
+    assert max(held, key=lambda moment: held[moment]) == (measured.at, COMPUTE)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from(["bytes", "seconds"]))
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
-def test_what_nothing_meets_is_refused(seed: int, nodes: int, name: str) -> None:
-    graph = random_graph(np.random.default_rng(seed), nodes)
-    objective = Objective(name, machine_of((2,)))
-    least = min(peak for _, peak in every_strategy(graph, objective))
-    with pytest.raises(CannotFitError, match="the least peak found is") as caught:
-        capped(graph, objective, least - 1, measurer(graph, objective), rounds=6)
-    assert caught.value.smallest >= least
-    assert caught.value.bound <= least
-    assert measurer(graph, objective)(caught.value.best.strategy).peak == caught.value.smallest
+def test_the_moments_of_a_node() -> None:
+    """A product whose operands are read for the last time: fetched one after the other, computed, stored."""
+    graph = perceptron(1, 16, 16)
+    alive = Liveness(graph)
+    assert alive.held((-1, COMPUTE)).values == ("x", "w0")
+    assert alive.held((0, 0)).exchange == (0, 0)
+    assert alive.held((0, COMPUTE)).pieces[0, ~0] is False
+    assert alive.held((0, ~0)).exchange == (0, ~0)
+    assert moments(graph)[:5] == [(-1, COMPUTE), (0, 0), (0, 1), (0, COMPUTE), (0, ~0)]
 
 
 @pytest.mark.parametrize("name", ["bytes", "seconds"])
 @pytest.mark.parametrize("sizes", [(2,), (2, 2)])
 def test_caps_on_a_perceptron_from_loose_to_impossible(name: str, sizes: tuple[int, ...]) -> None:
     graph, objective = perceptron(3, 128, 128), Objective(name, machine_of(sizes))
-    measure = measurer(graph, objective)
+    measure, moving = measurer(graph, objective), exchanging(objective)
     free = exact(graph, objective)
     loose = measure(free.strategy).peak
-    assert capped(graph, objective, loose, measure, first=free) is not None
-    costs, met = [], 0
-    for share in (1.0, 0.9, 0.8, 0.7, 0.6):
-        cap = int(loose * share)
-        found = attempt(graph, objective, cap, measure, first=free)
-        if isinstance(found, CannotFitError):
-            assert found.smallest > cap
+    found = front(graph, objective, first=free, effort=NO_ORDER)
+    least = found.least().measured.peak
+    costs = []
+    for cap in (loose, loose - 1, (loose + least) // 2, least):
+        if cap < least:
             continue
-        met += 1
-        assert measure(found.strategy).peak <= cap
-        assert found.certificate.bound <= found.certificate.cost
-        assert found.certificate.cost >= free.certificate.bound
-        assert found.certificate.bound >= free.certificate.bound * (1 - 1e-9)
-        costs.append(found.certificate.cost)
-    assert met >= 1
-    assert costs[0] == free.certificate.cost
-    with pytest.raises(CannotFitError):
-        capped(graph, objective, 1000, measure, first=free)
+        result = answer(found, cap)
+        assert measure(result.strategy).peak <= cap
+        assert result.certificate.bound <= result.certificate.cost
+        assert result.certificate.cost >= free.certificate.bound
+        assert result.certificate.bound >= free.certificate.bound * (1 - 1e-9)
+        costs.append(result.certificate.cost)
+    assert costs == sorted(costs)
+    assert costs[0] == pytest.approx(free.certificate.cost, rel=1e-12)
+    with pytest.raises(CannotFitError) as caught:
+        capped(graph, objective, least - 1, measure, moving, first=free, effort=NO_ORDER)
+    assert caught.value.smallest == least  # whatever was asked for
+    assert measure(caught.value.best.strategy).peak == least
+    assert 0 < caught.value.bound <= least
+
+
+def test_a_larger_cap_is_never_dearer() -> None:
+    graph, objective = perceptron(2, 64, 32), Objective("seconds", machine_of((2, 2)))
+    measure, moving = measurer(graph, objective), exchanging(objective)
+    free = exact(graph, objective)
+    found = front(graph, objective, first=free, effort=NO_ORDER)
+    peaks = sorted({point.measured.peak for point in found.points})
+    asked = [peaks[0], *(peaks[len(peaks) * part // 3] for part in (1, 2)), peaks[-1]]
+    results = [capped(graph, objective, cap, measure, moving, first=free, effort=NO_ORDER) for cap in asked]
+    for tight, wide in pairwise(results):
+        assert wide.certificate.cost <= tight.certificate.cost
+        assert wide.certificate.bound <= tight.certificate.bound * (1 + 1e-9)

@@ -98,8 +98,8 @@ def test_the_minimum_by_random_search_is_never_below(seed: int, nodes: int) -> N
 # Under `bytes` most searches keep to Tofu's rule; these may copy at will, and so move less.
 PLACING = {"one-weird-trick", "model", "rnn-expert", "hybrid", "parameter-server"}  # and these may place
 COPYING = {"data", "sharded", "single", "megatron", *PLACING}
-# Not "pipeline", which wants micro-batches (test_pipeline.py).
-ANY_GRAPH = {name: search for name, search in SEARCHES.items() if name != "pipeline"}
+# Not "pipeline", which wants micro-batches (test_pipeline.py), nor "megatron", which wants blocks (test_megatron.py).
+ANY_GRAPH = {name: search for name, search in SEARCHES.items() if name not in ("pipeline", "megatron")}
 # These may end where Tofu's rule of least copies does not hold: it is applied to what they may choose from.
 OTHERWISE = {"row", "equal", "recursive"}
 
@@ -111,7 +111,7 @@ def test_nothing_is_below_exact_on_a_perceptron(sizes: tuple[int, ...], objectiv
     best = exact(graph, goal)
     free = exact(graph, goal, rules=SECONDS)
     placed = exact(graph, goal, rules=SOAP)
-    for name, search in ANY_GRAPH.items():
+    for name, search in (ANY_GRAPH | {"megatron": SEARCHES["megatron"]}).items():
         found = search(graph, goal)
         check_result(graph, goal, found)
         least = placed if name in PLACING else free if objective == "seconds" or name in COPYING else best
@@ -142,10 +142,10 @@ def test_nothing_is_below_exact_on_random_graphs(seed: int, nodes: int, sizes: t
                 assert found.certificate.cost >= best.certificate.cost, name
 
 
-@pytest.mark.parametrize("name", ANY_GRAPH)
+@pytest.mark.parametrize("name", [*ANY_GRAPH, "megatron"])
 @pytest.mark.parametrize("where", ["local:1", "local:2", "local:3", "1x2", "2x2"])
 def test_every_search_on_every_machine(name: str, where: str) -> None:
-    graph = perceptron(1, 12, 18)
+    graph = perceptron(2 if name == "megatron" else 1, 12, 18)
     for objective in ("bytes", "seconds"):
         goal = Objective(objective, machine(where))
         found = SEARCHES[name](graph, goal)
@@ -154,7 +154,7 @@ def test_every_search_on_every_machine(name: str, where: str) -> None:
             assert found.certificate.cost == 0
 
 
-@pytest.mark.parametrize("name", ANY_GRAPH)
+@pytest.mark.parametrize("name", [*ANY_GRAPH, "megatron"])
 def test_searches_are_deterministic(name: str) -> None:
     graph, goal = perceptron(2, 96, 192), Objective("bytes", machine_of((2, 2)))
     assert SEARCHES[name](graph, goal).strategy == SEARCHES[name](graph, goal).strategy
@@ -185,6 +185,14 @@ def test_sharded_state_is_held_once() -> None:
     for name in ("w0", "w1"):
         assert REPLICATE not in found.strategy.layouts[name]
     assert found.strategy.layouts["x"] == (0, 0)
+    # ZeRO-3: both weights are gathered for the forward pass, the second one again for the backward pass (the input
+    # wants no gradient), and both gradients are scattered.
+    assert found.certificate.cost == (2 + 1 + 2) * 3 * 96 * 96 * 4
+
+
+def test_a_parameter_server_gathers_gradients_and_hands_out_weights() -> None:
+    graph, goal = perceptron(2, 64, 96), Objective("bytes", machine_of((2, 2)))
+    assert SEARCHES["parameter-server"](graph, goal).certificate.cost == 2 * 2 * 3 * 96 * 96 * 4
 
 
 def test_rows() -> None:

@@ -128,12 +128,12 @@ def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING
 def passes(description: Description, codes: np.ndarray, lying: list[Layout]) -> bool:
     """Are the inputs that must be partial sums partial sums?"""
     sets = passing_sets(description)
-    return all(
-        lying[tensor][axis] == PARTIAL
-        for axis, code in enumerate(codes)
-        if code <= PASS
-        for tensor in sets[PASS - int(code)]
-    )
+    root = description.root.variables if description.root is not None else ()
+
+    def partial(code: int) -> frozenset[int]:
+        return sets[PASS - code] if code <= PASS else description.alongside if code in root else frozenset()
+
+    return all(lying[tensor][axis] == PARTIAL for axis, code in enumerate(codes) for tensor in partial(int(code)))
 
 
 def transfers(mesh: Mesh, objective: str = "bytes") -> Transfers:

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, for any number of workers, and DCP's own tools read them."""
+"""Checkpoints: whole or not at all, for any number of workers; PyTorch's own tools read what is exported."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from run_programs import Example, program_of
 from girih.layout import Mesh
 from girih.run import checkpoint
 from girih.run.checkpoint import CheckpointError
+from girih.run.dcp import export_dcp
 from girih.run.session import start
 
 
@@ -44,7 +45,8 @@ def test_the_same_workers_go_on_with_the_same_bits(example, saved):
 def test_tools_of_torch_read_it(example, saved, tmp_path):
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-    dcp_to_torch_save(saved, tmp_path / "whole.pt")
+    export_dcp(saved, tmp_path / "dcp")
+    dcp_to_torch_save(tmp_path / "dcp", tmp_path / "whole.pt")
     whole = torch.load(tmp_path / "whole.pt")
     assert whole.keys() == example.state.keys()
     for path, tensor in example.states[2].items():
@@ -52,15 +54,16 @@ def test_tools_of_torch_read_it(example, saved, tmp_path):
 
 
 def test_each_part_is_written_once(example, saved):
-    size = sum(tensor.nbytes for tensor in example.state.values())
-    held = checkpoint.entries(saved)
-    assert {path: shape for path, (shape, _) in held.items()} == {
+    """Not a byte more: what is not in the manifest is an element of one tensor."""
+    manifest = checkpoint.read_manifest(saved)
+    assert {path: entry.shape for path, entry in manifest.entries.items()} == {
         path: tuple(tensor.shape) for path, tensor in example.state.items()
     }
-    written = sum(file.stat().st_size for file in saved.glob("*.distcp"))
-    chunks = written / len(list(saved.glob("*.distcp")))
-    assert size < written < size + 2000 * 4 * len(held)
-    assert chunks > 0
+    files = {file.name: file.stat().st_size for file in (saved / manifest.folder).iterdir()}
+    assert files == manifest.files
+    assert len(files) > 1
+    assert sum(files.values()) == sum(tensor.nbytes for tensor in example.state.values())
+    assert sorted(item.name for item in saved.iterdir()) == ["girih.json", manifest.folder]
 
 
 def test_saving_again_replaces(example, saved, tmp_path):
@@ -69,8 +72,9 @@ def test_saving_again_replaces(example, saved, tmp_path):
         run.save(goal)
         run.step(example.batch, example.scalars)
         run.save(goal)
-    assert checkpoint.read_summary(goal).step == 3
+    assert checkpoint.read_manifest(goal).step == 3
     assert [item.name for item in tmp_path.iterdir()] == ["saved"]
+    assert len(list(goal.iterdir())) == 2  # the manifest and its folder
 
 
 def test_other_directories_are_left_alone(example, tmp_path):

@@ -14,7 +14,7 @@ import torch
 from run_programs import cholesky_program, is_alive, program_of
 
 from girih.layout import Mesh
-from girih.run.crew import Status, culprit
+from girih.run.crew import Status, culprit, hanging, standstill
 from girih.run.errors import ClosedError, WorkerError
 from girih.run.session import start
 
@@ -163,6 +163,49 @@ def test_who_is_to_blame(example):
     assert culprit(program, [Status(0, 3, 20), Status(1, 2, -1)]).rank == 1
     assert culprit(program, [Status(0, 3, 20), Status(1, 3, -1)]).rank == 0
     assert culprit(program, [Status(0, 3, 20), Status(1, 3, 7)]).rank == 1
+
+
+class Waits:
+    """What a worker is told to do and never comes back from."""
+
+    def __call__(self, transport, rank, device):
+        threading.Event().wait()
+
+
+def stop(pid):
+    """Stop a process, and wait until it has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    while sys.platform == "linux" and not standstill(pid):
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+def test_a_stopped_worker_is_told_from_one_that_waits_at_the_same_instruction(example):
+    with start(program_of(example.graph, Mesh((2,)), 0), state=example.state, timeout=2.0) as run:
+        stop(run.crew.pids[1])
+        with pytest.raises(WorkerError, match=r"worker 1 did not finish 'measure' .*its process is stopped") as got:
+            run.crew.command("measure", [{"task": Waits()}] * 2)
+        assert got.value.rank == 1
+        gone(run)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")
+def test_why_a_process_stands_still(example):
+    """The name of a program may have spaces and parentheses; of a process that is not there nothing is known."""
+    code = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'a) Z (b'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert standstill(process.pid) == ""
+        late = [Status(0, 1, -1), Status(1, 2, 3)]
+        program = program_of(example.graph, Mesh((2,)), 0)
+        assert hanging(program, late, {1: process.pid}) == (late[0], "it hangs")
+        stop(process.pid)
+        blamed, why = hanging(program, late, {0: os.getpid(), 1: process.pid})
+        assert (blamed.rank, why) == (1, "it hangs: its process is stopped (SIGSTOP, or Ctrl-Z)")
+        process.kill()
+        while standstill(process.pid) != "its process has ended":
+            time.sleep(0.01)
+    assert standstill(process.pid) == ""
 
 
 def test_missing_state_is_refused(example):

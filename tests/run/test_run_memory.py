@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from dataclasses import replace
 from functools import cache
@@ -17,21 +16,25 @@ import girih
 from girih.capture import TrainingStep
 from girih.graph import Graph, parse_graph
 from girih.layout import REPLICATE, Mesh, among
-from girih.lower import Overlap, StartStep, live_bytes, lower, memory_use, overlapped
+from girih.lower import Overlap, Program, StartStep, live_bytes, lower, memory_use, overlapped
 from girih.lower import check as check_program
 from girih.models import example, random_batch, tiny_names
 from girih.ops import philox
-from girih.ops.catalogue import convolution
+from girih.ops.catalogue import catalogue
 from girih.ops.catalogue import random as random_page
 from girih.ops.evaluate import resolve
+from girih.ops.scratch import ScratchCall
 from girih.ops.temporaries import SLICE_BYTES, Operand, Work
 from girih.partition.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
-from girih.plans import Plan, flatten_batch, plan_graph
+from girih.plan_inputs import flatten_batch
+from girih.plan_scratch import host_notes
+from girih.plans import Plan, plan_graph
+from girih.run import measure_scratch
 from girih.run.measure import highest
 from girih.run.session import start
 
-SLACK_BYTES = 10 << 10  # some of oneDNN's scratch is predicted by a bound
+SLACK_BYTES = 10 << 10  # some rules are bounds
 
 
 @cache
@@ -51,6 +54,11 @@ def planned(name: str, batch: int | None, workers: int) -> tuple[Plan, dict[str,
     return plan, flatten_batch(random_batch(name, size))
 
 
+def told_peak(program: Program, device: int, threads: int = 0) -> int:
+    """With what kernels of libraries hold on this host."""
+    return memory_use(program, device, threads, host_notes(threads)).peak
+
+
 def compare(measured: list[int], predicted: list[int], slack: int = SLACK_BYTES) -> None:
     text = f"measured {measured}, predicted {predicted}"
     for seen, told in zip(measured, predicted, strict=True):
@@ -64,7 +72,7 @@ def check(name: str, batch: int | None, workers: int) -> None:
     with plan.start(backend="threads" if workers == 1 else "processes") as running:
         measured = running.run.peak_bytes(given, scalars)
     threads = torch.get_num_threads() if workers == 1 else 0
-    compare(measured, [memory_use(plan.program, device, threads).peak for device in range(workers)])
+    compare(measured, [told_peak(plan.program, device, threads) for device in range(workers)])
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +102,12 @@ def test_convolutional_networks_need_what_was_predicted(name: str, workers: int)
     with plan.start() as running:
         measured = running.run.peak_bytes(given, scalars)
     predicted = [use.peak for use in plan.memory_by_device]
-    compare(measured, predicted, 64)
-    if name != "inception-tiny":  # its strided gradients are predicted by a bound
-        assert (os.cpu_count() or 1) > 2 * workers or predicted == measured
+    assert plan.told_scratch.exact
+    assert predicted == measured
     for device in range(workers):
-        one = memory_use(plan.program, device, threads=1).peak
-        assert one <= memory_use(plan.program, device, threads=2).peak
-        assert one == live_bytes(plan.program, device, threads=1).max()
+        one = told_peak(plan.program, device, 1)
+        assert one <= memory_use(plan.program, device, 1).peak  # by bounds
+        assert one == live_bytes(plan.program, device, 1, host_notes(1)).max()
 
 
 @pytest.mark.parametrize(("name", "batch"), [("resnet-tiny", 48), ("gpt-tiny", 256)])
@@ -122,10 +129,11 @@ def test_exchanges_under_way_need_what_was_predicted(name: str) -> None:
         assert any(isinstance(step, StartStep) for step in program.steps) == (window != Overlap())
         with start(program, plan.initial) as run:
             measured = run.peak_bytes(by_name, scalars)
-        predicted = [memory_use(program, device).peak for device in range(2)]
+        predicted = [told_peak(program, device) for device in range(2)]
         compare(measured, predicted)
         errors.append([told - seen for told, seen in zip(predicted, measured, strict=True)])
-        peaks.add(max(predicted))
+        # Where the scratch of a kernel makes the peak, as on some processors, no window changes it.
+        peaks.add(max(memory_use(program, device, 1, lambda call: 0).peak for device in range(2)))
     assert errors[0] == errors[1] == errors[2]
     assert len(peaks) > 1
 
@@ -136,7 +144,7 @@ def test_any_division_needs_no_more_with_exchanges_under_way(seed: int) -> None:
     program = overlapped(program_of(large.graph, Mesh((2,)), seed), Overlap(4, 16))
     with start(program, state=large.state) as run:
         measured = run.peak_bytes(large.batch, large.scalars)
-    predicted = [memory_use(program, rank).peak for rank in range(2)]
+    predicted = [told_peak(program, rank) for rank in range(2)]
     assert min(predicted) > 4e6
     for seen, told in zip(measured, predicted, strict=True):
         assert told - 1024 <= seen <= told + 64
@@ -190,7 +198,7 @@ def test_threads_hold_what_was_predicted_for_all_of_them(slow: int, window: Over
     mesh = Mesh((2,))
     program = overlapped(lower(graph, Strategy(mesh, divisions, layouts), transfers(mesh)), window)
     check_program(program)
-    predicted = sum(memory_use(program, rank).peak for rank in range(2))
+    predicted = sum(told_peak(program, rank) for rank in range(2))
     x = torch.randn(256, 256)
     with start(program, backend="threads", state={}) as run:
         noted: list[int] = []
@@ -212,7 +220,7 @@ def test_any_division_needs_no_more(seed: int) -> None:
     by_name = {item.name: given[item.path] for item in plan.graph.inputs if item.role == "batch"}
     with start(program, plan.initial, state=None) as run:
         measured = run.peak_bytes(by_name, scalars)
-    compare(measured, [memory_use(program, device).peak for device in range(2)], 3 * SLACK_BYTES)
+    compare(measured, [told_peak(program, device) for device in range(2)], 3 * SLACK_BYTES)
 
 
 # ------------------------------------------------------------------------------------------- kernels
@@ -275,26 +283,27 @@ def test_pooling_in_slices_is_pooling() -> None:
 
 
 CONVOLUTIONS = [
-    # input, weight, stride, padding, groups; bytes by which the prediction may be larger with 1 or 2 threads
-    ((8, 3, 64, 64), (8, 3, 11, 11), 4, 2, 1, 256),
-    ((8, 6, 14, 14), (16, 6, 5, 5), 1, 0, 1, 256),
-    ((8, 1, 32, 32), (6, 1, 5, 5), 1, 0, 1, 256),
-    ((8, 8, 7, 7), (16, 8, 5, 5), 1, 2, 1, 256),
-    ((8, 12, 3, 3), (12, 12, 7, 1), 1, (3, 0), 1, 10 << 10),  # windows higher than the input
-    ((8, 6, 3, 3), (20, 6, 3, 3), 2, 0, 1, 10 << 10),
-    ((8, 16, 32, 32), (16, 16, 3, 3), 1, 1, 1, 256),
-    ((8, 128, 16, 16), (64, 128, 3, 1), 1, (1, 0), 1, 256),
-    ((8, 128, 16, 16), (64, 128, 1, 1), 1, 0, 1, 256),
-    ((4, 256, 8, 8), (128, 256, 1, 1), 1, 0, 1, 256),
-    ((16, 12, 7, 7), (2, 12, 1, 1), 1, 0, 1, 256),
-    ((8, 64, 31, 31), (128, 64, 1, 1), 2, 0, 1, 256),
-    ((8, 64, 32, 32), (128, 64, 1, 1), 2, 0, 1, 256),
-    ((8, 32, 32, 32), (32, 32, 3, 3), 2, 1, 1, 256),
-    ((4, 32, 16, 16), (64, 32, 3, 3), 2, 1, 1, 256),
-    ((1, 16, 8, 8), (32, 16, 3, 3), 1, 1, 1, 256),  # too small for oneDNN
-    ((2, 32, 8, 8), (32, 16, 1, 1), 1, 0, 2, 20 << 10),
-    ((2, 32, 8, 8), (32, 1, 3, 3), 1, 1, 32, 256),
-    ((16, 40, 4, 4), (40, 40, 5, 5), 1, 2, 1, 256),
+    # input, weight, stride, padding, groups
+    ((8, 3, 64, 64), (8, 3, 11, 11), 4, 2, 1),
+    ((8, 6, 14, 14), (16, 6, 5, 5), 1, 0, 1),
+    ((8, 1, 32, 32), (6, 1, 5, 5), 1, 0, 1),
+    ((8, 8, 7, 7), (16, 8, 5, 5), 1, 2, 1),
+    ((8, 12, 3, 3), (12, 12, 7, 1), 1, (3, 0), 1),  # windows higher than the input
+    ((8, 6, 3, 3), (20, 6, 3, 3), 2, 0, 1),
+    ((8, 16, 32, 32), (16, 16, 3, 3), 1, 1, 1),
+    ((8, 128, 16, 16), (64, 128, 3, 1), 1, (1, 0), 1),
+    ((8, 128, 16, 16), (64, 128, 1, 1), 1, 0, 1),
+    ((4, 256, 8, 8), (128, 256, 1, 1), 1, 0, 1),
+    ((16, 12, 7, 7), (2, 12, 1, 1), 1, 0, 1),
+    ((8, 64, 31, 31), (128, 64, 1, 1), 2, 0, 1),
+    ((8, 64, 32, 32), (128, 64, 1, 1), 2, 0, 1),
+    ((8, 32, 32, 32), (32, 32, 3, 3), 2, 1, 1),
+    ((4, 32, 16, 16), (64, 32, 3, 3), 2, 1, 1),
+    ((1, 16, 8, 8), (32, 16, 3, 3), 1, 1, 1),  # too small for oneDNN
+    ((2, 32, 8, 8), (32, 16, 1, 1), 1, 0, 2),
+    ((2, 32, 8, 8), (32, 1, 3, 3), 1, 1, 32),
+    ((16, 40, 4, 4), (40, 40, 5, 5), 1, 2, 1),
+    ((8, 96, 9, 9), (64, 24, 5, 1), 2, (2, 0), 4),
 ]
 
 
@@ -302,34 +311,44 @@ def pair(value: int | tuple[int, int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
-RULES = {
-    "aten.convolution": convolution.forward_copies,
-    "girih.convolution_input_gradient": convolution.input_gradient_copies,
-    "girih.convolution_weight_gradient": convolution.weight_gradient_copies,
-}
+def convolution_calls(case: tuple, dtype: str, threads: int) -> list[ScratchCall]:
+    """A convolution and its two gradients."""
+    x, w, stride, padding, groups = case
+    window = {"stride": pair(stride), "padding": pair(padding), "dilation": (1, 1), "groups": groups}
+    common = {**window, "transposed": False, "output_padding": (0, 0)}
+    strides, pads = pair(stride), pair(padding)
+    y = (x[0], w[0], *((x[d] + 2 * pads[d - 2] - w[d]) // strides[d - 2] + 1 for d in (2, 3)))
+
+    def lies(shape: tuple[int, ...]) -> Operand:
+        return Operand(shape, getattr(torch, dtype).itemsize, dtype=dtype)
+
+    calls = (
+        ("aten.convolution", {"input": x, "weight": w}, y, {**common, "bias": None}),
+        ("girih.convolution_input_gradient", {"grad": y, "weight": w}, x, {**common, "input_size": x}),
+        ("girih.convolution_weight_gradient", {"grad": y, "input": x}, w, {**common, "weight_size": w}),
+    )
+    made = []
+    for operator, shapes, result, attributes in calls:
+        operands = {name: lies(shape) for name, shape in shapes.items()}
+        work = Work(attributes, operands, lies(result), threads=threads)
+        made.append(ScratchCall(operator, work, catalogue()[operator].temporary))
+    return made
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
-def test_convolutions_hold_what_their_rules_tell(case: tuple, threads: int) -> None:
-    x, w, stride, padding, groups, slack = case
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_convolutions_hold_what_is_measured_and_never_more_than_their_bound(dtype: str, threads: int) -> None:
+    """What a thread of its own measures is what the profiler sees in this one, on whatever processor this is."""
     torch.set_num_threads(threads)
-    window = {"stride": pair(stride), "padding": pair(padding), "dilation": (1, 1), "groups": groups}
-    more = {"transposed": False, "output_padding": (0, 0)}
-    made = torch.nn.functional.conv2d(torch.randn(x), torch.randn(w), None, pair(stride), pair(padding), 1, groups)
-    y = tuple(made.shape)
-    calls = (
-        ("aten.convolution", {"input": x, "weight": w}, y, {**window, **more}, {"bias": None}),
-        ("girih.convolution_input_gradient", {"grad": y, "weight": w}, x, {**window, **more, "input_size": x}, {}),
-        ("girih.convolution_weight_gradient", {"grad": y, "input": x}, w, {**window, **more, "weight_size": w}, {}),
-    )
-    for operator, shapes, result, attributes, absent in calls:
-        operands = {name: Operand(s, 4) for name, s in shapes.items()}
-        work = Work(attributes, operands, Operand(result, 4), threads=threads)
-        tensors = {name: torch.randn(s) for name, s in shapes.items()}
-        seen, told = held_beside(operator, **tensors, **attributes, **absent), RULES[operator](work)
-        assert seen <= told, f"{operator}: {told} told, {seen} seen"
-        assert threads > 2 or told <= seen + slack, f"{operator}: {told} told, {seen} seen"
+    for case in CONVOLUTIONS:
+        for call in convolution_calls(case, dtype, threads):
+            told = measure_scratch.measured(call)
+            assert told.how == "measured"
+            assert told.bytes <= call.bound, f"{call.key}: {told.bytes} measured, the bound is {call.bound}"
+            if dtype == "float32":
+                tensors = {name: torch.randn(operand.shape) for name, operand in call.work.inputs.items()}
+                assert told.bytes == held_beside(call.operator, **tensors, **call.work.attributes), call.key
+    assert torch.get_num_threads() == threads
 
 
 def test_random_numbers_come_in_chunks_of_one_size() -> None:

@@ -118,7 +118,7 @@ def test_a_worker_that_hangs(cluster, undisturbed, monkeypatch):
     os.kill(stopped, signal.SIGSTOP)
     np.testing.assert_array_equal(kmeans(), undisturbed)
     assert [loss.rank for loss in run.losses[before:]] == [1]
-    assert "hangs" in run.losses[-1].reason
+    assert "it hangs: its process is stopped" in run.losses[-1].reason
     assert run.crew.pids[1] != stopped
 
 

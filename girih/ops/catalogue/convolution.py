@@ -7,12 +7,14 @@ With groups, channels have two indices: the group g, and one within the group.
 
 from __future__ import annotations
 
-from girih.ops import convolution_memory as memory
+from dataclasses import replace
+
+from girih.ops import convolution_bounds as bounds
 from girih.ops.catalogue.indices import spread
-from girih.ops.convolution_memory import Call
+from girih.ops.convolution_bounds import Convolution
 from girih.ops.language import DescriptionError, Opaque, Over, Sum
 from girih.ops.operator import operator
-from girih.ops.temporaries import STRETCH
+from girih.ops.temporaries import STRETCH, Measured
 
 
 def window(y, u, stride, padding, dilation):
@@ -211,41 +213,78 @@ def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
     return {"output_padding": extra}
 
 
-# ------------------------------------------------------------------------------------------- temporaries
+# ------------------------------------------------------------------------------------------- scratch
 
 
 def call(work, small, large, weight, given):
     """small, large, weight: shapes of the convolution's result, input and weight; given: of the call's own input."""
     stride, dilation = (spread(work.attributes[name], len(weight) - 2) for name in ("stride", "dilation"))
     sizes = (work.output.item_bytes, work.output.bytes, work.threads)
-    return Call(small, large, weight, given, stride, dilation, work.attributes["groups"], *sizes)
+    return Convolution(small, large, weight, given, stride, dilation, work.attributes["groups"], *sizes)
 
 
-def shape(work, name):
-    return work.inputs[name].shape
-
-
-def forward_copies(work):
-    given, weight, out = shape(work, "input"), shape(work, "weight"), work.output.shape
+def of_forward(work):
+    """(the convolution, is it the gradient by an input?)"""
+    given, weight, out = work.inputs["input"].shape, work.inputs["weight"].shape, work.output.shape
     if work.attributes.get("transposed"):
-        return memory.input_gradient(call(work, given, out, weight, given)) + work.copied
-    return memory.forward(call(work, out, given, weight, given)) + work.copied
+        return call(work, given, out, weight, given), True
+    return call(work, out, given, weight, given), False
 
 
-def input_gradient_copies(work):
-    given, weight, out = shape(work, "grad"), shape(work, "weight"), work.output.shape
+def of_input_gradient(work):
+    given, weight, out = work.inputs["grad"].shape, work.inputs["weight"].shape, work.output.shape
     if work.attributes.get("transposed"):
-        return memory.forward(call(work, out, given, weight, given)) + work.copied
-    return memory.input_gradient(call(work, given, out, weight, given)) + work.copied
+        return call(work, out, given, weight, given), False
+    return call(work, given, out, weight, given), True
 
 
-def weight_gradient_copies(work):
-    grad, given, out = shape(work, "grad"), shape(work, "input"), work.output.shape
+def of_weight_gradient(work):
+    grad, given = work.inputs["grad"].shape, work.inputs["input"].shape
     small, large = (given, grad) if work.attributes.get("transposed") else (grad, given)
-    # girih's kernel shows ATen some tensor of the weight's shape: an operand's memory where one is large enough.
-    seen = any(one.contiguous and one.elements >= work.output.elements for one in work.inputs.values())
-    unread = 0 if seen else work.output.bytes
-    return memory.weight_gradient(call(work, small, large, out, given)) + unread + work.copied
+    return call(work, small, large, work.output.shape, given)
+
+
+def one_way_or_other(of):
+    def bound(work):
+        made, backward = of(work)
+        return (bounds.input_gradient if backward else bounds.forward)(made) + work.copied
+
+    return bound
+
+
+def weight_gradient_bound(work):
+    """girih's kernel shows ATen some tensor of the weight's shape, perhaps one of its own."""
+    return bounds.weight_gradient(of_weight_gradient(work)) + work.output.bytes + work.copied
+
+
+def images(work):
+    return next(iter(work.inputs.values())).shape[0]
+
+
+def with_images(*names):
+    """The work with less images, which are the first dimension of these operands, or of the result."""
+
+    def cut(work, count):
+        less = lambda item: replace(item, shape=(count, *item.shape[1:]))
+        inputs = {name: less(item) if name in names else item for name, item in work.inputs.items()}
+        attributes = work.attributes
+        if "input_size" in attributes:
+            attributes = {**attributes, "input_size": (count, *attributes["input_size"][1:])}
+        output = less(work.output) if "weight" in work.inputs else work.output
+        return replace(work, attributes=attributes, inputs=inputs, output=output)
+
+    return cut
+
+
+FORWARD = Measured(
+    one_way_or_other(of_forward), lambda work: of_forward(work)[0].operations, images, with_images("input")
+)
+INPUT_GRADIENT = Measured(
+    one_way_or_other(of_input_gradient), lambda work: of_input_gradient(work)[0].operations, images, with_images("grad")
+)
+WEIGHT_GRADIENT = Measured(
+    weight_gradient_bound, lambda work: of_weight_gradient(work).operations, images, with_images("grad", "input")
+)
 
 
 # ------------------------------------------------------------------------------------------- operators
@@ -261,7 +300,7 @@ def correlate_sequences(input, weight):
     return lambda i: Sum(lambda k: weight[k] * input[i + k])
 
 
-@operator("aten.convolution", piece=forward_piece, padding=0.0, temporary=forward_copies)
+@operator("aten.convolution", piece=forward_piece, padding=0.0, temporary=FORWARD)
 def convolution(input, weight, stride, padding, dilation, transposed, output_padding, groups, bias=None):
     if not transposed:
         return correlate(input, weight, stride, padding, dilation, groups, bias)
@@ -275,7 +314,7 @@ def convolution(input, weight, stride, padding, dilation, transposed, output_pad
     return correlate_transposed(input, weight, stride, padding, dilation, groups, size, bias)
 
 
-@operator("girih.convolution_input_gradient", piece=input_gradient_piece, padding=0.0, temporary=input_gradient_copies)
+@operator("girih.convolution_input_gradient", piece=input_gradient_piece, padding=0.0, temporary=INPUT_GRADIENT)
 def convolution_input_gradient(
     grad, weight, input_size, stride, padding, dilation, groups, transposed=False, output_padding=None
 ):
@@ -284,9 +323,7 @@ def convolution_input_gradient(
     return correlate_transposed(grad, weight, stride, padding, dilation, groups, tuple(input_size)[2:])
 
 
-@operator(
-    "girih.convolution_weight_gradient", piece=weight_gradient_piece, padding=0.0, temporary=weight_gradient_copies
-)
+@operator("girih.convolution_weight_gradient", piece=weight_gradient_piece, padding=0.0, temporary=WEIGHT_GRADIENT)
 def convolution_weight_gradient(
     grad, input, weight_size, stride, padding, dilation, groups, transposed=False, output_padding=None
 ):

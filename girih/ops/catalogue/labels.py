@@ -7,8 +7,10 @@ rows (partial sums), along the groups (`first` says where a piece begins) and al
 from __future__ import annotations
 
 from girih.ops.catalogue.reductions import first_piece
-from girih.ops.language import Min, Select, Sum, equal
+from girih.ops.language import Min, Select, Sum, equal, fn
 from girih.ops.operator import operator
+
+floor, smaller = fn("floor"), fn("min")
 
 
 def order_and_places(work):
@@ -50,3 +52,24 @@ def sums_by_position(input, positions, groups, first=0):
 @operator("girih.counts_by_position", piece=groups_piece, temporary=spots)
 def counts_by_position(positions, groups, first=0):
     return lambda g: Sum(lambda k: Select(equal(positions[k], g + first), 1, 0))
+
+
+def edges(work):
+    """The edges of the bins, and for each thread a row of counts, which are added up (a bound)."""
+    return (work.threads + 1) * work.output.bytes + work.output.item_bytes
+
+
+@operator("aten.histc", condition=lambda _, given: given.get("min", 0) < given.get("max", 0), temporary=edges)
+def histc(x, bins=100, min=0, max=0):
+    """How many numbers lie in each of the bins between min and max; the last bin has its end. Where no ends are given,
+    they are the data's own, and there is no description."""
+
+    def meaning(b):
+        def counted(*i):
+            number = x[i]
+            place = smaller(floor((number - min) / (max - min) * bins), bins - 1)
+            return Select((number >= min) & (number <= max) & equal(place, b), 1, 0)
+
+        return Sum(counted, sizes=x.shape)
+
+    return meaning

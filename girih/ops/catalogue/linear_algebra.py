@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from girih.ops.catalogue.indices import dimensions, opaque_along
+from math import prod
+
+from girih.ops.catalogue.indices import dimensions, opaque_along, replaced
 from girih.ops.catalogue.pointwise import times
-from girih.ops.language import Concatenated, Max, Opaque, Select, Sum, equal, fn
+from girih.ops.language import Affine, Concatenated, Max, Opaque, Select, Sum, equal, fn
 from girih.ops.operator import operator
+from girih.ops.temporaries import Measured
 
 absolute, at_least, conjugate = fn("abs"), fn("ge"), fn("conj")
 
 
-@operator("aten.mm")
+def matrix_copies(work):
+    """Both operands and the result in blocks of matrix units, rounded up in every dimension, twice; in each thread the
+    largest of them in float32."""
+    tensors = (*work.inputs.values(), work.output)
+    sizes = [prod(-(-size // 64) * 64 for size in item.shape[-2:]) * prod(item.shape[:-2]) for item in tensors]
+    return 4 * sum(sizes) + work.threads * (4 * max(sizes) + (1 << 16)) + work.copied
+
+
+def multiplications(work):
+    return 2 * work.output.elements * next(reversed(work.inputs.values())).shape[-2]
+
+
+SHORT_PRODUCT = Measured(matrix_copies, multiplications, only=(2,))
+"""Of float16 and bfloat16, which a library multiplies in its own order of memory where the processor has units for
+them. Products of longer numbers take nothing."""
+
+
+@operator("aten.mm", temporary=SHORT_PRODUCT)
 def mm(x, mat2):
     return lambda i, j: Sum(lambda k: x[i, k] * mat2[k, j])
 
 
-@operator("aten.bmm")
+@operator("aten.bmm", temporary=SHORT_PRODUCT)
 def bmm(x, mat2):
     return lambda b, i, j: Sum(lambda k: x[b, i, k] * mat2[b, k, j])
+
+
+@operator("girih.head_product", temporary=lambda work: work.copied)
+def head_product(x, mat2):
+    """A product for each head of each example: `aten.bmm` has both in one dimension, which heads cannot divide."""
+    return lambda b, h, i, j: Sum(lambda k: x[b, h, i, k] * mat2[b, h, k, j])
 
 
 @operator("aten.mv")
@@ -30,13 +56,13 @@ def dot(x, tensor):
     return lambda: Sum(lambda k: x[k] * tensor[k])
 
 
-@operator("aten.addmm")
+@operator("aten.addmm", temporary=SHORT_PRODUCT)
 def addmm(x, mat1, mat2, beta=1, alpha=1):
     product = lambda i, j: Sum(lambda k: mat1[i, k] * mat2[k, j])
     return lambda i, j: times(x.broadcast((i, j)), beta) + times(product(i, j), alpha)
 
 
-@operator("aten.baddbmm")
+@operator("aten.baddbmm", temporary=SHORT_PRODUCT)
 def baddbmm(x, batch1, batch2, beta=1, alpha=1):
     product = lambda b, i, j: Sum(lambda k: batch1[b, i, k] * batch2[b, k, j])
     return lambda b, i, j: times(x.broadcast((b, i, j)), beta) + times(product(b, i, j), alpha)
@@ -59,7 +85,23 @@ def cdist(x1, x2, p, compute_mode=None):
             return Max(difference, sizes=sizes)
         if p == 0:
             return Sum(lambda k: Select(equal(difference(k), 0), 0, 1), sizes=sizes)
+        if p == 1:
+            return Sum(difference, sizes=sizes)
         return Sum(lambda k: difference(k) ** p, sizes=sizes) ** (1 / p)
+
+    return meaning
+
+
+@operator("aten.linalg_cross")
+def linalg_cross(x, other, dim=-1):
+    """Of vectors of three along `dim`; all other dimensions broadcast."""
+
+    def meaning(*i):
+        at = dim % len(i)
+        element = lambda tensor, place: tensor.broadcast(replaced(i, at, Affine((), place % 3)))
+        turned = lambda first, second: element(x, first) * element(other, second)
+        part = lambda number, _: turned(number + 1, number + 2) - turned(number + 2, number + 1)
+        return Concatenated(i[at], (1, 1, 1), part)
 
     return meaning
 

@@ -153,14 +153,20 @@ def scatter_src(x, dim, index, src):
     return lambda *i: Select(found(i, dim, index, lambda _: True, Max), new(i), x[i])
 
 
-@operator("aten.scatter_add", condition=aligned)
-def scatter_add(x, dim, index, src):
+def scattered_sum(x, dim, index, src):
     dim %= x.rank
     return lambda *i: x[i] + found(i, dim, index, lambda position: src[position], Sum)
 
 
+@operator("aten.scatter_add", condition=aligned)
+def scatter_add(x, dim, index, src):
+    return scattered_sum(x, dim, index, src)
+
+
 @operator("aten.scatter_reduce.two", condition=aligned)
-def scatter_reduce(x, dim, index, src):
+def scatter_reduce(x, dim, index, src, reduce, include_self=True):
+    if reduce == "sum" and include_self:
+        return scattered_sum(x, dim, index, src)
     return opaque_along((dim % x.rank,), x, index, src)
 
 

@@ -87,7 +87,8 @@ def layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight=No
     def meaning(*i):
         rows = [x[(*i[:batches], *rest)] for x in (grad_out, input, mean, rstd)]
         shared = [whole(x) for x in (weight, bias) if x is not None]
-        return Opaque(*rows, *shared, linear=(0,))[i[batches:]]
+        linear = (0, 4) if weight is not None else (0,)
+        return Opaque(*rows, *shared, linear=linear)[i[batches:]]
 
     return meaning
 
@@ -127,7 +128,7 @@ def group_norm_backward(grad_out, input, mean, rstd, N, weight=None):
     def meaning(n, *i):
         rows = [grad_out[(n, *rest)], input[(n, *rest)], mean[n, :], rstd[n, :]]
         shared = [whole(x) for x in (weight,) if x is not None]
-        return Opaque(*rows, *shared, linear=(0,))[i]
+        return Opaque(*rows, *shared, linear=(0, 4) if shared else (0,))[i]
 
     return meaning
 

@@ -220,4 +220,4 @@ def upsample_bilinear2d(input):
 
 @operator("aten.grid_sampler_2d")
 def grid_sampler_2d(input, grid):
-    return lambda n, c, y, z: Opaque(input[n, c, :, :], grid[n, :, :, :], linear=(0,))[y, z]
+    return lambda n, c, y, z: Opaque(input[n, c, :, :], grid[n, y, z, :], linear=(0,))[()]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import prod
 
 from girih.ops.catalogue.indices import dimensions, inserted
-from girih.ops.language import Affine, Opaque, Over
+from girih.ops.language import Affine, DescriptionError, Opaque, Over
 from girih.ops.operator import Attributes, Piece, operator
 
 
@@ -75,6 +75,8 @@ def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ..
 def reshaped(x, shape):
     """Groups of dimensions that merge and split one by one divide; those that interlock stay whole."""
     shape = tuple(shape)
+    if prod(x.shape) != prod(shape):
+        raise DescriptionError(f"{list(x.shape)} cannot be {list(shape)}: other numbers of elements")
     plan = []  # for each group: source and target dimensions, and its factors or None
     for source, target in groups(x.shape, shape):
         factors = common_factors(tuple(x.shape[d] for d in source), tuple(shape[d] for d in target))

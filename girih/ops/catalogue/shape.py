@@ -230,7 +230,9 @@ def constant_pad(x, pad, value=0):
     "aten.replication_pad3d",
 )
 def border_pad(x, padding):
-    return opaque_along(tuple(range(x.rank - len(padding) // 2, x.rank)), x, linear=(0,))
+    """The last dimension's padding, before and behind it, stands first."""
+    padded = [x.rank - 1 - place // 2 for place, amount in enumerate(padding) if amount]
+    return opaque_along(tuple(padded), x, linear=(0,))
 
 
 @operator("aten.col2im", condition=lambda tensors, _: tensors["self"].rank == 3)

@@ -1,0 +1,88 @@
+"""What options of the command line may be: functions from an option's text to its value, for argparse's `type=`.
+
+Each raises ArgumentTypeError with what was expected and what was given, so that nonsense is refused before any work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+MOST_COUNT = 10**9
+MOST_SEED = 2**32 - 1  # a run's batches have seeds of a million times this, which PyTorch's 64 bits still hold
+MOST_SECONDS = 366 * 86400.0
+MOST_MEMORY = 2**62
+MOST_RATE = 1e6
+
+
+def refused(expected: str, text: str) -> argparse.ArgumentTypeError:
+    given = text if len(text) <= 40 else f"{text[:37]}..."
+    return argparse.ArgumentTypeError(f"expected {expected}, got {given!r}")
+
+
+def whole(least: int, most: int, what: str) -> Callable[[str], int]:
+    """Whole numbers of a range; `what` is for the message."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:  # also for more digits than Python reads
+            raise refused(what, text) from None
+        if not least <= number <= most:
+            raise refused(what, text)
+        return number
+
+    return read
+
+
+count = whole(1, MOST_COUNT, f"a whole number of at least 1 and at most {MOST_COUNT}")
+seed = whole(0, MOST_SEED, f"a whole number from 0 to {MOST_SEED}")
+steps_done = whole(0, 2**62, "a whole number from 0")
+device_number = whole(0, MOST_COUNT, "the number of a device, from 0")
+
+
+def seconds(text: str) -> float:
+    """More than 0 and finite."""
+    number = _finite(text)
+    if number is None or not 0 < number <= MOST_SECONDS:
+        raise refused("seconds, more than 0 and at most a year", text)
+    return number
+
+
+def rate(text: str) -> float:
+    """A learning rate."""
+    number = _finite(text)
+    if number is None or not 0 <= number <= MOST_RATE:
+        raise refused(f"a number of at least 0 and at most {MOST_RATE:g}", text)
+    return number
+
+
+def _finite(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def memory(text: str) -> str:
+    """An amount of memory, as girih.plan reads it."""
+    from girih.machine.units import MachineError, parse_bytes
+
+    try:
+        amount = parse_bytes(text)
+    except (MachineError, ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is no amount of memory: expected a number with B, KB, MB, GB, KiB, MiB or GiB"
+        ) from None
+    if not 0 < amount <= MOST_MEMORY:
+        raise refused("an amount of memory, more than 0 and below 4 EiB", text)
+    return text
+
+
+def name(text: str) -> str:
+    """The name of a file, a model or a machine: not empty."""
+    if not text.strip() or "\0" in text:
+        raise refused("a name", text)
+    return text

@@ -1,0 +1,75 @@
+"""Functions that Numba compiles once there is enough work for it.
+
+Loading Numba takes about a quarter of a second, loading a compiled function from its cache some hundredths more, and
+compiling it for the first time takes seconds. The loops of a small model's plan have less work than that. So a function
+here begins as plain Python, and is compiled once the work of all calls together, in turns of innermost loops, is more
+than what Numba would take to load. Both ways compute the same bits: plain IEEE arithmetic in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any
+
+Function = Callable[..., Any]
+
+ENOUGH = 1_000_000
+"""Turns of loops in plain Python, of about a microsecond each, before functions are compiled. Changes speed alone."""
+
+
+class _Budget:
+    """Turns that all functions of this process may still do in plain Python."""
+
+    left: float = ENOUGH
+
+
+class Compiled:
+    """A function in plain Python and, behind enough work, as Numba compiles it."""
+
+    def __init__(self, function: Function, work: Callable[..., float] | None, options: dict[str, Any]) -> None:
+        self.plain = function
+        self.work = work
+        self.options = options
+        self._machine: Function | None = None
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._machine is None:
+            turns = float("inf") if self.work is None else self.work(*arguments)
+            if turns <= _Budget.left:
+                _Budget.left -= turns
+                return self.plain(*arguments)
+        return self.machine(*arguments)
+
+    @property
+    def machine(self) -> Function:
+        """The compiled function; other compiled functions that it calls are part of it."""
+        if self._machine is None:
+            import numba
+
+            plain: Any = self.plain
+            code, names = plain.__code__, dict(plain.__globals__)
+            for name in code.co_names:
+                if isinstance(names.get(name), Compiled):
+                    names[name] = names[name].machine
+            function = FunctionType(code, names, plain.__name__, plain.__defaults__, plain.__closure__)
+            function.__qualname__, function.__module__ = plain.__qualname__, plain.__module__
+            self._machine = numba.njit(cache=True, **self.options)(function)
+        return self._machine
+
+
+def compiled(work: Callable[..., float] | None = None, **options: Any) -> Callable[[Function], Compiled]:
+    """Decorator. work: turns of the innermost loops for given arguments, about; None: always compiled, as what has much
+    work at any size. options: Numba's."""
+    return lambda function: Compiled(function, work, options)
+
+
+def inside(**options: Any) -> Callable[[Function], Compiled]:
+    """Decorator of a function that only compiled ones call: its work is counted as theirs. options: Numba's."""
+    return compiled(_counted, **options)
+
+
+def _counted(*_: Any) -> float:
+    return 0.0

@@ -1,0 +1,74 @@
+"""Which operators a plan file may call: a file is data, and reading or starting it must not run what others wrote.
+
+A graph in a file may call girih's own and the described operators, and those of PyTorch that are listed as pure
+functions (`girih.ops.safe_operators`): none of them opens a file, starts a process, reaches a network or belongs to
+another library. Functions of a user stand in a file by their import names. Whoever trusts a file (`trust=True`) lets it
+call other operators that are registered, and has its functions imported. No torch is needed to tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from girih.graph import Graph, Node
+from girih.ops.catalogue import catalogue
+from girih.ops.functions import IMPORT_NAME
+from girih.ops.safe_operators import SAFE_ATEN
+
+FUNCTION = "function"  # how girih's operators call a user's function among their arguments
+_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
+# What says where or how a tensor lies is the worker's affair; a generator or a stream is none that text could name.
+_ELSEWHERE = frozenset({"device", "layout", "memory_format", "pin_memory", "generator", "stream", "names", "out"})
+
+
+@cache
+def is_safe(operator: str) -> bool:
+    """Is this operator girih's own, described, or listed as a pure function?"""
+    space, _, rest = operator.partition(".")
+    return operator in catalogue() or (space == "aten" and rest in SAFE_ATEN)
+
+
+def is_name(operator: str) -> bool:
+    """Can this be an operator's name, `space.name` or `space.name.overload`, and no attribute of Python's own?"""
+    return _NAME.fullmatch(operator) is not None and not any(
+        part.startswith("__") or part == "_ops" for part in operator.split(".")
+    )
+
+
+def refusals(graph: Graph, *, trust: bool = False) -> Iterator[tuple[Node, str]]:
+    """The nodes that a graph from a file must not have, and why. trust: the user answers for the file."""
+    for node in graph.nodes:
+        if why := _refusal(node, trust):
+            yield node, why
+
+
+def _refusal(node: Node, trust: bool) -> str:
+    if not is_name(node.operator):
+        return f"{node.operator!r} is no operator's name"
+    if not trust and not is_safe(node.operator):
+        return (
+            f"it calls {node.operator}, which is neither girih's own nor listed as a pure function of PyTorch: if you "
+            "trust whoever wrote it, and the operator is registered here, load it with trust=True (--trust)"
+        )
+    for name, value in node.arguments:
+        if name in _ELSEWHERE:
+            return f"it gives {node.operator} the argument {name!r}, which is not for a plan to say"
+        if name == FUNCTION and node.operator.startswith("girih."):
+            if not isinstance(value, str) or IMPORT_NAME.fullmatch(value) is None:
+                return (
+                    f"its function is {_short(value)}: expected an import name, module:name; functions that are "
+                    "pickled are not read from files"
+                )
+            if not trust:
+                return (
+                    f"it calls the function {value}, which starting the plan would import and run: if you trust "
+                    "whoever wrote it, load it with trust=True (--trust)"
+                )
+    return ""
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]}…{text[-1]}"
