@@ -1,9 +1,12 @@
 """Element-wise functions of arrays by NumPy, where PyTorch's results differ from it.
 
-PyTorch takes square roots of contiguous memory by MKL's vector functions, which are one unit off for about one number
-in a hundred; NumPy's are correctly rounded, and as fast. Of complex numbers some of PyTorch's are wrong at signed
-zeros, infinities and very small numbers. A training step keeps PyTorch's functions, so that it computes what PyTorch
-does on one device; arrays promise what NumPy computes.
+PyTorch's square roots were seen to be one unit off for about one number in a hundred (float64, on the processor that
+this was written on; why, is not known). NumPy's are correctly rounded everywhere. Of complex numbers some of PyTorch's
+functions differ at signed zeros, infinities and very small numbers. A training step keeps PyTorch's functions, so that
+it computes what PyTorch does on one device; arrays promise what NumPy computes.
+
+They are operators of PyTorch's registry, too, so that a loop over blocks that calls them can be compiled; NumPy takes
+the interpreter's lock only to begin.
 """
 
 from __future__ import annotations
@@ -44,3 +47,9 @@ EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.neg": _unary(np.negative),
     "girih.power": _power,
 }
+
+for _name, _kernel in EXACT_KERNELS.items():
+    _operator = _name.replace(".", "::")
+    _operands = "Tensor self, Tensor exponent" if _kernel is _power else "Tensor self"
+    torch.library.define(_operator, f"({_operands}) -> Tensor")
+    torch.library.impl(_operator, "CPU", _kernel)
