@@ -210,6 +210,8 @@ def _ours(item: Any, name: str) -> Array:
 
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if dst is src and where is True:
+        return  # also where it is read-only, as NumPy
     x, new = _ours(dst, "copyto"), as_array(src)
     if not np.can_cast(new.dtype, x.dtype, casting):
         raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule {casting!r}")
@@ -296,6 +298,8 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     picks, new = as_array(ind).reshape(-1), as_array(v)
     if picks.size == 0 or new.size == 0:
         return
+    if x.size == 0:
+        raise IndexError("cannot replace elements of an empty array")
     picks = e.remainder(picks, x.size) if mode == "wrap" else e.clip(picks, 0, x.size - 1) if mode == "clip" else picks
     flat = x.reshape(-1).copy()
     flat[picks] = resize(new, (picks.size,))

@@ -37,6 +37,17 @@ def _power(self: Tensor, exponent: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(np.power(_numbers(self), _numbers(exponent))))
 
 
+def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
+    """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
+
+    Raises:
+        ValueError: an exponent is negative.
+    """
+    if exponent.numel() and int(exponent.min()) < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    return torch.pow(self, exponent)
+
+
 EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sqrt": _unary(np.sqrt),
     "girih.log1p": _unary(np.log1p),
@@ -46,10 +57,11 @@ EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sgn": _unary(np.sign),
     "girih.neg": _unary(np.negative),
     "girih.power": _power,
+    "girih.whole_power": whole_power,
 }
 
 for _name, _kernel in EXACT_KERNELS.items():
     _operator = _name.replace(".", "::")
-    _operands = "Tensor self, Tensor exponent" if _kernel is _power else "Tensor self"
+    _operands = "Tensor self, Tensor exponent" if "power" in _name else "Tensor self"
     torch.library.define(_operator, f"({_operands}) -> Tensor")
     torch.library.impl(_operator, "CPU", _kernel)
