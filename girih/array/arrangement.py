@@ -245,6 +245,9 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     """Values are repeated over the whole array."""
     x = _ours(a, "putmask")
     new = as_array(values)
+    checked = isinstance(values, np.ndarray) or (isinstance(values, Array) and not values.scalar)
+    if checked and not np.can_cast(new.dtype, x.dtype, "safe"):
+        raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     x[...] = e.where(mask, new if new.ndim == 0 else resize(new, x.shape), x)
 
 
@@ -283,10 +286,10 @@ class Flat:
             raise IndexError("x.flat[...] is written by one integer, slice, ellipsis, or array of integers or booleans")
         if not x.writeable:
             raise ValueError("underlying array is read-only")
-        if new.ndim and isinstance(key, (int, np.integer)):
-            raise ValueError("Error setting single item of array.")
         flat = x.reshape(-1).copy()
         shape = flat[key].shape  # raises IndexError
+        if new.ndim and isinstance(key, (int, np.integer)):
+            raise ValueError("Error setting single item of array.")
         if not new.size:
             return
         flat[key] = resize(new, shape) if new.ndim else value
@@ -296,10 +299,12 @@ class Flat:
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     x = _ours(a.as_written() if isinstance(a, Array) else a, "put")  # NumPy writes to a copy of a number
     picks, new = as_array(ind).reshape(-1), as_array(v)
+    if not x.writeable:
+        raise ValueError("put: output array is read-only")
+    if picks.size and not x.size:
+        raise IndexError("cannot replace elements of an empty array")
     if picks.size == 0 or new.size == 0:
         return
-    if x.size == 0:
-        raise IndexError("cannot replace elements of an empty array")
     picks = e.remainder(picks, x.size) if mode == "wrap" else e.clip(picks, 0, x.size - 1) if mode == "clip" else picks
     flat = x.reshape(-1).copy()
     flat[picks] = resize(new, (picks.size,))

@@ -214,7 +214,12 @@ def meeting(view: Array, picks: dict[int, Array]) -> tuple[tuple[int, ...], dict
     for at, array in picks.items():
         check_known(array, view.shape[at], at)
     dims = sorted(picks)
-    inner = broadcast_shapes(*(picks[at].shape for at in dims))
+    try:
+        inner = broadcast_shapes(*(picks[at].shape for at in dims))
+    except ValueError:
+        shapes = " ".join(str(picks[at].shape) for at in dims)
+        text = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        raise IndexError(text) from None
     together = dims == list(range(dims[0], dims[-1] + 1))
     rest = [size for at, size in enumerate(view.shape) if at not in picks]
     first = dims[0] if together else 0

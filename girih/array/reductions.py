@@ -196,7 +196,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return made
     from girih.array.manipulation import broadcast_to
 
-    return made, broadcast_to(total, made.shape)
+    return made, broadcast_to(total, made.shape).copy()
 
 
 # ------------------------------------------------------------------------------------------- order

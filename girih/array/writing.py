@@ -43,9 +43,9 @@ def assign(x: Array, key: Any, value: Any) -> None:
     if any(isinstance(item, Array) for item in items):
         _assign_chosen(x, items, value)
         return
+    steps = indexing.steps_of(x, items)
     if _is_element(x, key) and (value.ndim if isinstance(value, Array) else np.ndim(value)):
         raise ValueError("setting an array element with a sequence.")
-    steps = indexing.steps_of(x, items)
     wholes = _through(x, steps)
     if isinstance(value, Array) and value.expression is wholes[-1].expression:
         return  # x[key] += y has written already

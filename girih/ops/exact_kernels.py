@@ -26,15 +26,20 @@ def _numbers(tensor: Tensor) -> np.ndarray:
 
 def _unary(function: np.ufunc) -> Callable[[Tensor], Tensor]:
     def kernel(self: Tensor) -> Tensor:
+        out = torch.empty_like(self)  # memory of PyTorch's, which is counted
         with np.errstate(all="ignore"):
-            return torch.from_numpy(np.asarray(function(_numbers(self))))
+            function(_numbers(self), out=out.numpy())
+        return out
 
     return kernel
 
 
 def _power(self: Tensor, exponent: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(self.shape, exponent.shape)
+    out = torch.empty(shape, dtype=torch.result_type(self, exponent))
     with np.errstate(all="ignore"):
-        return torch.from_numpy(np.asarray(np.power(_numbers(self), _numbers(exponent))))
+        np.power(_numbers(self), _numbers(exponent), out=out.numpy())
+    return out
 
 
 def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
