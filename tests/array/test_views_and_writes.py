@@ -21,7 +21,7 @@ REFUSED = (
 
 OTHER_RULE = {
     ("ValueError", "TypeError"): "Cannot cast from",  # out= has another shape and another kind of numbers
-    ("_UFuncOutputCastingError", "ValueError"): "could not be broadcast together",  # as above, of x += y
+    ("UFuncTypeError", "ValueError"): "could not be broadcast together",  # as above, of x += y
     ("TypeError", "ValueError"): "setting an array element with a sequence",
 }
 """Both refuse, by other classes: NumPy's, girih's, and what girih says. Statements that break two rules at once, of
