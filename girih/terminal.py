@@ -38,7 +38,7 @@ def clear_errors() -> Iterator[None]:
     """What a user can mend becomes a BadInputError, a worker's failure a FailedRunError."""
     try:
         yield
-    except (BadInputError, FailedRunError):
+    except (BadInputError, FailedRunError, BrokenPipeError):  # who reads the output may stop when it has seen enough
         raise
     except OSError as error:
         if error.errno is None:

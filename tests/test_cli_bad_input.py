@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -210,6 +211,13 @@ def test_a_pipe_sees_every_step_when_it_is_done(folder: Path) -> None:
     lines = done.stdout.splitlines()
     assert [line.split()[:2] for line in lines[:3]] == [["step", "1"], ["step", "2"], ["step", "3"]]
     assert lines[3].endswith("in 3 steps (as planned)")
+
+
+def test_a_reader_may_stop_when_it_has_seen_enough(folder: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m girih show {shlex.quote(str(folder / 'plan.json'))} --graph"
+    done = subprocess.run(["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "Broken pipe" not in done.stderr
 
 
 def test_progress_in_a_pipe_is_a_plain_line_now_and_then(

@@ -154,7 +154,7 @@ class Runs:
         (Path.touch, (Path("PLACE"),)),
         (OrderedDict, ([("a", Runs((open, ("PLACE", "w"))))],)),
     ],
-    ids=str,
+    ids=lambda call: getattr(call[0], "__qualname__", str(call[0])),
 )
 def test_a_pickle_that_calls_something_is_refused(copied, tmp_path, call):
     """Where the metadata is, inside it, and as a key: what it calls would make a file."""
