@@ -27,8 +27,8 @@ from numpy import (
 from girih.array import fft, lib, linalg, random
 from girih.array.arrangement import (
     block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert, ix_,
-    mask_indices, place, put, put_along_axis, putmask, ravel_multi_index, resize, tril_indices, tril_indices_from,
-    trim_zeros, triu_indices, triu_indices_from, unravel_index, vsplit,
+    mask_indices, may_share_memory, place, put, put_along_axis, putmask, ravel_multi_index, resize, shares_memory,
+    tril_indices, tril_indices_from, trim_zeros, triu_indices, triu_indices_from, unravel_index, vsplit,
 )
 from girih.array.array import Array
 from girih.array.clusters import Cluster, EvaluationError, cluster

@@ -13,6 +13,7 @@ from girih.array import elementwise as e
 from girih.array.array import Array
 from girih.array.indexing import nonzero, take
 from girih.array.make import as_array, axis_of, cast
+from girih.array.views import ComplexPart
 
 # ------------------------------------------------------------------------------------------- joining and parting
 
@@ -203,20 +204,50 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any, mode: str = "raise"
 def _ours(item: Any, name: str) -> Array:
     if not isinstance(item, Array):
         raise TypeError(f"girih.array.{name} writes into girih arrays, not into {type(item).__name__}")
+    if item.scalar:
+        raise TypeError(f"girih.array.{name} writes into arrays, not into a number: np.array(x) is one")
     return item
 
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if dst is src and where is True:
+        return  # also where it is read-only, as NumPy
     x, new = _ours(dst, "copyto"), as_array(src)
     if not np.can_cast(new.dtype, x.dtype, casting):
         raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule {casting!r}")
     x[...] = new if where is True else e.where(where, new, x)
 
 
+def may_share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    """Do writes to one of two arrays show in the other, as far as is known without looking at which elements?"""
+    first, second = (getattr(x, "family", None) for x in (a, b))
+    return a is b or (first is not None and first is second)
+
+
+def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    """Have two arrays an element in common? Which parts they show is looked at now."""
+    if a is b or not may_share_memory(a, b):
+        return a is b and a.size > 0
+    return len(np.intersect1d(_places(a), _places(b))) > 0
+
+
+def _places(x: Array) -> np.ndarray:
+    """The elements of x, as their numbers in what its family shows parts of."""
+    assert x.family is not None
+    whole = x.family.expression
+    part = creation.arange(math.prod(whole.shape)).reshape(whole.shape)
+    for step in x.path:
+        part = part if isinstance(step, ComplexPart) else step.forward(part)
+    return np.asarray(part).ravel()
+
+
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Values are repeated over the whole array."""
     x = _ours(a, "putmask")
     new = as_array(values)
+    checked = isinstance(values, np.ndarray) or (isinstance(values, Array) and not values.scalar)
+    if checked and not np.can_cast(new.dtype, x.dtype, "safe"):
+        raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     x[...] = e.where(mask, new if new.ndim == 0 else resize(new, x.shape), x)
 
 
@@ -244,19 +275,35 @@ class Flat:
         return iter(self._x.ravel())
 
     def __getitem__(self, key: Any) -> Array:
-        return self._x.ravel()[key]
+        return self._x.reshape(-1).copy()[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Values are repeated as often as is needed, as NumPy does."""
-        flat, new = self._x.reshape(-1).copy(), as_array(value)
-        flat[key] = resize(new, flat[key].shape) if new.ndim else new
-        self._x[...] = flat.reshape(self._x.shape)
+        """Values are repeated as often as is needed, as NumPy does; of no values none are written. Values that share
+        elements with the array are those of before, where NumPy reads some that it has just written."""
+        x, new = self._x.as_written(), as_array(value)  # NumPy writes to a copy of a number
+        key = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+        if key is None or isinstance(key, tuple):
+            raise IndexError("x.flat[...] is written by one integer, slice, ellipsis, or array of integers or booleans")
+        if not x.writeable:
+            raise ValueError("underlying array is read-only")
+        flat = x.reshape(-1).copy()
+        shape = flat[key].shape  # raises IndexError
+        if new.ndim and isinstance(key, (int, np.integer)):
+            raise ValueError("Error setting single item of array.")
+        if not new.size:
+            return
+        flat[key] = resize(new, shape) if new.ndim else value
+        x[...] = flat.reshape(x.shape)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    x = _ours(a, "put")
+    x = _ours(a.as_written() if isinstance(a, Array) else a, "put")  # NumPy writes to a copy of a number
     picks, new = as_array(ind).reshape(-1), as_array(v)
-    if picks.size == 0:
+    if not x.writeable:
+        raise ValueError("put: output array is read-only")
+    if picks.size and not x.size:
+        raise IndexError("cannot replace elements of an empty array")
+    if picks.size == 0 or new.size == 0:
         return
     picks = e.remainder(picks, x.size) if mode == "wrap" else e.clip(picks, 0, x.size - 1) if mode == "clip" else picks
     flat = x.reshape(-1).copy()
@@ -276,10 +323,12 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    x = _ours(a, "fill_diagonal")
-    if x.ndim < 2:
+    if isinstance(a, Array) and a.ndim < 2:
         raise ValueError("array must be at least 2-d")
+    x = _ours(a, "fill_diagonal")
     if wrap and x.ndim == 2 and x.shape[0] > x.shape[1]:
         raise TypeError("girih.array.fill_diagonal has no wrap=True")
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
     size = min(x.shape)
     x[(creation.arange(size),) * x.ndim] = resize(val, (size,)) if np.ndim(val) else val

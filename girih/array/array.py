@@ -24,7 +24,7 @@ class Array(Operators):
     reference to it goes.
     """
 
-    __slots__ = ("__weakref__", "expression", "family", "layout", "own", "path", "writeable")
+    __slots__ = ("__weakref__", "expression", "family", "layout", "path", "scalar", "writeable")
     __array_priority__ = 1000.0
 
     def __init__(self, expression: Expression) -> None:
@@ -33,11 +33,12 @@ class Array(Operators):
         self._alone()
 
     def _alone(self) -> None:
-        """It shares elements with no other array (`girih.array.views`), and has memory of its own."""
+        """It shares elements with no other array (`girih.array.views`). scalar: NumPy would give a number instead of an
+        array without dimensions: nobody can write to it, and what is reshaped from it is a copy."""
         self.family: Family | None = None
         self.path: tuple[Step, ...] = ()
         self.layout: Layout = None
-        self.own = self.writeable = True
+        self.scalar, self.writeable = False, True
 
     def bind(self, expression: Expression) -> None:
         """It was written to."""
@@ -100,6 +101,8 @@ class Array(Operators):
 
     @real.setter
     def real(self, value: Any) -> None:
+        if self.scalar:
+            raise AttributeError("attribute 'real' of a number is not writable")
         self.real[...] = value
 
     @property
@@ -108,19 +111,22 @@ class Array(Operators):
             return self._part("imag")
         made = creation.zeros(self.shape, self.dtype)
         made.writeable = False
-        return made
+        return made.as_scalar() if self.scalar else made
 
     @imag.setter
     def imag(self, value: Any) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
+        if self.scalar:
+            raise AttributeError("attribute 'imag' of a number is not writable")
         self.imag[...] = value
 
     def _part(self, name: str) -> Array:
         from girih.array.views import ComplexPart, strides_of, view
 
         strides = strides_of(self)
-        return view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
+        part = view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
+        return part.as_scalar() if self.scalar else part
 
     @property
     def flat(self) -> Flat:
@@ -130,6 +136,8 @@ class Array(Operators):
 
     @flat.setter
     def flat(self, value: Any) -> None:
+        if self.scalar:
+            raise AttributeError("attribute 'flat' of a number is not writable")
         self.flat[:] = value
 
     def __len__(self) -> int:
@@ -248,14 +256,22 @@ class Array(Operators):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A copy of the value for another library, computed now."""
+        """A copy of the value for another library, computed now.
+
+        Raises:
+            BufferError: copy=False, or another device than a processor's memory. ValueError: a stream.
+        """
         if copy is False:
             raise BufferError("a girih array is handed over by computing and copying it: copy=False is not possible")
         given = {"max_version": max_version, "dl_device": dl_device}
         known: dict[str, Any] = {
             name: value for name, value in given.items() if value is not None
         }  # older NumPy has neither
-        return self.compute().__dlpack__(stream=stream, **known)
+        if stream is not None:
+            raise ValueError(f"stream={stream!r}: girih arrays lie in the memory of processors, which has no streams")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"dl_device={dl_device!r}: girih arrays have device {self.__dlpack_device__()}")
+        return self.compute().__dlpack__(**known)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -293,7 +309,21 @@ class Array(Operators):
         return manipulation.astype(self, dtype, copy=copy)
 
     def copy(self) -> Array:
-        return Array(self.expression)
+        made = Array(self.expression)
+        made.scalar = self.scalar
+        return made
+
+    def as_scalar(self) -> Array:
+        """Without dimensions: as the number that NumPy gives, which sees no later writes. Else it is itself."""
+        if self.scalar or self.ndim:
+            return self
+        made = Array(self.expression)
+        made.scalar = True
+        return made
+
+    def as_written(self) -> Array:
+        """A scalar as an array of its own, which can be written to. Else it is itself."""
+        return Array(self.expression) if self.scalar else self
 
     def __copy__(self) -> Array:
         return self.copy()
@@ -322,7 +352,14 @@ class Array(Operators):
         return manipulation.ravel(self, order)
 
     def fill(self, value: Any) -> None:
-        self[...] = value
+        if not self.scalar:  # of which NumPy fills a copy
+            self[...] = value
+
+    def conj(self) -> Array:
+        """Itself, where numbers are real."""
+        return elementwise.conjugate(self) if self.dtype.kind == "c" else self
+
+    conjugate = conj
 
     def sort(self, axis: int = -1, kind: str | None = None) -> None:
         """In place; `np.sort` makes another array."""
@@ -348,38 +385,10 @@ class Array(Operators):
 
 METHODS = frozenset(
     [
-        "all",
-        "any",
-        "argmax",
-        "argmin",
-        "argpartition",
-        "argsort",
-        "choose",
-        "clip",
-        "conj",
-        "conjugate",
-        "cumprod",
-        "cumsum",
-        "diagonal",
-        "dot",
-        "max",
-        "mean",
-        "min",
-        "nonzero",
-        "prod",
-        "ptp",
-        "put",
-        "repeat",
-        "round",
-        "searchsorted",
-        "squeeze",
-        "std",
-        "sum",
-        "swapaxes",
-        "take",
-        "trace",
-        "var",
+        "all", "any", "argmax", "argmin", "argpartition", "argsort", "choose", "clip", "cumprod", "cumsum",
+        "diagonal", "dot", "max", "mean", "min", "nonzero", "prod", "ptp", "put", "repeat", "round",
+        "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
     ]
-)
+)  # fmt: skip
 
-from girih.array import creation, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array
+from girih.array import creation, elementwise, indexing, manipulation, protocols, writing  # noqa: E402 - they need Array

@@ -310,10 +310,10 @@ class Cluster:
                 made = self.run.evaluate(planned.plan.program, what)
         except SpoiltError as error:
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
-            raise named(error, work) from error
+            raise named(error, work, self.checkpoint is not None) from error
         except WorkerError as error:
             self._after(error)
-            raise named(error, work) from error
+            raise named(error, work, self.checkpoint is not None) from error
         self.evaluations += 1
         if not self._observed.learn(planned.tiled.looks, made):
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))

@@ -36,6 +36,7 @@ def array(
         raise ValueError("Unable to avoid copy while creating an array as requested.")
     x = as_array(_joined(object), dtype)
     x = copied(x) if copy and x is object else x
+    x = x.as_written()
     return reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if x.ndim < ndmin else x
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from girih.array.array import Array
 from girih.array.dtypes import loop_dtypes, name_of
 from girih.array.logic import equal, isfinite, isnan, less, less_equal, logical_and, logical_or, not_equal, outside
-from girih.array.make import apply, as_array, broadcast_shapes, cast, elementwise, kind_of, operands, typed
+from girih.array.make import apply, as_array, broadcast_shapes, cast, elementwise, exactly, kind_of, operands, typed
 from girih.array.universal import UniversalFunction, mapped, universal, written
 
 # ------------------------------------------------------------------------------------------- arithmetic
@@ -61,14 +61,15 @@ def power(x1: Any, x2: Any, /) -> Array:
     names = ("self", "exponent")
     if isinstance(x2, Array) and x2.dtype.kind == "i" and result_type(x1, x2).kind == "i":
         return elementwise(np.power, "girih.whole_power", x1, x2, names=names)
-    return elementwise(np.power, "aten.pow.Tensor_Tensor", x1, x2, names=names)
+    exact = result_type(x1, x2).kind == "c"
+    return elementwise(np.power, "girih.power" if exact else "aten.pow.Tensor_Tensor", x1, x2, names=names)
 
 
 pow = power
 float_power = mapped(np.float_power, "aten.pow.Tensor_Tensor", "self", "exponent")
-negative = mapped(np.negative, "aten.neg")
+negative = UniversalFunction(np.negative, lambda x, /: exactly(np.negative, "aten.neg", x))
 positive = mapped(np.positive, "aten.alias")
-square = mapped(np.square, "aten.square")
+square = UniversalFunction(np.square, lambda x, /: exactly(np.square, "aten.square", x))
 
 
 @universal(np.absolute)
@@ -85,7 +86,7 @@ fabs = mapped(np.fabs, "aten.abs")
 def reciprocal(x: Any, /) -> Array:
     x = as_array(x)
     if x.dtype.kind in "fc":
-        return elementwise(np.reciprocal, "aten.reciprocal", x)
+        return exactly(np.reciprocal, "aten.reciprocal", x)
     x = cast(x, loop_dtypes(np.reciprocal, (x.dtype,), 1)[0])
     made = floor_divide(1, x)
     return made if x.dtype.kind == "u" else where(x < -1, 0, made)  # towards zero, as in C
@@ -94,7 +95,7 @@ def reciprocal(x: Any, /) -> Array:
 @universal(np.sign)
 def sign(x: Any, /) -> Array:
     x = as_array(x)
-    made = elementwise(np.sign, "aten.sgn", x)
+    made = exactly(np.sign, "aten.sgn", x)
     return where(isnan(x), x, made) if x.dtype.kind == "f" else made
 
 
@@ -174,10 +175,10 @@ expm1 = mapped(np.expm1, "aten.expm1")
 log = mapped(np.log, "aten.log")
 log2 = mapped(np.log2, "aten.log2")
 log10 = mapped(np.log10, "aten.log10")
-log1p = mapped(np.log1p, "aten.log1p")
+log1p = UniversalFunction(np.log1p, lambda x, /: exactly(np.log1p, "aten.log1p", x))
 logaddexp = mapped(np.logaddexp, "aten.logaddexp")
 logaddexp2 = mapped(np.logaddexp2, "aten.logaddexp2")
-sqrt = mapped(np.sqrt, "aten.sqrt")
+sqrt = mapped(np.sqrt, "girih.sqrt")
 hypot = mapped(np.hypot, "aten.hypot")
 
 
@@ -194,7 +195,7 @@ sin = mapped(np.sin, "aten.sin")
 cos = mapped(np.cos, "aten.cos")
 tan = mapped(np.tan, "aten.tan")
 arcsin = asin = mapped(np.arcsin, "aten.asin")
-arccos = acos = mapped(np.arccos, "aten.acos")
+arccos = acos = UniversalFunction(np.arccos, lambda x, /: exactly(np.arccos, "aten.acos", x))
 arctan = atan = mapped(np.arctan, "aten.atan")
 arctan2 = atan2 = mapped(np.arctan2, "aten.atan2")
 sinh = mapped(np.sinh, "aten.sinh")
@@ -254,7 +255,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     chosen = as_array(condition)
     chosen = chosen if chosen.dtype.kind == "b" else not_equal(chosen, 0)
     shape = broadcast_shapes(chosen.shape, arrays[0].shape, arrays[1].shape)
-    return apply("aten.where.self", shape, dtype, condition=chosen, self=arrays[0], other=arrays[1])
+    return apply("aten.where.self", shape, dtype, condition=chosen, self=arrays[0], other=arrays[1]).as_written()
 
 
 def result_type(*items: Any) -> np.dtype:

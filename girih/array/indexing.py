@@ -5,6 +5,7 @@ A mask makes a shape that depends on data: it is computed when the shape is aske
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from girih.array import views
 from girih.array.array import Array
 from girih.array.chosen import Chosen
-from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast
+from girih.array.make import apply, as_array, axis_of, broadcast_shapes, cast, line_axis
 from girih.array.universal import written
 
 
@@ -21,10 +22,17 @@ def get(x: Array, key: Any) -> Array:
     items = list(key) if isinstance(key, tuple) else [key]
     if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
         whole = len(items) == x.ndim  # a number, which sees no writes
-        return _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        made = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        return made.as_scalar() if whole else made
+    if not items and not x.shape:
+        return x.as_scalar()
     items = [_plain(item) for item in items]
+    if any(_is_number(item) for item in items) and all(
+        _is_number(item) or not isinstance(item, Array) for item in items
+    ):
+        return _numbered(x, _whole(x, items))
     if not any(isinstance(item, Array) for item in items):
-        return _basic(x, _whole(x, items))
+        return _basic(x.as_written(), _whole(x, items))
     for number, item in enumerate(items):
         if isinstance(item, Array) and item.dtype.kind == "b" and not item.ndim:  # a mask of a new dimension of one
             x = x.reshape((*x.shape[: (at := sum(map(_used, items[:number])))], 1, *x.shape[at:]))
@@ -33,6 +41,48 @@ def get(x: Array, key: Any) -> Array:
         fits(x, items[0], 0)
         return Chosen(x.copy(), items[0].copy())  # later writes to them are not seen
     return _advanced(x, _whole(x, items))
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, Array) and item.scalar and item.dtype.kind in "iu"
+
+
+def _numbered(x: Array, items: list[Any]) -> Array:
+    """x at numbers that are perhaps not computed yet: the parts there are views, as at integers of Python."""
+    element = len(items) == x.ndim and all(_is_number(item) or isinstance(item, int) for item in items)
+    shown = x.copy() if element else x.as_written()
+    left: list[Any] = []
+    for item in items:
+        if _is_number(item):
+            step = Numbered(sum(map(_used, left)), item)
+            shown = views.view(shown, step, step.layout(shown))
+        else:
+            left.append(item)
+    made = _basic(shown, left)
+    return made.as_scalar() if element else made
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """A part at a number, which nobody can write to."""
+
+    dim: int
+    number: Array
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*[slice(None)] * self.dim, self.number.as_written())
+
+    def forward(self, x: Array) -> Array:
+        return _advanced(x, _whole(x, list(self._key())))
+
+    def backward(self, x: Array, part: Array) -> Array:
+        made = x.copy()
+        made[self._key()] = part
+        return made
+
+    def layout(self, x: Array) -> views.Layout:
+        strides = views.strides_of(x)
+        return views.UNKNOWN if strides is None else strides[: self.dim] + strides[self.dim + 1 :]
 
 
 def _plain(item: Any) -> Any:
@@ -162,9 +212,14 @@ def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:
 def meeting(view: Array, picks: dict[int, Array]) -> tuple[tuple[int, ...], dict[int, Array]]:
     """The shape of what integers and arrays choose together of a view; and these, checked as far as they are known."""
     for at, array in picks.items():
-        _check(array, view.shape[at], at)
+        check_known(array, view.shape[at], at)
     dims = sorted(picks)
-    inner = broadcast_shapes(*(picks[at].shape for at in dims))
+    try:
+        inner = broadcast_shapes(*(picks[at].shape for at in dims))
+    except ValueError:
+        shapes = " ".join(str(picks[at].shape) for at in dims)
+        text = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        raise IndexError(text) from None
     together = dims == list(range(dims[0], dims[-1] + 1))
     rest = [size for at, size in enumerate(view.shape) if at not in picks]
     first = dims[0] if together else 0
@@ -187,7 +242,7 @@ def fits(x: Array, mask: Array, at: int) -> None:
             )
 
 
-def _check(index: Array, size: int, dim: int) -> None:
+def check_known(index: Array, size: int, dim: int) -> None:
     """Numbers in memory are checked now; those that are computed, by the kernel."""
     content = index.expression.content
     if isinstance(content, np.ndarray) and content.size:
@@ -228,6 +283,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     from girih.array.elementwise import clip, remainder
 
     x, picks = as_array(a), as_array(indices)
+    axis = line_axis(axis, x.ndim)
     if axis is None:
         x, axis = x.reshape(-1), 0
     size = x.shape[axis_of(axis, x.ndim)]

@@ -81,13 +81,17 @@ SPECIAL = (KeyError, UnicodeError, ExceptionGroup, StopIteration, StopAsyncItera
 """Exceptions that are no text alone, or that Python itself awaits."""
 
 
-def named(error: WorkerError, work: Needed) -> Exception:
+def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception:
     """The error with the line that made the array. Its class is that of what was raised, where that is Python's or
-    NumPy's and says something; what a function of the user's own raised is an EvaluationError, too."""
+    NumPy's and says something; what a function of the user's own raised is an EvaluationError, too.
+
+    recovers: the cluster has checkpoints, so there is no need to tell of them."""
     lines = {work.names[item]: item for item in work.nodes}
     failed = lines.get(error.place.node)
     where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
-    text = f"{where} {error.reason}"
+    text = (
+        f"{where}: worker {error.rank} {error.reason}{_advice(recovers)}" if error.lost else f"{where} {error.reason}"
+    )
     kind = next((kind for words, kind in NUMPY_ERRORS.items() if words in error.reason), _class(error.kind))
     if failed is not None and any(name == "function" for name, _ in failed.arguments):
         return own_error(kind, text)
@@ -111,4 +115,10 @@ def own_error(kind: type[Exception], text: str) -> Exception:
 
 
 def lost(expression: Expression) -> EvaluationError:
-    return EvaluationError(f"{expression.source}: the array made there was lost with the workers that held it")
+    recovers = expression.kept.cluster.checkpoint is not None
+    text = f"{expression.source}: the array made there was lost with the worker that held it, or that others needed"
+    return EvaluationError(text + _advice(recovers))
+
+
+def _advice(recovers: bool) -> str:
+    return "" if recovers else "; with girih.cluster(checkpoint=DIR) arrays outlive the loss of a worker"

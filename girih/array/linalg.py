@@ -169,7 +169,7 @@ def matrix_power(a: Any, n: int, /) -> Array:
     if made is None:
         from girih.array.creation import eye
 
-        return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
+        return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape).copy()
     return made
 
 

@@ -45,7 +45,7 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
         else:
             given[key] = item
     made = Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
-    made.own = own
+    made.scalar = not shape and not own
     if not ordered:
         made.layout = UNKNOWN
     if _growth.reached(made.expression):
@@ -159,6 +159,12 @@ def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, .
     return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
 
 
+def exactly(ufunc: np.ufunc, operator: str, x: Any) -> Array:
+    """A function of one operand, of complex numbers by NumPy's own (`girih.ops.exact_kernels`)."""
+    x = as_array(x)
+    return elementwise(ufunc, operator.replace("aten.", "girih.") if x.dtype.kind == "c" else operator, x)
+
+
 @lru_cache(maxsize=4096)
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """NumPy's, with its message where they do not fit."""
@@ -178,6 +184,16 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axis, rank)))
+
+
+def no_axis(axis: Any, rank: int) -> Any:
+    """The axis that a reduction was given, by NumPy's rule that 0 and -1 are none of what has no dimensions."""
+    return () if not rank and isinstance(axis, (int, np.integer)) and axis in (0, -1) else axis
+
+
+def line_axis(axis: Any, rank: int) -> Any:
+    """The axis that a scan was given, which takes what has no dimensions as one element along axis 0 or -1."""
+    return axis if no_axis(axis, rank) is axis else None
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from girih.array import views
 from girih.array.array import Array
 from girih.array.information import check_device
-from girih.array.make import apply, as_array, axes_of, axis_of, broadcast_shapes, cast
+from girih.array.make import apply, as_array, axes_of, axis_of, broadcast_shapes, cast, line_axis, no_axis
 from girih.array.universal import written
 
 
@@ -21,7 +21,9 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     check_device(device)
     x = as_array(x)
     made = cast(x, dtype)
-    return views.copied(x) if copy and made is x else made
+    if made is x:
+        return views.copied(x) if copy else x
+    return made if x.scalar else made.as_written()
 
 
 # ------------------------------------------------------------------------------------------- shape
@@ -34,7 +36,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         ValueError: NumPy's, where the sizes do not fit; another order.
     """
     x = as_array(a)
-    sizes = [int(size) for size in (shape if isinstance(shape, Sequence) else (shape,))]
+    given = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    sizes = [int(size) for size in given]
     if order == "F":
         return transpose(reshape(transpose(x), sizes[::-1]))
     if order not in ("C", "A"):
@@ -45,11 +48,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     if -1 in sizes and known and x.size % known == 0:
         sizes[sizes.index(-1)] = x.size // known
     if -1 in sizes or math.prod(sizes) != x.size:
-        asked = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-        raise ValueError(f"cannot reshape array of size {x.size} into shape {asked}")
-    if tuple(sizes) == x.shape:
-        return x
-    return views.reshaped(x, sizes)
+        raise ValueError(f"cannot reshape array of size {x.size} into shape {given}")
+    return x if tuple(sizes) == x.shape else views.reshaped(x, sizes)
 
 
 def ravel(a: Any, order: str = "C") -> Array:
@@ -63,7 +63,10 @@ def ravel(a: Any, order: str = "C") -> Array:
 
 def squeeze(a: Any, axis: Any = None) -> Array:
     x = as_array(a)
-    gone = [dim for dim, size in enumerate(x.shape) if size == 1] if axis is None else axes_of(axis, x.ndim)
+    ones = tuple(dim for dim, size in enumerate(x.shape) if size == 1)
+    gone = ones if axis is None else axes_of(no_axis(axis, x.ndim), x.ndim)
+    if x.scalar:
+        return x
     if any_other := [dim for dim in gone if x.shape[dim] != 1]:
         raise ValueError(f"cannot select an axis to squeeze out which has size not equal to one: {any_other}")
     return reshape(x, tuple(size for dim, size in enumerate(x.shape) if dim not in gone))
@@ -152,7 +155,7 @@ def flip(m: Any, axis: Any = None) -> Array:
     x = as_array(m)
     axes = axes_of(axis, x.ndim)
     step = views.Flip(axes)
-    return views.view(x, step, step.layout(x)) if axes else x
+    return views.view(x, step, step.layout(x)) if axes else x.as_scalar()
 
 
 def fliplr(m: Any) -> Array:
@@ -195,7 +198,7 @@ def broadcast_to(array: Any, shape: Any) -> Array:
     x = as_array(array)
     goal = tuple(map(index, shape)) if isinstance(shape, Sequence) else (int(shape),)
     if goal == x.shape:
-        return x
+        return views.read_only(x)
     try:
         fits = np.broadcast_shapes(x.shape, goal) == goal
     except ValueError:
@@ -226,7 +229,9 @@ def tile(A: Any, reps: Any) -> Array:
 
 
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Array:
-    x = as_array(a) if axis is not None else ravel(a)
+    x = as_array(a)
+    axis = line_axis(axis, x.ndim)
+    x = x if axis is not None else ravel(x)
     dim = axis_of(axis if axis is not None else 0, x.ndim)
     if not isinstance(repeats, (int, np.integer)):
         positions = np.repeat(np.arange(x.shape[dim]), np.asarray(repeats))
@@ -237,7 +242,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Array:
     if repeats == 1:
         return x.copy()
     wide = broadcast_to(one, (*one.shape[: dim + 1], int(repeats), *one.shape[dim + 2 :]))
-    return reshape(wide, (*x.shape[:dim], x.shape[dim] * int(repeats), *x.shape[dim + 1 :]))
+    return reshape(wide, (*x.shape[:dim], x.shape[dim] * int(repeats), *x.shape[dim + 1 :])).copy()
 
 
 # ------------------------------------------------------------------------------------------- joining and parting

@@ -174,7 +174,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     made: Any = given[-1].copy()
     for number in range(count - 2, -1, -1):
         made = e.where(picks == number, given[number], made)
-    return written(manipulation.broadcast_arrays(made, picks)[0], out)
+    return written(manipulation.broadcast_arrays(made, picks)[0].copy(), out)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **options: Any) -> Array:

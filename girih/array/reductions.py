@@ -11,7 +11,7 @@ from girih.array import elementwise as e
 from girih.array import logic
 from girih.array.array import Array
 from girih.array.chosen import Chosen
-from girih.array.make import apply, as_array, axes_of, axis_of, cast
+from girih.array.make import apply, as_array, axes_of, axis_of, cast, line_axis, no_axis
 from girih.array.universal import written
 
 
@@ -54,7 +54,7 @@ def sum(
     if where is True and initial is None and (chosen := _chosen(a, axis, keepdims)) is not None:
         return written(_masked_sum(chosen, accumulator(chosen, dtype)), out)
     x = as_array(a)
-    kind, axes = accumulator(x, dtype), axes_of(axis, x.ndim)
+    kind, axes = accumulator(x, dtype), axes_of(no_axis(axis, x.ndim), x.ndim)
     x = _shown(cast(x, wide(kind)), where, 0)
     if axes:
         shape = _reduced(x, axes, keepdims)
@@ -74,7 +74,7 @@ def prod(
     where: Any = True,
 ) -> Any:  # fmt: skip
     x = as_array(a)
-    kind, axes = accumulator(x, dtype), axes_of(axis, x.ndim)
+    kind, axes = accumulator(x, dtype), axes_of(no_axis(axis, x.ndim), x.ndim)
     x = _shown(cast(x, wide(kind)), where, 1).copy()
     for dim in reversed(axes):
         shape = _reduced(x, (dim,), keepdims)
@@ -196,7 +196,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return made
     from girih.array.manipulation import broadcast_to
 
-    return made, broadcast_to(total, made.shape)
+    return made, broadcast_to(total, made.shape).copy()
 
 
 # ------------------------------------------------------------------------------------------- order
@@ -204,7 +204,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 def _extreme(operator: str, name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     x = as_array(a)
-    axes = axes_of(axis, x.ndim)
+    axes = axes_of(no_axis(axis, x.ndim), x.ndim)
     joined = e.maximum if name == "maximum" else e.minimum
     if where is not True:
         if initial is None:
@@ -253,6 +253,7 @@ def _position(operator: str, a: Any, axis: Any, keepdims: bool) -> Array:
     x = as_array(a)
     if x.dtype.kind == "b":
         x = cast(x, np.uint8)
+    axis = line_axis(axis, x.ndim)
     whole = x if axis is not None else x.reshape(-1)
     dim = axis_of(axis, x.ndim) if axis is not None else 0
     if whole.shape[dim] == 0:
@@ -276,7 +277,7 @@ def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool =
 
 def _truth(operator: str, a: Any, axis: Any, out: Any, keepdims: bool, where: Any) -> Any:
     x = as_array(a)
-    axes, x = axes_of(axis, x.ndim), _shown(cast(x, np.bool_), where, operator == "aten.all.dims")
+    axes, x = axes_of(no_axis(axis, x.ndim), x.ndim), _shown(cast(x, np.bool_), where, operator == "aten.all.dims")
     if axes:
         x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
     else:

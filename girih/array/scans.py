@@ -8,14 +8,15 @@ import numpy as np
 
 from girih.array import logic
 from girih.array.array import Array
-from girih.array.make import apply, as_array, axis_of, cast
+from girih.array.make import apply, as_array, axis_of, cast, line_axis
 from girih.array.reductions import accumulator, wide
 from girih.array.universal import written
 
 
 def _scan(operator: str, a: Any, axis: int | None, dtype: Any, out: Any) -> Any:
     x = as_array(a)
-    kind = accumulator(x, dtype)
+    axis = line_axis(axis, x.ndim)
+    kind = accumulator(x, out.dtype if dtype is None and isinstance(out, Array) else dtype)
     x = cast(x, wide(kind))
     x = x.reshape(-1) if axis is None else x
     made = apply(operator, x.shape, x.dtype, self=x, dim=0 if axis is None else axis_of(axis, x.ndim))
@@ -47,7 +48,9 @@ def _cumulative(scan: Any, first: int, x: Any, axis: int | None, dtype: Any, inc
     from girih.array.manipulation import concatenate
 
     x = as_array(x)
+    axis = line_axis(axis, x.ndim)
     if axis is None:
+        x = x.reshape(-1) if not x.ndim else x
         if x.ndim != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from girih.array.array import Array
-from girih.array.make import apply, as_array, axis_of, cast
+from girih.array.make import apply, as_array, axis_of, cast, line_axis
 from girih.array.manipulation import flip
 from girih.array.universal import written
 
@@ -41,6 +41,7 @@ def argsort(
     descending: bool = False,
 ) -> Array:
     x = as_array(a)
+    axis = line_axis(axis, x.ndim)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     dim = axis_of(axis, x.ndim)
     given = {"input": x, "dim": dim, "descending": descending}
@@ -54,7 +55,7 @@ def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect"
 
 
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
-    x, dim, places = _parted(a, kth, axis)
+    x, dim, places = _parted(a, kth, line_axis(axis, as_array(a).ndim))
     return apply("girih.partition_indices", x.shape, np.dtype(np.int64), input=x, dim=dim, places=places)
 
 

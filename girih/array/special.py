@@ -142,5 +142,5 @@ def real_if_close(a: Any, tol: float = 100) -> Array:
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
-    x = as_array(a)
+    x = as_array(a).as_written()
     return x.copy() if order == "C" else copied(x)

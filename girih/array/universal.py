@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from girih.array.array import Array
-from girih.array.make import apply, as_array, axes_of, axis_of, cast, elementwise, kind_of, operands, typed
+from girih.array.make import apply, as_array, axes_of, axis_of, cast, elementwise, kind_of, no_axis, operands, typed
 from girih.array.views import copied
 
 
@@ -55,7 +55,9 @@ class UniversalFunction:
             items, out = items[: self.nin], items[self.nin :]
         if out is None and where is True and dtype is None:
             made = self.function(*items)
-            return copied(made) if any(made is item for item in items) else made  # floor of whole numbers
+            if isinstance(made, tuple):
+                return tuple(item.as_scalar() for item in made)
+            return copied(made).as_scalar() if any(made is item for item in items) else made.as_scalar()
         made = self.function(*(items if dtype is None else self._in(dtype, casting, items)))
         if self.nout > 1:
             if where is not True:
@@ -113,7 +115,7 @@ class UniversalFunction:
                     "to specify 'initial'"
                 )
             x = _where(where, x, x.dtype.type(self.identity))
-        axes = axes_of(axis, x.ndim)
+        axes = axes_of(no_axis(axis, x.ndim), x.ndim)
         x = x if axes else x.copy()
         for dim in axes:
             x = self._folded(x, dim)
@@ -150,6 +152,8 @@ class UniversalFunction:
 
         self._binary("accumulate")
         x = as_array(array)
+        if not x.ndim:
+            raise TypeError("cannot accumulate on a scalar")
         dim = axis_of(axis, x.ndim)
         if self.__name__ in SCANS and x.dtype.kind != "b":
             return written(getattr(scans, SCANS[self.__name__])(x, dim, dtype), out)
@@ -178,6 +182,8 @@ class UniversalFunction:
             TypeError: a function for which equal indices have no order-free meaning, an array that is not ours, or
                 one whose dtype does not take the results.
         """
+        from girih.array.indexing import check_known
+
         if not isinstance(array, Array):
             raise TypeError(f"girih.array.{self.__name__}.at writes into girih arrays, not into {type(array).__name__}")
         if self.nin == 1:
@@ -188,18 +194,25 @@ class UniversalFunction:
             array[indices] = self.function(array[indices], b)  # slices meet no element twice
             return
         indices = [as_array(item) for item in picks]
+        if len(indices) > array.ndim:
+            rank = f"array is {array.ndim}-dimensional, but {len(indices)} were indexed"
+            raise IndexError(f"too many indices for array: {rank}")
         if any(item.dtype.kind == "b" for item in indices):  # nor do masks
             array[tuple(indices)] = self.function(array[tuple(indices)], b)
             return
         if self.__name__ not in ("add", "subtract", *SCATTERED):
             names = ", ".join(f"{name}.at" for name in ("add", "subtract", *SCATTERED))
             raise TypeError(f"girih.array has no {self.__name__}.at: expected one of {names}")
+        if self.__name__ in SCATTERED and array.dtype.kind == "c":
+            raise TypeError(f"girih.array.{self.__name__}.at takes no complex numbers, as add.at and subtract.at do")
         made = self.ufunc.resolve_dtypes((array.dtype, kind_of(*operands(b)), None))[-1]
         if not np.can_cast(made, array.dtype, "same_kind"):
             raise TypeError(
                 f"girih.array.{self.__name__}.at of {made} into {array.dtype}: what is rounded at an index depends on "
                 "the order of indices; use an array of floating-point numbers"
             )
+        for dim, (item, size) in enumerate(zip(indices, array.shape, strict=False)):
+            check_known(item, size, dim)
         value = cast(as_array(b), array.dtype)
         places = tuple(_wrapped(item, size) for item, size in zip(indices, array.shape, strict=False))
         if self.__name__ in SCATTERED:
@@ -269,13 +282,15 @@ def written(made: Any, out: Any, casting: Any = "same_kind") -> Any:
     """
     out = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if out is None:
-        return made
+        return made.as_scalar() if isinstance(made, Array) else made
     if not isinstance(out, Array):
         raise TypeError(f"out= must be a girih array, not {type(out).__name__}: np.asarray(x) makes one")
-    if out.shape != made.shape:
-        raise ValueError(f"output parameter has shape {out.shape}, the result {made.shape}")
+    if out.scalar:
+        raise TypeError("return arrays must be of ArrayType: out= is a number, which is not written to")
     if not np.can_cast(made.dtype, out.dtype, casting):
         raise TypeError(f"Cannot cast from {made.dtype} to the output's {out.dtype} with casting rule {casting!r}")
+    if out.shape != made.shape:
+        raise ValueError(f"output parameter has shape {out.shape}, the result {made.shape}")
     out[...] = made
     return out
 

@@ -24,8 +24,6 @@ REASONS = {
     "str_": "elements are numbers",
     "datetime64": "elements are numbers: use int64 and a unit of your own",
     "timedelta64": "elements are numbers: use int64 and a unit of your own",
-    "shares_memory": "girih arrays show no memory to each other",
-    "may_share_memory": "girih arrays show no memory to each other",
 }
 
 

@@ -90,12 +90,27 @@ class Family:
 
 
 def view(x: Array, step: Step, layout: Layout, writeable: bool = True) -> Array:
-    """A part of x that sees writes to x, and x to it."""
+    """A part of x that sees writes to x, and x to it; of a number a copy."""
+    x = x.as_written()
     made = step.forward(x)
+    made.scalar = False
     made.layout, made.writeable = layout, x.writeable and writeable
     if made.size:
         (x.family or Family(x)).add(made)
         made.path = (*x.path, step)
+    return made
+
+
+def read_only(x: Array) -> Array:
+    """All of x, which sees writes to x and takes none."""
+    from girih.array.array import Array
+
+    x = x.as_written()
+    made = Array(x.expression)
+    made.layout, made.writeable = x.layout, False
+    if made.size:
+        (x.family or Family(x)).add(made)
+        made.path = x.path
     return made
 
 

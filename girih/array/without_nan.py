@@ -10,7 +10,7 @@ from girih.array import elementwise as e
 from girih.array import logic
 from girih.array import reductions as r
 from girih.array.array import Array
-from girih.array.make import as_array, cast
+from girih.array.make import as_array, cast, no_axis
 from girih.array.manipulation import broadcast_to
 from girih.array.universal import written
 
@@ -57,7 +57,7 @@ def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     x = as_array(a)
-    return r.mean(x, axis, dtype, out, keepdims, where=_known(x, where))
+    return r.mean(x, no_axis(axis, x.ndim), dtype, out, keepdims, where=_known(x, where))
 
 
 def nanvar(
@@ -71,7 +71,7 @@ def nanvar(
     where: Any = True,
 ) -> Any:
     x = as_array(a)
-    known = _known(x, where)
+    axis, known = no_axis(axis, x.ndim), _known(x, where)
     if known is True:
         return r.var(x, axis, dtype, out, ddof, keepdims)
     made = r.var(_without_nan(x, 0), axis, dtype, ddof=ddof, keepdims=keepdims, where=known)

@@ -23,12 +23,15 @@ def assign(x: Array, key: Any, value: Any) -> None:
     Raises:
         IndexError, ValueError, TypeError, OverflowError: NumPy's; and those of `views.write`.
     """
+    if x.scalar:
+        raise TypeError(f"'{x.dtype.type.__module__}.{x.dtype.type.__name__}' object does not support item assignment")
     if not x.writeable:
         raise ValueError("assignment destination is read-only")
     mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
     if isinstance(mask, (bool, np.bool_)) or (isinstance(mask, Array) and mask.dtype.kind == "b" and not mask.ndim):
         from girih.array.elementwise import where
 
+        _one_dimension(value, x.ndim)
         if (value.ndim if isinstance(value, Array) else np.ndim(value)) > x.ndim:  # one more dimension, of 1 or of 0
             chosen = _fitted(value, x.dtype, (int(bool(mask)), *x.shape))
             if chosen.shape[0]:
@@ -41,12 +44,29 @@ def assign(x: Array, key: Any, value: Any) -> None:
         _assign_chosen(x, items, value)
         return
     steps = indexing.steps_of(x, items)
+    if _is_element(x, key) and (value.ndim if isinstance(value, Array) else np.ndim(value)):
+        raise ValueError("setting an array element with a sequence.")
     wholes = _through(x, steps)
     if isinstance(value, Array) and value.expression is wholes[-1].expression:
         return  # x[key] += y has written already
     part = _fitted(value, x.dtype, wholes[-1].shape)
     if part.size:
         views.write(x, _back(steps, wholes, part))
+
+
+def _one_dimension(value: Any, rest: int) -> None:
+    """NumPy's rule for a mask over all of an array. rest: how many dimensions the mask leaves."""
+    rank = value.ndim if isinstance(value, Array) else np.ndim(value)
+    if rest == 0 and rank > 1:
+        raise TypeError(
+            f"NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, input has {rank} dimensions"
+        )
+
+
+def _is_element(x: Array, key: Any) -> bool:
+    """Does a key choose one element, and no array of one?"""
+    given = key if isinstance(key, tuple) else (key,)
+    return bool(given) and len(given) == x.ndim and all(isinstance(item, (int, np.integer)) for item in given)
 
 
 def _through(x: Array, steps: list[Any]) -> list[Array]:
@@ -67,6 +87,7 @@ def _assign_chosen(x: Array, items: list[Any], value: Any) -> None:
     mask = items[0]
     if isinstance(mask, Array) and mask.dtype.kind == "b" and all(item == slice(None) for item in items[1:]):
         indexing.fits(x, mask, 0)
+        _one_dimension(value, x.ndim - mask.ndim)
         new = _plain(value, x.dtype)
         rest = x.shape[mask.ndim :]
         if new.ndim <= len(rest) or (new.shape[0] == 1 and new.ndim == len(rest) + 1):
@@ -129,16 +150,16 @@ def update(x: Array, function: Any, other: Any) -> Array:
         ValueError: the result has another shape, or x is read-only. TypeError: x's dtype does not take the result.
     """
     made: Array = function(x, other)
-    if not x.shape and not x.own and x.family is None:
+    if x.scalar:
         return made
-    if made.shape != x.shape:
-        raise ValueError(
-            f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape {made.shape}"
-        )
     if not np.can_cast(made.dtype, x.dtype, "same_kind"):
         name = getattr(function, "__name__", "function")
         raise TypeError(
             f"Cannot cast ufunc '{name}' output from {made.dtype!r} to {x.dtype!r} with casting rule 'same_kind'"
+        )
+    if made.shape != x.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape {made.shape}"
         )
     if not x.writeable:
         raise ValueError("output array is read-only")

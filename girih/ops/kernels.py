@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.ops.exact_kernels import EXACT_KERNELS
 from girih.ops.factor_kernels import FACTOR_KERNELS
 from girih.ops.group_kernels import GROUP_KERNELS
 from girih.ops.order_kernels import ORDER_KERNELS
@@ -311,17 +312,6 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
     return found.masked_fill_(values.isnan(), len(sequence) if right else known)
 
 
-def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
-    """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
-
-    Raises:
-        ValueError: an exponent is negative.
-    """
-    if exponent.numel() and int(exponent.min()) < 0:
-        raise ValueError("Integers to negative integer powers are not allowed.")
-    return torch.pow(self, exponent)
-
-
 def correlate(input: Tensor, weight: Tensor) -> Tensor:
     """Σ weight[k] · input[i + k] of sequences, wherever all of the weight lies on the input; by NumPy, which has it of
     all numbers and needs no windows in memory."""
@@ -356,43 +346,51 @@ def constant(data: Any, size: Sizes, dtype: Any, device: Any = None) -> Tensor:
     return torch.tensor(data, dtype=as_dtype(dtype), device=device).reshape(tuple(size))
 
 
-KERNELS: dict[str, Callable[..., Tensor]] = {
-    f"girih.{kernel.__name__}": kernel
-    for kernel in (
-        first_index,
-        centered_square_mean,
-        normalise,
-        normalised_dot,
-        normalise_input_gradient,
-        product_sum,
-        masked_sum,
-        softmax_from,
-        softmax_gradient,
-        log_softmax_gradient,
-        pick,
-        place,
-        embedding,
-        embedding_gradient,
-        assign,
-        sparse_product,
-        ridge_rows,
-        triangular_factor,
-        reflection_signs,
-        sort_indices,
-        topk_indices,
-        search_sorted,
-        random_uniform,
-        random_normal,
-        random_mask,
-        random_integers,
-        apply_mask,
-        convolution_input_gradient,
-        convolution_weight_gradient,
-        max_pool,
-        max_pool_gradient,
-        whole_power,
-        correlate,
-        head_product,
-        constant,
-    )
-} | {**FACTOR_KERNELS, **GROUP_KERNELS, **ORDER_KERNELS, **PATH_KERNELS, **SCRIPTED_KERNELS, **TILE_KERNELS}
+KERNELS: dict[str, Callable[..., Tensor]] = (
+    {
+        f"girih.{kernel.__name__}": kernel
+        for kernel in (
+            first_index,
+            centered_square_mean,
+            normalise,
+            normalised_dot,
+            normalise_input_gradient,
+            product_sum,
+            masked_sum,
+            softmax_from,
+            softmax_gradient,
+            log_softmax_gradient,
+            pick,
+            place,
+            embedding,
+            embedding_gradient,
+            assign,
+            sparse_product,
+            ridge_rows,
+            triangular_factor,
+            reflection_signs,
+            sort_indices,
+            topk_indices,
+            search_sorted,
+            random_uniform,
+            random_normal,
+            random_mask,
+            random_integers,
+            apply_mask,
+            convolution_input_gradient,
+            convolution_weight_gradient,
+            max_pool,
+            max_pool_gradient,
+            correlate,
+            head_product,
+            constant,
+        )
+    }
+    | EXACT_KERNELS
+    | FACTOR_KERNELS
+    | GROUP_KERNELS
+    | ORDER_KERNELS
+    | PATH_KERNELS
+    | SCRIPTED_KERNELS
+    | TILE_KERNELS
+)

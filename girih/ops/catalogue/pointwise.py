@@ -59,12 +59,12 @@ def fmod(x, other):
     return fn("fmod")(x, other)
 
 
-@operator("aten.neg", elementwise=True)
+@operator("aten.neg", "girih.neg", elementwise=True)
 def neg(x):
     return -x
 
 
-@operator("aten.reciprocal", elementwise=True)
+@operator("aten.reciprocal", "girih.reciprocal", elementwise=True)
 def reciprocal(x):
     return fn("reciprocal")(x)
 
@@ -74,7 +74,7 @@ def abs_(x):
     return absolute(x)
 
 
-@operator("aten.sign", "aten.sgn", elementwise=True)
+@operator("aten.sign", "aten.sgn", "girih.sgn", elementwise=True)
 def sign_(x):
     return sign(x)
 

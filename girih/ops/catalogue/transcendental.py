@@ -19,14 +19,14 @@ expm1 = unary("expm1", "aten.expm1")
 log_ = unary("log", "aten.log")
 log2 = unary("log2", "aten.log2")
 log10 = unary("log10", "aten.log10")
-log1p = unary("log1p", "aten.log1p")
-sqrt = unary("sqrt", "aten.sqrt")
+log1p = unary("log1p", "aten.log1p", "girih.log1p")
+sqrt = unary("sqrt", "aten.sqrt", "girih.sqrt")
 rsqrt = unary("rsqrt", "aten.rsqrt")
 sin = unary("sin", "aten.sin")
 cos = unary("cos", "aten.cos")
 tan = unary("tan", "aten.tan")
 asin = unary("asin", "aten.asin")
-acos = unary("acos", "aten.acos")
+acos = unary("acos", "aten.acos", "girih.acos")
 atan = unary("atan", "aten.atan")
 sinh = unary("sinh", "aten.sinh")
 cosh = unary("cosh", "aten.cosh")
@@ -45,12 +45,15 @@ sinc = unary("sinc", "aten.sinc")
 signbit = unary("signbit", "aten.signbit")
 
 
-@operator("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "girih.whole_power", elementwise=True)
+@operator(
+    "aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "girih.whole_power", "girih.power",
+    elementwise=True,
+)  # fmt: skip
 def power(x, exponent):
     return fn("pow")(x, exponent)
 
 
-@operator("aten.square", elementwise=True)
+@operator("aten.square", "girih.square", elementwise=True)
 def square(x):
     return x * x
 
