@@ -2,8 +2,9 @@
 
 PyTorch takes square roots of contiguous memory by MKL's vector functions, which are one unit off for about one number
 in a hundred; NumPy's are correctly rounded, and as fast. Of complex numbers some of PyTorch's are wrong at signed
-zeros, infinities and very small numbers. A training step keeps PyTorch's functions, so that it computes what PyTorch
-does on one device; arrays promise what NumPy computes.
+zeros, infinities and very small numbers; and its remainders of real numbers are NaN where the quotient overflows.
+A training step keeps PyTorch's functions, so that it computes what PyTorch does on one device; arrays promise what
+NumPy computes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,16 @@ def _unary(function: np.ufunc) -> Callable[[Tensor], Tensor]:
     return kernel
 
 
+def _binary(function: np.ufunc) -> Callable[[Tensor, Tensor], Tensor]:
+    def kernel(self: Tensor, other: Tensor) -> Tensor:
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(np.asarray(function(_numbers(self), _numbers(other))))
+
+    return kernel
+
+
 def _power(self: Tensor, exponent: Tensor) -> Tensor:
-    with np.errstate(all="ignore"):
-        return torch.from_numpy(np.asarray(np.power(_numbers(self), _numbers(exponent))))
+    return _binary(np.power)(self, exponent)
 
 
 EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
@@ -43,4 +51,6 @@ EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sgn": _unary(np.sign),
     "girih.neg": _unary(np.negative),
     "girih.power": _power,
+    "girih.fmod": _binary(np.fmod),
+    "girih.remainder": _binary(np.remainder),
 }

@@ -183,6 +183,8 @@ WRITTEN: dict[str, Callable[..., Array]] = {
     "aten.index.Tensor": _index,
     "aten.index_put": _index_put,
     "aten.scatter.src": _scatter,
+    "aten.fmax": lambda self, other: np.fmax(self, other),
+    "aten.fmin": lambda self, other: np.fmin(self, other),
     "girih.masked_sum": _masked_sum,
     "girih.sums_by_position": _sums_by_position,
 }

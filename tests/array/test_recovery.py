@@ -203,7 +203,7 @@ def test_a_worker_that_always_dies_is_given_up(tmp_path, monkeypatch):
         monkeypatch.undo()
         assert gnp.array(np.ones(3)).sum().compute() == 3.0  # new workers, which do not have it
         for lost in (x, x + 1):
-            with pytest.raises(gnp.EvaluationError, match="was lost with the workers"):
+            with pytest.raises(gnp.EvaluationError, match="was lost with the worker"):
                 lost.compute()
         assert gnp.array(np.ones(3)).sum().compute() == 3.0
 
