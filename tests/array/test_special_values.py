@@ -28,9 +28,9 @@ BINARY = [
 ONLY_REAL = ["arctan2", "copysign", "floor_divide", "fmod", "heaviside", "hypot", "logaddexp", "nextafter", "remainder"]
 EXPONENTS = [2, 3, -1, 0.5, 0, 1j, -2, 1, 2.5]
 OPEN = ("divide", "fmax", "fmin", "sinc")
-"""The sign of a zero is open, and what remains of a sum that cancels: a part of a complex quotient (of sinc, too) is one,
-and depends on whether a processor multiplies and adds in one step; fmax and fmin of 0 and -0 give either, NumPy's by
-the processor."""
+"""The sign of a zero is open, and what remains of a sum that cancels: a part of a complex quotient (of sinc, too) is
+such a sum, which depends on whether a processor multiplies and adds in one step; fmax and fmin of 0 and -0 give
+either, NumPy's by the processor."""
 
 
 def numbers(kind: str) -> np.ndarray:
