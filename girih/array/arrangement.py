@@ -247,6 +247,8 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     """Values are repeated over the whole array."""
     x = _ours(a, "putmask")
     new = as_array(values)
+    if isinstance(values, (Array, np.ndarray)) and not np.can_cast(new.dtype, x.dtype, "safe"):
+        raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     x[...] = e.where(mask, new if new.ndim == 0 else resize(new, x.shape), x)
 
 
@@ -288,9 +290,13 @@ class Flat:
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    if isinstance(a, Array) and a.scalar:
+        return  # NumPy writes to a copy of a number
     x = _ours(a, "put")
     picks, new = as_array(ind).reshape(-1), as_array(v)
-    if picks.size == 0:
+    if picks.size and not x.size:
+        raise IndexError("cannot replace elements of an empty array")
+    if picks.size == 0 or new.size == 0:
         return
     picks = e.remainder(picks, x.size) if mode == "wrap" else e.clip(picks, 0, x.size - 1) if mode == "clip" else picks
     flat = x.reshape(-1).copy()

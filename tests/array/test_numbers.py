@@ -65,6 +65,34 @@ def test_what_is_reshaped_from_a_number_is_a_copy(two):
     np.testing.assert_array_equal(np.asarray(y), [[7, 8, 7], [3, 4, 5]])
 
 
+PROGRAMS = [
+    "np.put(y, [0, -1], [])", "np.put(y, [9], [])", "np.put(number, [0], 7)", "np.putmask(y, y > 1, np.array([1.5]))",
+    "np.putmask(k, k > 1, np.array([1.5]))", "np.putmask(k, k > 1, 1.5)", "np.putmask(y, y > 1, np.array([7, 8]))",
+    "y[y > 0] = np.ones((1, 3))", "y[y > 0] = np.ones((1, 1))", "y[y > 0] = np.ones(3)", "y[y > 0] = np.ones((2, 2))",
+    "w[np.array([True, True])] = np.ones((1, 2, 2))", "w[w > 0] = np.ones((1, 3))",
+    "np.maximum.at(z, [0, 0, 2], [1, 2, 3j])", "np.multiply.at(z, [0, 2, 2], 2j)",
+    "a = number.reshape(()); a += 1; b = np.reshape(number, ()); b[()] = 1",
+    "a = np.squeeze(number); a[...] = 1", "a = number.reshape(1).reshape(()); a[...] = 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_random_programs_found(two, program):
+    ends = []
+    for space in (np, gnp):
+        given = names(space)
+        given |= {"k": space.array(np.arange(4)), "w": space.array(np.arange(4.0).reshape(2, 2))}
+        given["number"] = given["y"].sum()
+        error = None
+        try:
+            exec(program, given)
+        except (TypeError, ValueError) as raised:
+            error = type(raised)
+        kept = sorted(name for name in given if len(name) == 1 or name == "number")
+        ends.append((error, [(name, np.asarray(given[name]).tolist()) for name in kept]))
+    np.testing.assert_equal(ends[1], ends[0])
+
+
 OVER_AXES = {
     "sum": (), "prod": (), "min": (), "max": (), "mean": (), "std": (), "var": (), "any": (), "all": (), "argmin": (),
     "argmax": (), "nansum": (), "nanprod": (), "nanmin": (), "nanmax": (), "nanmean": (), "nanstd": (), "nanvar": (),
