@@ -18,6 +18,10 @@ from girih.array.views import ComplexPart
 # ------------------------------------------------------------------------------------------- joining and parting
 
 
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    return manipulation.concatenate([arr, values], axis)
+
+
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     x = as_array(ary)
     if x.ndim == 0:

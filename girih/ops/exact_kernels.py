@@ -42,6 +42,17 @@ def _power(self: Tensor, exponent: Tensor) -> Tensor:
     return _binary(np.power)(self, exponent)
 
 
+def _whole_power(self: Tensor, exponent: Tensor) -> Tensor:
+    """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
+
+    Raises:
+        ValueError: an exponent is negative.
+    """
+    if exponent.numel() and int(exponent.min()) < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    return torch.pow(self, exponent)
+
+
 EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sqrt": _unary(np.sqrt),
     "girih.log1p": _unary(np.log1p),
@@ -51,6 +62,7 @@ EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sgn": _unary(np.sign),
     "girih.neg": _unary(np.negative),
     "girih.power": _power,
+    "girih.whole_power": _whole_power,
     "girih.fmod": _binary(np.fmod),
     "girih.remainder": _binary(np.remainder),
 }

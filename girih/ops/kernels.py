@@ -312,17 +312,6 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
     return found.masked_fill_(values.isnan(), len(sequence) if right else known)
 
 
-def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
-    """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
-
-    Raises:
-        ValueError: an exponent is negative.
-    """
-    if exponent.numel() and int(exponent.min()) < 0:
-        raise ValueError("Integers to negative integer powers are not allowed.")
-    return torch.pow(self, exponent)
-
-
 def correlate(input: Tensor, weight: Tensor) -> Tensor:
     """Σ weight[k] · input[i + k] of sequences, wherever all of the weight lies on the input; by NumPy, which has it of
     all numbers and needs no windows in memory."""
@@ -391,7 +380,6 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
         convolution_weight_gradient,
         max_pool,
         max_pool_gradient,
-        whole_power,
         correlate,
         head_product,
         constant,
