@@ -214,6 +214,8 @@ def _ours(item: Any, name: str) -> Array:
 
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if dst is src and where is True:
+        return  # also where it is read-only, as NumPy
     x, new = _ours(dst, "copyto"), as_array(src)
     if not np.can_cast(new.dtype, x.dtype, casting):
         raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule {casting!r}")
@@ -283,20 +285,26 @@ class Flat:
         return self._x.reshape(-1).copy()[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Values are repeated as often as is needed, as NumPy does."""
-        if self._x.scalar:
-            return  # NumPy writes to a copy of a number
-        flat, new = self._x.reshape(-1).copy(), as_array(value)
+        """Values are repeated as often as is needed, as NumPy does; of no values none are written. Values that share
+        elements with the array are those of before, where NumPy reads some that it has just written."""
+        x, new = self._x.as_written(), as_array(value)  # NumPy writes to a copy of a number
+        key = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+        if key is None or isinstance(key, tuple):
+            raise IndexError("x.flat[...] is written by one integer, slice, ellipsis, or array of integers or booleans")
+        if not x.writeable:
+            raise ValueError("underlying array is read-only")
         if new.ndim and isinstance(key, (int, np.integer)):
             raise ValueError("Error setting single item of array.")
-        flat[key] = resize(new, flat[key].shape) if new.ndim else new
-        self._x[...] = flat.reshape(self._x.shape)
+        flat = x.reshape(-1).copy()
+        shape = flat[key].shape  # raises IndexError
+        if not new.size:
+            return
+        flat[key] = resize(new, shape) if new.ndim else value
+        x[...] = flat.reshape(x.shape)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    if isinstance(a, Array) and a.scalar:
-        return  # NumPy writes to a copy of a number
-    x = _ours(a, "put")
+    x = _ours(a.as_written() if isinstance(a, Array) else a, "put")  # NumPy writes to a copy of a number
     picks, new = as_array(ind).reshape(-1), as_array(v)
     if picks.size and not x.size:
         raise IndexError("cannot replace elements of an empty array")

@@ -5,6 +5,7 @@ A mask makes a shape that depends on data: it is computed when the shape is aske
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ def get(x: Array, key: Any) -> Array:
     if not items and not x.shape:
         return x.as_scalar()
     items = [_plain(item) for item in items]
+    if any(_is_number(item) for item in items) and all(
+        _is_number(item) or not isinstance(item, Array) for item in items
+    ):
+        return _numbered(x, _whole(x, items))
     if not any(isinstance(item, Array) for item in items):
         return _basic(x.as_written(), _whole(x, items))
     for number, item in enumerate(items):
@@ -36,6 +41,48 @@ def get(x: Array, key: Any) -> Array:
         fits(x, items[0], 0)
         return Chosen(x.copy(), items[0].copy())  # later writes to them are not seen
     return _advanced(x, _whole(x, items))
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, Array) and item.scalar and item.dtype.kind in "iu"
+
+
+def _numbered(x: Array, items: list[Any]) -> Array:
+    """x at numbers that are perhaps not computed yet: the parts there are views, as at integers of Python."""
+    element = len(items) == x.ndim and all(_is_number(item) or isinstance(item, int) for item in items)
+    shown = x.copy() if element else x.as_written()
+    left: list[Any] = []
+    for item in items:
+        if _is_number(item):
+            step = Numbered(sum(map(_used, left)), item)
+            shown = views.view(shown, step, step.layout(shown))
+        else:
+            left.append(item)
+    made = _basic(shown, left)
+    return made.as_scalar() if element else made
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """A part at a number, which nobody can write to."""
+
+    dim: int
+    number: Array
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*[slice(None)] * self.dim, self.number.as_written())
+
+    def forward(self, x: Array) -> Array:
+        return _advanced(x, _whole(x, list(self._key())))
+
+    def backward(self, x: Array, part: Array) -> Array:
+        made = x.copy()
+        made[self._key()] = part
+        return made
+
+    def layout(self, x: Array) -> views.Layout:
+        strides = views.strides_of(x)
+        return views.UNKNOWN if strides is None else strides[: self.dim] + strides[self.dim + 1 :]
 
 
 def _plain(item: Any) -> Any:

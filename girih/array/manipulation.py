@@ -36,7 +36,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         ValueError: NumPy's, where the sizes do not fit; another order.
     """
     x = as_array(a)
-    sizes = [int(size) for size in (shape if isinstance(shape, Sequence) else (shape,))]
+    given = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    sizes = [int(size) for size in given]
     if order == "F":
         return transpose(reshape(transpose(x), sizes[::-1]))
     if order not in ("C", "A"):
@@ -47,11 +48,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     if -1 in sizes and known and x.size % known == 0:
         sizes[sizes.index(-1)] = x.size // known
     if -1 in sizes or math.prod(sizes) != x.size:
-        asked = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-        raise ValueError(f"cannot reshape array of size {x.size} into shape {asked}")
-    if tuple(sizes) == x.shape:
-        return x.copy() if x.scalar else x
-    return views.reshaped(x, sizes)
+        raise ValueError(f"cannot reshape array of size {x.size} into shape {given}")
+    return x if tuple(sizes) == x.shape else views.reshaped(x, sizes)
 
 
 def ravel(a: Any, order: str = "C") -> Array:

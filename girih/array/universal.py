@@ -204,6 +204,8 @@ class UniversalFunction:
         if self.__name__ not in ("add", "subtract", *SCATTERED):
             names = ", ".join(f"{name}.at" for name in ("add", "subtract", *SCATTERED))
             raise TypeError(f"girih.array has no {self.__name__}.at: expected one of {names}")
+        if self.__name__ in SCATTERED and array.dtype.kind == "c":
+            raise TypeError(f"girih.array.{self.__name__}.at takes no complex numbers, as add.at and subtract.at do")
         made = self.ufunc.resolve_dtypes((array.dtype, kind_of(*operands(b)), None))[-1]
         if not np.can_cast(made, array.dtype, "same_kind"):
             raise TypeError(

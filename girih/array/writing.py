@@ -31,6 +31,7 @@ def assign(x: Array, key: Any, value: Any) -> None:
     if isinstance(mask, (bool, np.bool_)) or (isinstance(mask, Array) and mask.dtype.kind == "b" and not mask.ndim):
         from girih.array.elementwise import where
 
+        _one_dimension(value, x.ndim)
         if (value.ndim if isinstance(value, Array) else np.ndim(value)) > x.ndim:  # one more dimension, of 1 or of 0
             chosen = _fitted(value, x.dtype, (int(bool(mask)), *x.shape))
             if chosen.shape[0]:
@@ -51,6 +52,15 @@ def assign(x: Array, key: Any, value: Any) -> None:
     part = _fitted(value, x.dtype, wholes[-1].shape)
     if part.size:
         views.write(x, _back(steps, wholes, part))
+
+
+def _one_dimension(value: Any, rest: int) -> None:
+    """NumPy's rule for a mask over all of an array. rest: how many dimensions the mask leaves."""
+    rank = value.ndim if isinstance(value, Array) else np.ndim(value)
+    if rest == 0 and rank > 1:
+        raise TypeError(
+            f"NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, input has {rank} dimensions"
+        )
 
 
 def _is_element(x: Array, key: Any) -> bool:
@@ -77,6 +87,7 @@ def _assign_chosen(x: Array, items: list[Any], value: Any) -> None:
     mask = items[0]
     if isinstance(mask, Array) and mask.dtype.kind == "b" and all(item == slice(None) for item in items[1:]):
         indexing.fits(x, mask, 0)
+        _one_dimension(value, x.ndim - mask.ndim)
         new = _plain(value, x.dtype)
         rest = x.shape[mask.ndim :]
         if mask.ndim == x.ndim and new.ndim > 1:

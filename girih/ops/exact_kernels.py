@@ -1,10 +1,13 @@
 """Element-wise functions of arrays by NumPy, where PyTorch's results differ from it.
 
-PyTorch takes square roots of contiguous memory by MKL's vector functions, which are one unit off for about one number
-in a hundred; NumPy's are correctly rounded, and take 1.3 to 2.4 times as long (one core, memory in its cache). Of
-complex numbers some of PyTorch's are wrong at signed zeros, infinities and very small numbers; and its remainders of
-real numbers are NaN where the quotient overflows. A training step keeps PyTorch's functions, so that it computes what
-PyTorch does on one device; arrays promise what NumPy computes.
+PyTorch's square roots were seen to be one unit off for about one number in a hundred (float64, on the processor that
+this was written on; why, is not known). NumPy's are correctly rounded everywhere, and take 1.3 to 2.4 times as long
+(one core, memory in its cache). Of complex numbers some of PyTorch's functions differ at signed zeros, infinities and
+very small numbers; its remainders of real numbers are NaN where the quotient overflows. A training step keeps PyTorch's
+functions, so that it computes what PyTorch does on one device; arrays promise what NumPy computes.
+
+They are operators of PyTorch's registry, too, so that a loop over blocks that calls them can be compiled; NumPy takes
+the interpreter's lock only to begin.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ def _power(self: Tensor, exponent: Tensor) -> Tensor:
     return _binary(np.power)(self, exponent)
 
 
-def _whole_power(self: Tensor, exponent: Tensor) -> Tensor:
+def whole_power(self: Tensor, exponent: Tensor) -> Tensor:
     """Of whole numbers, as NumPy has it: PyTorch makes 0 where a power is none.
 
     Raises:
@@ -64,6 +67,7 @@ def _whole_power(self: Tensor, exponent: Tensor) -> Tensor:
     return torch.pow(self, exponent)
 
 
+REMAINDERS = ("girih.fmod", "girih.remainder")
 EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sqrt": _unary(np.sqrt),
     "girih.log1p": _unary(np.log1p),
@@ -73,7 +77,13 @@ EXACT_KERNELS: dict[str, Callable[..., Tensor]] = {
     "girih.sgn": _unary(np.sign),
     "girih.neg": _unary(np.negative),
     "girih.power": _power,
-    "girih.whole_power": _whole_power,
+    "girih.whole_power": whole_power,
     "girih.fmod": _remainder(torch.fmod, np.fmod),
     "girih.remainder": _remainder(torch.remainder, np.remainder),
 }
+
+for _name, _kernel in EXACT_KERNELS.items():
+    _operator = _name.replace(".", "::")
+    _second = ", Tensor exponent" if "power" in _name else ", Tensor other" if _name in REMAINDERS else ""
+    torch.library.define(_operator, f"(Tensor self{_second}) -> Tensor")
+    torch.library.impl(_operator, "CPU", _kernel)

@@ -346,46 +346,51 @@ def constant(data: Any, size: Sizes, dtype: Any, device: Any = None) -> Tensor:
     return torch.tensor(data, dtype=as_dtype(dtype), device=device).reshape(tuple(size))
 
 
-KERNELS: dict[str, Callable[..., Tensor]] = {
-    f"girih.{kernel.__name__}": kernel
-    for kernel in (
-        first_index,
-        centered_square_mean,
-        normalise,
-        normalised_dot,
-        normalise_input_gradient,
-        product_sum,
-        masked_sum,
-        softmax_from,
-        softmax_gradient,
-        log_softmax_gradient,
-        pick,
-        place,
-        embedding,
-        embedding_gradient,
-        assign,
-        sparse_product,
-        ridge_rows,
-        triangular_factor,
-        reflection_signs,
-        sort_indices,
-        topk_indices,
-        search_sorted,
-        random_uniform,
-        random_normal,
-        random_mask,
-        random_integers,
-        apply_mask,
-        convolution_input_gradient,
-        convolution_weight_gradient,
-        max_pool,
-        max_pool_gradient,
-        correlate,
-        head_product,
-        constant,
-    )
-}
-for _others in (
-    EXACT_KERNELS, FACTOR_KERNELS, GROUP_KERNELS, ORDER_KERNELS, PATH_KERNELS, SCRIPTED_KERNELS, TILE_KERNELS
-):  # fmt: skip
-    KERNELS |= _others
+KERNELS: dict[str, Callable[..., Tensor]] = (
+    {
+        f"girih.{kernel.__name__}": kernel
+        for kernel in (
+            first_index,
+            centered_square_mean,
+            normalise,
+            normalised_dot,
+            normalise_input_gradient,
+            product_sum,
+            masked_sum,
+            softmax_from,
+            softmax_gradient,
+            log_softmax_gradient,
+            pick,
+            place,
+            embedding,
+            embedding_gradient,
+            assign,
+            sparse_product,
+            ridge_rows,
+            triangular_factor,
+            reflection_signs,
+            sort_indices,
+            topk_indices,
+            search_sorted,
+            random_uniform,
+            random_normal,
+            random_mask,
+            random_integers,
+            apply_mask,
+            convolution_input_gradient,
+            convolution_weight_gradient,
+            max_pool,
+            max_pool_gradient,
+            correlate,
+            head_product,
+            constant,
+        )
+    }
+    | EXACT_KERNELS
+    | FACTOR_KERNELS
+    | GROUP_KERNELS
+    | ORDER_KERNELS
+    | PATH_KERNELS
+    | SCRIPTED_KERNELS
+    | TILE_KERNELS
+)

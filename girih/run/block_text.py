@@ -20,6 +20,7 @@ from girih.lower.along import Moving
 from girih.lower.block_memory import kept_as
 from girih.lower.registers import Member, members_of, ranges, registers
 from girih.ops.evaluate import resolve
+from girih.ops.exact_kernels import EXACT_KERNELS
 from girih.ops.products import MATRIX_PRODUCTS, SCRIPT_NAME, is_long, reads_slowly
 from girih.ops.scripted_kernels import SCRIPT, SCRIPTED_KERNELS
 from girih.run.compute import Hole, bind
@@ -206,7 +207,7 @@ class Text:
         parts += [f"out={out}"] if out else []
         space, name, *_ = member.piece.operator.split(".")
         own = name if member.piece.operator in SCRIPTED_KERNELS else None
-        script = f"torch.ops.aten.{name}" if space == "aten" else own
+        script = f"torch.ops.{space}.{name}" if space == "aten" or member.piece.operator in EXACT_KERNELS else own
         if member.piece.operator in MATRIX_PRODUCTS and self.is_long(member):
             script = SCRIPT_NAME
         return f"{self.constant(function, f'{name}_', script)}({', '.join(parts)})"

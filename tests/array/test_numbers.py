@@ -70,7 +70,6 @@ PROGRAMS = [
     "np.putmask(k, k > 1, np.array([1.5]))", "np.putmask(k, k > 1, 1.5)", "np.putmask(y, y > 1, np.array([7, 8]))",
     "y[y > 0] = np.ones((1, 3))", "y[y > 0] = np.ones((1, 1))", "y[y > 0] = np.ones(3)", "y[y > 0] = np.ones((2, 2))",
     "w[np.array([True, True])] = np.ones((1, 2, 2))", "w[w > 0] = np.ones((1, 3))",
-    "np.maximum.at(z, [0, 0, 2], [1, 2, 3j])", "np.multiply.at(z, [0, 2, 2], 2j)",
     "a = number.reshape(()); a += 1; b = np.reshape(number, ()); b[()] = 1",
     "a = np.squeeze(number); a[...] = 1", "a = number.reshape(1).reshape(()); a[...] = 1",
 ]  # fmt: skip
