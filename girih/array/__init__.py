@@ -26,9 +26,9 @@ from numpy import (
 
 from girih.array import fft, lib, linalg, random
 from girih.array.arrangement import (
-    block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert, ix_,
-    mask_indices, may_share_memory, place, put, put_along_axis, putmask, ravel_multi_index, resize, shares_memory,
-    tril_indices, tril_indices_from, trim_zeros, triu_indices, triu_indices_from, unravel_index, vsplit,
+    append, block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert,
+    ix_, mask_indices, may_share_memory, place, put, put_along_axis, putmask, ravel_multi_index, resize,
+    shares_memory, tril_indices, tril_indices_from, trim_zeros, triu_indices, triu_indices_from, unravel_index, vsplit,
 )
 from girih.array.array import Array
 from girih.array.clusters import Cluster, EvaluationError, cluster
@@ -66,7 +66,7 @@ from girih.array.logic import (
     logical_not, logical_or, logical_xor, not_equal, right_shift,
 )
 from girih.array.manipulation import (
-    append, array_split, astype, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, column_stack,
+    array_split, astype, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, column_stack,
     concat, concatenate, diag, diagonal, dstack, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose,
     moveaxis, permute_dims, ravel, repeat, reshape, roll, rollaxis, rot90, split, squeeze, stack, swapaxes,
     tile, trace, transpose, tril, triu, unstack, vstack,

@@ -18,6 +18,10 @@ from girih.array.views import ComplexPart
 # ------------------------------------------------------------------------------------------- joining and parting
 
 
+def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+    return manipulation.concatenate([arr, values], axis)
+
+
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     x = as_array(ary)
     if x.ndim == 0:
@@ -220,12 +224,16 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
 
 def may_share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """Do writes to one of two arrays show in the other, as far as is known without looking at which elements?"""
+    if not isinstance(a, Array) and not isinstance(b, Array):
+        return np.may_share_memory(a, b, max_work)
     first, second = (getattr(x, "family", None) for x in (a, b))
     return a is b or (first is not None and first is second)
 
 
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """Have two arrays an element in common? Which parts they show is looked at now."""
+    if not isinstance(a, Array) and not isinstance(b, Array):
+        return np.shares_memory(a, b, max_work)
     if a is b or not may_share_memory(a, b):
         return a is b and a.size > 0
     return len(np.intersect1d(_places(a), _places(b))) > 0

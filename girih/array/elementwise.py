@@ -20,17 +20,17 @@ multiply = mapped(np.multiply, "aten.mul.Tensor")
 divide = true_divide = mapped(np.divide, "aten.div.Tensor")
 
 
-def _guarded(ufunc: np.ufunc, operator: str, signed: bool = False) -> UniversalFunction:
+def _guarded(ufunc: np.ufunc, operator: str, real: str, signed: bool = False) -> UniversalFunction:
     """Division of whole numbers: by zero it gives 0, as NumPy's, where ATen's fails.
 
-    signed: a zero has the divisor's sign.
+    real: the operator of real numbers. signed: a zero has the divisor's sign.
     """
 
     def divided(x1: Any, x2: Any, /) -> Array:
         first, second = operands(x1, x2)
         dtype = loop_dtypes(ufunc, (kind_of(first), kind_of(second)), 1)[0]
         if dtype.kind not in "iu":
-            made = elementwise(ufunc, operator, x1, x2)
+            made = elementwise(ufunc, real, x1, x2)
             return where(equal(made, 0), copysign(0, typed(second, dtype)), made).astype(made.dtype) if signed else made
         divisor = typed(second, dtype)
         zero = equal(divisor, 0)
@@ -39,9 +39,9 @@ def _guarded(ufunc: np.ufunc, operator: str, signed: bool = False) -> UniversalF
     return UniversalFunction(ufunc, divided)
 
 
-floor_divide = _guarded(np.floor_divide, "aten.floor_divide")
-remainder = mod = _guarded(np.remainder, "aten.remainder.Tensor", signed=True)
-fmod = _guarded(np.fmod, "aten.fmod.Tensor")
+floor_divide = _guarded(np.floor_divide, "aten.floor_divide", "aten.floor_divide")
+remainder = mod = _guarded(np.remainder, "aten.remainder.Tensor", "girih.remainder", signed=True)
+fmod = _guarded(np.fmod, "aten.fmod.Tensor", "girih.fmod")
 
 
 @universal(np.divmod)
@@ -51,8 +51,10 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 
 @universal(np.power)
 def power(x1: Any, x2: Any, /) -> Array:
-    """Small whole exponents are attributes: x ** 2 is x * x."""
-    if type(x2) is int and isinstance(x1, Array) and x2 in (1, 2, 3):
+    """Small whole exponents of real numbers are attributes: x ** 2 is x * x. With 0.5 it is the square root."""
+    if isinstance(x1, Array) and x1.dtype.kind == "f" and isinstance(x2, float) and x2 == 0.5:
+        return sqrt(cast(x1, result_type(x1, x2)))
+    if type(x2) is int and isinstance(x1, Array) and x1.dtype.kind != "c" and x2 in (1, 2, 3):
         dtype = loop_dtypes(np.power, (x1.dtype, int), 1)[-1]
         x = cast(x1, dtype)
         return x.copy() if x2 == 1 else apply("aten.pow.Tensor_Scalar", x.shape, dtype, self=x, exponent=x2)
@@ -66,7 +68,15 @@ def power(x1: Any, x2: Any, /) -> Array:
 
 
 pow = power
-float_power = mapped(np.float_power, "aten.pow.Tensor_Tensor", "self", "exponent")
+
+
+@universal(np.float_power)
+def float_power(x1: Any, x2: Any, /) -> Array:
+    exact = result_type(x1, x2).kind == "c"
+    operator = "girih.power" if exact else "aten.pow.Tensor_Tensor"
+    return elementwise(np.float_power, operator, x1, x2, names=("self", "exponent"))
+
+
 negative = UniversalFunction(np.negative, lambda x, /: exactly(np.negative, "aten.neg", x))
 positive = mapped(np.positive, "aten.alias")
 square = UniversalFunction(np.square, lambda x, /: exactly(np.square, "aten.square", x))

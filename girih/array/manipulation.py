@@ -302,10 +302,6 @@ def column_stack(tup: Sequence[Any]) -> Array:
     return concatenate([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in given], 1)
 
 
-def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    return concatenate([arr, values], axis)
-
-
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     x = as_array(ary)
     size = x.shape[axis_of(axis, x.ndim)]

@@ -34,6 +34,15 @@ def _update(x: Any, function: Any, other: Any) -> Array:
     return here.writing.update(x, function, other)
 
 
+def power(x: Any, exponent: Any) -> Array:
+    """Of complex numbers NumPy's operator, unlike its function, knows exponents that have a simpler function."""
+    if x.dtype.kind == "c" and not x.scalar and type(exponent) in (int, float):
+        simpler = {-1: here.reciprocal, 0.5: here.sqrt, 2: here.square}.get(exponent)
+        if simpler is not None:
+            return simpler(x)
+    return here.power(x, exponent)
+
+
 class Operators:
     """The operators of `Array`."""
 
@@ -97,7 +106,7 @@ class Operators:
     def __pow__(self, other: Any) -> Array:
         if type(other) is int and other == 2:
             return here.square(self)  # as NumPy, which makes int8 of truth values so
-        return here.power(self, other)
+        return power(self, other)
 
     def __rpow__(self, other: Any) -> Array:
         return here.power(other, self)
@@ -169,7 +178,7 @@ class Operators:
         return _update(self, here.remainder, other)
 
     def __ipow__(self, other: Any) -> Array:
-        return _update(self, here.power, other)
+        return _update(self, power, other)
 
     def __imatmul__(self, other: Any) -> Array:
         return _update(self, here.matmul, other)

@@ -55,7 +55,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 def spacing(x: Any, /) -> Array:
     x = as_array(x)
     x = cast(x, loop_dtypes(np.spacing, (x.dtype,), 1)[0])
-    return e.nextafter(x, e.copysign(np.inf, x)) - x
+    return e.nextafter(x, e.where(x < 0, -np.inf, np.inf).astype(x.dtype)) - x
 
 
 @universal(np.bitwise_count)

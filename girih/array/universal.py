@@ -153,6 +153,7 @@ class UniversalFunction:
         self._binary("accumulate")
         x = as_array(array)
         if not x.ndim:
+            axis_of(0 if axis is None else axis, 1)
             raise TypeError("cannot accumulate on a scalar")
         dim = axis_of(axis, x.ndim)
         if self.__name__ in SCANS and x.dtype.kind != "b":

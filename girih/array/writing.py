@@ -90,6 +90,9 @@ def _assign_chosen(x: Array, items: list[Any], value: Any) -> None:
         _one_dimension(value, x.ndim - mask.ndim)
         new = _plain(value, x.dtype)
         rest = x.shape[mask.ndim :]
+        if mask.ndim == x.ndim and new.ndim > 1:
+            limit = "requires a 0 or 1-dimensional input"
+            raise TypeError(f"boolean array indexing assignment {limit}, input has {new.ndim} dimensions")
         if new.ndim <= len(rest) or (new.shape[0] == 1 and new.ndim == len(rest) + 1):
             from girih.array.elementwise import where
 

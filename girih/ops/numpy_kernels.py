@@ -165,6 +165,15 @@ def _sums_by_position(input: Array, positions: Array, groups: int, first: int = 
     return made
 
 
+def _scatter_reduce(self: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
+    made = self.copy()
+    places = list(np.indices(index.shape, sparse=True))
+    places[dim] = index
+    ufunc = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduce]
+    ufunc.at(made, tuple(places), src)
+    return made
+
+
 WRITTEN: dict[str, Callable[..., Array]] = {
     "aten.cumsum": lambda self, dim, **_: np.cumsum(self, axis=dim, dtype=self.dtype),
     "aten.cumprod": lambda self, dim, **_: np.cumprod(self, axis=dim, dtype=self.dtype),
@@ -183,6 +192,9 @@ WRITTEN: dict[str, Callable[..., Array]] = {
     "aten.index.Tensor": _index,
     "aten.index_put": _index_put,
     "aten.scatter.src": _scatter,
+    "aten.scatter_reduce.two": _scatter_reduce,
+    "aten.fmax": lambda self, other: np.fmax(self, other),
+    "aten.fmin": lambda self, other: np.fmin(self, other),
     "girih.masked_sum": _masked_sum,
     "girih.sums_by_position": _sums_by_position,
 }

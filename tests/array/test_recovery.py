@@ -208,6 +208,19 @@ def test_a_worker_that_always_dies_is_given_up(tmp_path, monkeypatch):
         assert gnp.array(np.ones(3)).sum().compute() == 3.0
 
 
+def test_who_has_no_checkpoints_is_told_of_them(tmp_path):
+    """By the words that array programs know: a worker, not a rank."""
+    with gnp.cluster(workers=2, backend="processes", timeout=60.0) as cluster:
+        x = (gnp.array(np.ones((50, 50))) * 2).persist()
+        assert cluster.run.crew.pids[1]
+        os.kill(cluster.run.crew.pids[1], signal.SIGKILL)
+        with pytest.raises(gnp.EvaluationError, match=r"worker 1 was killed by SIGKILL; with .*checkpoint=") as first:
+            (x @ x).compute()
+        with pytest.raises(gnp.EvaluationError, match=r"was lost with the worker .*checkpoint=") as second:
+            x.compute()
+    assert "rank" not in f"{first.value} {second.value}"
+
+
 def test_threads_keep_their_tiles_after_an_error(tmp_path):
     with recovering(tmp_path, 0.0, backend="threads"):
         x = (gnp.array(np.eye(3)) * 2).persist()

@@ -49,12 +49,12 @@ def floor_divide(x, other):
     return fn("floor_div")(x, other)
 
 
-@operator("aten.remainder.Tensor", "aten.remainder.Scalar", elementwise=True)
+@operator("aten.remainder.Tensor", "aten.remainder.Scalar", "girih.remainder", elementwise=True)
 def remainder(x, other):
     return fn("remainder")(x, other)
 
 
-@operator("aten.fmod.Tensor", "aten.fmod.Scalar", elementwise=True)
+@operator("aten.fmod.Tensor", "aten.fmod.Scalar", "girih.fmod", elementwise=True)
 def fmod(x, other):
     return fn("fmod")(x, other)
 
