@@ -40,7 +40,6 @@ NAMES = (
     "arrays_straggler",
     "paper_speedups",
     "array_api",
-    "first_use",
 )
 
 

@@ -51,7 +51,7 @@ def messages(plan: Any) -> list[list[int]]:
 def measured(plan: Any, model: str) -> tuple[list[list[int]], list[int]]:
     """([sender][receiver] bytes of STEPS steps as counted, peak bytes of each worker)."""
     from girih.models import random_batch
-    from girih.plans import flatten_batch
+    from girih.plan_inputs import flatten_batch
 
     batch = flatten_batch(random_batch(model))
     scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}

@@ -51,7 +51,7 @@ def planned(case: Case, machine: str, options: argparse.Namespace, memory: int |
 def measured_peak(plan: Any, case: Case, backend: str) -> int:
     """Bytes of the worker that needs most, in a step that really runs from made-up state."""
     from girih.models import random_batch
-    from girih.plans import flatten_batch
+    from girih.plan_inputs import flatten_batch
 
     scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}
     with plan.start(backend=backend) as running:

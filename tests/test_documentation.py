@@ -105,7 +105,10 @@ def test_commands_succeed(
         for offset, line in enumerate(text.splitlines(), 1):
             if info == "sh" and line.startswith("girih "):
                 expected = EXIT_CODE.search(line)
-                code = main(shlex.split(line, comments=True)[1:])
+                try:
+                    code = main(shlex.split(line, comments=True)[1:])
+                except SystemExit as refused:  # argparse's way
+                    code = refused.code
                 printed = capsys.readouterr()
                 seen |= {" ".join(line.split()) for line in (printed.out + printed.err).splitlines()}
                 assert code == (int(expected[1]) if expected else 0), (
