@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
 from simulate_programs import Case, cases
 from simulate_reference import simulate as reference
 
+from girih.layout.compiled import Compiled, _Budget
 from girih.lower import memory_use
+from girih.simulate import device_kernels, kernels, port_kernels
 from girih.simulate.bounds import schedule_bound
 from girih.simulate.incremental import Simulator
 from girih.simulate.simulate import makespan, simulate
@@ -29,6 +32,27 @@ def test_equal_to_the_reference(case: Case | None) -> None:
         assert schedule.done[row].tolist() == [expected.done[step, d] for d in range(program.mesh.devices)]
     tasks = [task for step in sorted(expected.tasks) for task in sorted(expected.tasks[step], key=lambda t: t.order)]
     assert schedule.start.tolist() == [task.begin for task in tasks]
+
+
+@given(cases())
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+def test_plain_python_and_compiled_loops_simulate_alike(case: Case | None) -> None:
+    """Small programs are simulated by the loops as they stand, large ones by what Numba makes of them."""
+    assume(case is not None)
+    program, machine, prices = case  # type: ignore[misc]
+    loops = [item for page in (kernels, device_kernels, port_kernels) for item in vars(page).values()]
+    assert kernels.simulate.machine is not None
+    found = []
+    for plain in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            for item in loops if plain else ():
+                if isinstance(item, Compiled):
+                    patch.setattr(item, "_machine", None)
+            patch.setattr(_Budget, "left", float("inf") if plain else 0.0)
+            simulator = Simulator(program, machine, prices)
+            schedule = simulator.schedule()
+            found.append((simulator.makespan, schedule.done.tolist(), schedule.start.tolist()))
+    assert found[0] == found[1]
 
 
 @given(cases())
