@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
-from girih.partition.elimination import Problem
+from girih.partition.solver.elimination import Problem
 
 DIMENSIONS = tuple(count * 1024 for count in (128, 192, 256, 320, 384, 448, 512))
 """Of the arrays of random programs: "randomly chosen from 128K to 512K"."""

@@ -27,7 +27,7 @@ import girih
 import girih.array as gnp
 from benchmarks.array_applications import APPLICATIONS, Application, same
 from benchmarks.common import Benchmark, Report, Row
-from girih.run.tile_recovery import RecoveringRun
+from girih.run.tiles.recovery import RecoveringRun
 
 KILLS, QUICK_KILLS = 20, 2
 TRIES = 10  # for a kill that comes before the end

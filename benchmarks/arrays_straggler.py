@@ -4,12 +4,12 @@ What: element-wise applications, and a long chain of functions over many element
 own, threads of this process or processes; another process computes on the second core all the time, so that its worker
 has half of it. Seconds of an evaluation, medians, with chunks of blocks that the faster worker may take and without, by
 turns; and without the other process, which shows what stealing costs where nobody is slow. Threads see each other's
-tiles (`girih.run.stealing`); processes send what a chunk reads (`girih.run.lending`), which is meant for long loops: of
-the applications here a chunk takes some milliseconds, as long as the slow core's scheduler lets its owner wait.
-Against: Spartan §3.4 moves tiles between workers by the same idea. With c and c / 2 of two cores the work of one core
-takes 2 / 3 of the time where it is moved: 1.5 times as fast is the most. Floor: `--floor` with the other process, of
-all programs on threads, and of the long chain on processes. Where workers cannot be bound to cores, nothing is
-measured, and the verdict says so.
+tiles (`girih.run.transport.stealing`); processes send what a chunk reads (`girih.run.transport.remote_stealing`),
+which is meant for long loops: of the applications here a chunk takes some milliseconds, as long as the slow core's
+scheduler lets its owner wait. Against: Spartan §3.4 moves tiles between workers by the same idea. With c and c / 2 of
+two cores the work of one core takes 2 / 3 of the time where it is moved: 1.5 times as fast is the most. Floor:
+`--floor` with the other process, of all programs on threads, and of the long chain on processes. Where workers cannot
+be bound to cores, nothing is measured, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def times(application: Application | Chain, quick: bool, repeats: int, backend: 
     """(seconds without stealing, with it, chunks that were stolen)."""
     import girih
     import girih.array
-    from girih.run.stealing import LEAST_LEFT
+    from girih.run.transport.stealing import LEAST_LEFT
 
     run = application.program()
     with girih.cluster(2, backend=backend, stealing=True) as cluster:

@@ -1,13 +1,13 @@
 """How good plans under a memory limit are: beside brute force on small graphs, and by their gap on large models.
 
-What: on `--graphs` random graphs of one to four operators (those of the tests, `tests/graphs.py`, on meshes of 2, 3 and
-2×2) every assignment of labels is lowered and measured. At the smallest limit that any of them meets, one byte below,
-one byte below the peak of the unlimited plan, at that peak and at limits between, the plan of `girih.partition.capped`
-must be the cheapest that fits, its bound must hold, and where nothing fits the refusal must be proved and name the
-smallest limit. Then, for each large model, limits between the smallest peak that was found and the free peak: the cost
-beside the unlimited one's, and the gap to the proved bound for that limit, within `--seconds` of wall clock.
-Against: no published figure; the issue that asked for it wants the optimum in all small cases.
-The floor: the share of small cases that are optimal, with a valid bound, or refused with a proof.
+What: on `--graphs` random graphs of one to four operators (those of the tests, `tests/support/graphs.py`, on meshes of
+2, 3 and 2×2) every assignment of labels is lowered and measured. At the smallest limit that any of them meets, one
+byte below, one byte below the peak of the unlimited plan, at that peak and at limits between, the plan of
+`girih.partition.solver.memory_constrained` must be the cheapest that fits, its bound must hold, and where nothing fits
+the refusal must be proved and name the smallest limit. Then, for each large model, limits between the smallest peak
+that was found and the free peak: the cost beside the unlimited one's, and the gap to the proved bound for that limit,
+within `--seconds` of wall clock. Against: no published figure; the issue that asked for it wants the optimum in all
+small cases. The floor: the share of small cases that are optimal, with a valid bound, or refused with a proof.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ SHARES = (0.9, 0.5, 0.2, 0.0)
 
 def front(graph: Any, aim: Any, first: Any, seconds: float) -> tuple[Any, Any]:
     """How strategies are measured (as of a plan for another host), and what is known of cost against peak memory."""
-    from girih.lower import lower, memory_use
-    from girih.lower.exchange_memory import exchange_bytes
-    from girih.partition.capped import Measured, front_of
+    from girih.lower import lower
+    from girih.memory.accounts import memory_use
+    from girih.memory.staging import exchange_bytes
+    from girih.partition.solver.memory_constrained import Measured, front_of
 
     def measure(strategy: Any) -> Any:
         program = lower(graph, strategy, aim.transfers)
@@ -58,9 +59,9 @@ def front(graph: Any, aim: Any, first: Any, seconds: float) -> tuple[Any, Any]:
 
 def every_plan(graph: Any, aim: Any, measure: Any) -> list[tuple[float, int]] | None:
     """(cost, peak) of all labelings; None where they are too many."""
-    from girih.partition.elimination import cost_of
-    from girih.partition.options import SECONDS, TOFU
-    from girih.partition.problem import build
+    from girih.partition.solver.elimination import cost_of
+    from girih.partition.space.options import SECONDS, TOFU
+    from girih.partition.space.problem import build
 
     problem = build(graph, aim, SECONDS if aim.name == "seconds" else TOFU)
     if prod(problem.problem.domains) > MOST_LABELINGS:
@@ -81,7 +82,7 @@ def limits(every: list[tuple[float, int]], free: int) -> list[int]:
 
 def wrong(found: Any, every: list[tuple[float, int]], limit: int) -> str | None:
     """What is wrong with the answer for one limit."""
-    from girih.partition.capped import CannotFitError, answer
+    from girih.partition.solver.memory_constrained import CannotFitError, answer
 
     costs = [cost for cost, peak in every if peak <= limit]
     smallest = min(peak for _, peak in every)
@@ -101,7 +102,7 @@ def wrong(found: Any, every: list[tuple[float, int]], limit: int) -> str | None:
 
 def small(count: int) -> tuple[Row, list[str]]:
     """All small graphs: how many limits were tried, and what went wrong."""
-    from girih.partition.problem import Objective
+    from girih.partition.space.problem import Objective
 
     spec = importlib.util.spec_from_file_location("girih_test_graphs", GRAPHS)
     assert spec is not None
@@ -140,7 +141,7 @@ def small(count: int) -> tuple[Row, list[str]]:
 
 def large(name: str, batch: int | None, machine: str, seconds: float) -> list[Row]:
     """One model under several limits, one front for all."""
-    from girih.partition.capped import answer, least_peak
+    from girih.partition.solver.memory_constrained import answer, least_peak
 
     graph = captured(name, batch)
     rows = []

@@ -150,7 +150,8 @@ def forget() -> None:
 
 def warm_up(devices: str = "p2.8xlarge") -> None:
     """Load PyTorch, the catalogue, and Numba's machine code (compiled once on each machine) before the clock starts."""
-    from girih.lower import lower, memory_use
+    from girih.lower import lower
+    from girih.memory.accounts import memory_use
 
     graph = captured("mlp-tiny")
     for name in ("bytes", "seconds"):
@@ -191,14 +192,14 @@ def captured(name: str, batch: int | None = None, optimizer: str = "momentum", *
 def objective(name: str, devices: str) -> Any:
     """`bytes` or `seconds` on a machine by name."""
     from girih.machine import machine
-    from girih.partition.problem import Objective
+    from girih.partition.space.problem import Objective
 
     return Objective(name, machine(devices))
 
 
 def searched(name: str, graph: Any, aim: Any, seconds: float) -> Any:
     """The SearchResult of a search by name."""
-    from girih.partition.searches import SEARCHES
+    from girih.partition.table import SEARCHES
 
     return SEARCHES[name](graph, aim, seconds=seconds)
 

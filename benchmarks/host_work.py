@@ -11,9 +11,9 @@ TIMED_STEPS = 2  # in a row, behind one that brings the plan's code and data bac
 
 def links(rank: int, hosts: int, seconds: float, largest: int) -> tuple[Any, Any]:
     """((pattern, seconds by size) between the hosts, seconds that a step takes besides), as girih measures them."""
-    from girih.run.calibrate import idle_program, measured_handing, measured_links
-    from girih.run.ranks import RankCrew
-    from girih.run.service import Options
+    from girih.run.calibrate.calibrate import idle_program, measured_handing, measured_links
+    from girih.run.engines.torchrun import RankCrew
+    from girih.run.worker.service import Options
 
     crew = RankCrew(idle_program(hosts), Options(timeout=600.0, threads=1))
     return tuple(measured_links(crew, seconds, largest, between="own clocks")), measured_handing(crew, largest)

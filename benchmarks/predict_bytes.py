@@ -5,7 +5,7 @@ with placed layers) on 2 and 4 worker processes: the bytes that each worker rece
 the peak of its memory.
 How: bytes are those of the lowered program's messages by pair of workers, beside the payload that the workers'
 transports count over three steps; peaks are the liveness of storages (`girih.lower.memory_use`), beside the sum of all
-allocations and releases that PyTorch's profiler sees in a worker process (`girih.run.measure`).
+allocations and releases that PyTorch's profiler sees in a worker process (`girih.run.worker.measure`).
 Against: nothing in the papers. Floors: bytes equal to the last one; peaks within `--floor`.
 """
 
@@ -51,7 +51,7 @@ def messages(plan: Any) -> list[list[int]]:
 def measured(plan: Any, model: str) -> tuple[list[list[int]], list[int]]:
     """([sender][receiver] bytes of STEPS steps as counted, peak bytes of each worker)."""
     from girih.models import random_batch
-    from girih.plan_inputs import flatten_batch
+    from girih.plans.inputs import flatten_batch
 
     batch = flatten_batch(random_batch(model))
     scalars = {item.name: 0.01 for item in plan.graph.inputs if item.role == "scalar"}

@@ -4,9 +4,9 @@ What: for plans of six models (an MLP, a recurrent network, a GPT, BERT, DLRM, a
 takes some tens to hundreds of milliseconds), divided in several ways over 2 and 4 processes and over 2 threads: the
 simulated seconds of a step, and the median of measured ones.
 How: the machine is calibrated once in this command, for each backend and number of workers, with the plans' own
-operators (`girih.run.calibrate`); every plan's program is then priced and simulated, and run on random data: `--steps`
-steps after two that do not count, all plans in turn, `--repeats` times, so that a change of the machine's load falls on
-all. The measured time is the median over all steps of the time from handing a batch in to the loss.
+operators (`girih.run.calibrate.calibrate`); every plan's program is then priced and simulated, and run on random data:
+`--steps` steps after two that do not count, all plans in turn, `--repeats` times, so that a change of the machine's
+load falls on all. The measured time is the median over all steps of the time from handing a batch in to the loss.
 Against: FlexFlow §3.7.4: within 30 %, and the order of plans is kept. Floors: the median error at most `--floor`, the
 largest at most 2.5 times that; the order of any two plans of a model whose measured times differ by more than 10 %.
 """
@@ -86,7 +86,7 @@ def measured(plan: Any, case: Case, steps: int) -> list[float]:
 
 def calibrated(plans: dict[Case, Any], store: Path, budget: float) -> None:
     """Measure links, copies, common calls and the plans' own calls, once for each machine and backend."""
-    from girih.run.calibrate import calibrate
+    from girih.run.calibrate.calibrate import calibrate
 
     groups: dict[tuple[str, str], list[Any]] = {}
     for case, plan in plans.items():
@@ -96,7 +96,7 @@ def calibrated(plans: dict[Case, Any], store: Path, budget: float) -> None:
 
 
 def measure(options: argparse.Namespace) -> Report:
-    from girih.plan_predict import predict
+    from girih.plans.predict import predict
 
     cases = [case for case in (QUICK if options.quick else CASES) if not options.models or case.model in options.models]
     plans = {case: planned(case, 20.0) for case in cases}

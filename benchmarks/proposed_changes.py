@@ -34,7 +34,7 @@ class Changing:
             found = searched("data", self.graph, objective("seconds", self.machine), 20.0).strategy
             self.layouts, self.divisions = dict(found.layouts), list(found.divisions)
             return
-        from girih.partition.options import value_layouts
+        from girih.partition.space.options import value_layouts
 
         for item in self.graph.inputs:
             choices = value_layouts(self.graph.values[item.name].shape, False, self.mesh, rules())
@@ -104,9 +104,9 @@ class Changing:
 
     def block(self, number: int, steps: Sequence[Any]) -> Any:
         """The steps of a node with their prices: the roofline, and copies of what transfers read and make."""
+        from girih.cost.prices import Prices
         from girih.lower import ComputeStep
         from girih.simulate.incremental import Block
-        from girih.simulate.prices import Prices
 
         rate = self.machine.device.memory_bytes_per_second
         before, after = np.zeros((2, len(steps), self.mesh.devices))
@@ -129,14 +129,14 @@ class Changing:
 
 
 def rules() -> Any:
-    from girih.partition.options import Rules
+    from girih.partition.space.options import Rules
 
     return Rules(repeat=True)
 
 
 @cache
 def divisions_of(description: Any, mesh: Any) -> list[tuple[int, ...]]:
-    from girih.partition.options import division_codes
+    from girih.partition.space.options import division_codes
 
     return [tuple(row) for row in division_codes(description, mesh, rules()).tolist()]
 
@@ -160,8 +160,8 @@ def layout_of(description: Any, division: tuple[int, ...], shape: tuple[int, ...
 @cache
 def node_seconds(description: Any, division: tuple[int, ...], sizes: tuple[int, ...], machine: Any) -> Any:
     from girih.layout import bounds
-    from girih.ops.derive import operations_per_point
-    from girih.partition.options import placed_at
+    from girih.ops.derive.divisions import operations_per_point
+    from girih.partition.space.options import placed_at
 
     mesh, device = machine.mesh, machine.device
     if description.operator.view:

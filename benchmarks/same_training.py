@@ -95,9 +95,9 @@ def train_eagerly(module: Any, step: Any, batches: list[Any], lr: float) -> tupl
 
 def train_undivided(running: Any, state: State, batches: list[Any], lr: float) -> tuple[list[float], State]:
     """Losses and state of the captured graph, interpreted on this device; the workers have begun with `state`."""
-    from girih.ops.evaluate import interpret
-    from girih.plan_inputs import flatten_batch
-    from girih.run.initial import key_of
+    from girih.kernels.evaluate import interpret
+    from girih.plans.inputs import flatten_batch
+    from girih.run.worker.initial import key_of
 
     graph = running.plan.graph
     scalars = {item.name: lr for item in graph.inputs if item.role == "scalar"}

@@ -103,7 +103,7 @@ def proposals(graph: Any, machine: Any, start: str, count: int, every: int, seed
 
 def joined(base: Any, blocks: Iterable[Any]) -> tuple[Any, Any, list[int]]:
     """A program of blocks, its prices, and where the blocks begin."""
-    from girih.simulate.prices import Prices
+    from girih.cost.prices import Prices
 
     parts = list(blocks)
     steps = tuple(step for part in parts for step in part.steps)
@@ -116,7 +116,7 @@ def joined(base: Any, blocks: Iterable[Any]) -> tuple[Any, Any, list[int]]:
 
 def in_full(base: Any, blocks: dict[int, Any], machine: Any) -> tuple[float, float, float]:
     """CPU seconds of building, and of simulating; the makespan."""
-    from girih.simulate.room import Room
+    from girih.simulate.kernels.workspace import Room
     from girih.simulate.tasks import build
     from girih.simulate.ticks import TICKS_PER_SECOND
 

@@ -6,17 +6,17 @@ workers on the cores of one machine are not all computing, and links matter. Pla
 parallelism, replicated and with sharded state; and the family's expert (tables on devices, layers on devices, one weird
 trick).
 How: hosts are network namespaces of this machine; `tc` limits both directions of every host's link. Once, operators are
-measured by four workers at once (`girih.run.calibrate`), first common ones, then those of the plans; for each rate the
-links are measured inside the namespaces, from computing (`girih.run.measure_links`), and what a step takes besides its
-program, to have the other hosts' answers. Plans are made for that machine, girih's once more when what all of them
-compute is measured, and predicted by `Plan.predict` before they run, that part included. All plans of a model and a
-rate run in the same workers, by turns, each three steps in a row, of which the last two count; a step is timed from a
-common start to the end of the slowest worker, the loss on every rank included; the figure is the median. "of it
-computing" is the busiest worker's share outside transfers.
-Against: data parallelism. Floors: 1.5 times as fast in the geometric mean (`--floor`), no classic plan faster than
-girih's by more than the two measurements' own spread (the larger interquartile range), predictions within 20 %, and the
-losses of three steps those of the undivided program within 1e-4. Where a machine does not allow network namespaces
-(they need root, `ip` and `tc`), nothing is measured, and the verdict says so.
+measured by four workers at once (`girih.run.calibrate.calibrate`), first common ones, then those of the plans; for
+each rate the links are measured inside the namespaces, from computing (`girih.run.calibrate.measure_links`), and what
+a step takes besides its program, to have the other hosts' answers. Plans are made for that machine, girih's once more
+when what all of them compute is measured, and predicted by `Plan.predict` before they run, that part included. All
+plans of a model and a rate run in the same workers, by turns, each three steps in a row, of which the last two count;
+a step is timed from a common start to the end of the slowest worker, the loss on every rank included; the figure is
+the median. "of it computing" is the busiest worker's share outside transfers. Against: data parallelism. Floors: 1.5
+times as fast in the geometric mean (`--floor`), no classic plan faster than girih's by more than the two measurements'
+own spread (the larger interquartile range), predictions within 20 %, and the losses of three steps those of the
+undivided program within 1e-4. Where a machine does not allow network namespaces (they need root, `ip` and `tc`),
+nothing is measured, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Costs:
 
     def calibrate(self, programs: Any = ()) -> Any:
         """Measure operators on four workers at once; the profile."""
-        from girih.run.calibrate import calibrate
+        from girih.run.calibrate.calibrate import calibrate
 
         return calibrate(
             f"local:{HOSTS}",
@@ -111,8 +111,8 @@ class Costs:
 
     def keep(self, profile: Any, where: Any, links: Any, handing: Any) -> Any:
         """The machine by this profile of processes, with what was measured between hosts; kept under its name."""
-        from girih.machine.costs import Store
-        from girih.machine.profile import save_profile
+        from girih.cost.profile import save_profile
+        from girih.cost.store import Store
 
         own = replace(profile, machine=where.name, links=links, handing=handing, carried=False)  # gloo carries
         with Store(self.path) as store:

@@ -1,14 +1,14 @@
 """The fastest plan of small cases, proved: LeNet on 4 devices, and RNNLM unrolled twice.
 
 The space: one configuration for each operator of the model (its dimensions over mesh axes, or placed, or repeated), all
-else following from it (`girih.partition.configurations`); or as in the plan that `exact` finds. The search bounds all
-strategies and simulates every one that the bounds leave; cost and lower bound are then equal. Checked beside: every
-strategy that differs from the optimum in one operator is simulated as any plan is, and none is faster nor below its
-bound. Simulating all strategies of small spaces gives the same optimum: `tests/test_plan_optimum.py`.
+else following from it (`girih.partition.space.configurations`); or as in the plan that `exact` finds. The search
+bounds all strategies and simulates every one that the bounds leave; cost and lower bound are then equal. Checked
+beside: every strategy that differs from the optimum in one operator is simulated as any plan is, and none is faster
+nor below its bound. Simulating all strategies of small spaces gives the same optimum: `tests/search/test_optimum.py`.
 Against: §3.7.5 of Jia 2020 (FlexFlow), hours of depth-first search with A* in its own space (any assignment of parts
 to devices, no repeated work), on 4 devices. Beside: data parallelism, and the sampled search, which divides every node
-by itself: a larger space, in which it proves nothing.
-Floor: `--floor` seconds of processor time for the search with its proof.
+by itself: a larger space, in which it proves nothing. Floor: `--floor` seconds of processor time for the search with
+its proof.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUICK: dict[str, tuple[int, dict[str, Any], float | None]] = {"mlp-tiny": (64, {
 
 def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
     """The optimum of one case, and what is wrong with it."""
-    from girih.plans import plan_graph
+    from girih.plans.plan import plan_graph
 
     found, timing = timed(plan_graph, graph, machine=MACHINE, objective="time", search="optimum", seconds=seconds)
     told = found.certificate
@@ -66,12 +66,12 @@ def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
 
 def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     """How many strategies differ from the optimum in one operator; which of them are faster, or below their bound."""
-    from girih.partition.configurations import space_of
-    from girih.partition.problem import Objective
-    from girih.partition.searches import SEARCHES
-    from girih.plan_optimum import Search
-    from girih.plan_predict import predict
-    from girih.simulate.relaxed import NEVER
+    from girih.partition.space.configurations import space_of
+    from girih.partition.space.problem import Objective
+    from girih.partition.table import SEARCHES
+    from girih.plans.predict import predict
+    from girih.search.optimum import Search
+    from girih.simulate.kernels.lower_bounds import NEVER
     from girih.simulate.ticks import TICKS_PER_SECOND
 
     def judge(strategy: Any) -> float:

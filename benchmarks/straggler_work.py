@@ -23,6 +23,7 @@ class Least:
     chunks: int
 
     def __call__(self, _: Any, __: int, ___: Any) -> None:
-        from girih.run import lending, stealing
+        from girih.run.transport import remote_stealing as lending
+        from girih.run.transport import stealing
 
         stealing.LEAST_LEFT = lending.LEAST_LEFT = self.chunks

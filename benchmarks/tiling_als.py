@@ -30,10 +30,10 @@ NEXT_MS = 1.0
 def tilings(graph: Any, aim: Any, budget: int, repeats: int) -> tuple[Row, list[str]]:
     """What the searches find on one machine and how long they take; and what is wrong."""
     from girih.lower import lower
-    from girih.partition.copies import widened
-    from girih.partition.options import TOFU
-    from girih.partition.remembered import Remembered
-    from girih.partition.tiled import Wanted, tiled
+    from girih.partition.searches.plan_cache import Remembered
+    from girih.partition.searches.tiled import Wanted, tiled
+    from girih.partition.space.copies import widened
+    from girih.partition.space.options import TOFU
 
     wanted = Wanted(copies=budget)
     _, alone = tiled(graph, aim)

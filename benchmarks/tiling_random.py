@@ -31,10 +31,10 @@ FEWEST, MOST = 2, 15
 def compared(graph: Any, aim: Any, most: int) -> tuple[Row, str]:
     """One program: what both searches cost and took, and what is wrong."""
     from girih.lower import lower
-    from girih.partition.exact import exact
-    from girih.partition.options import TOFU
-    from girih.partition.problem import build
-    from girih.partition.spartan import spartan
+    from girih.partition.searches.exact import exact
+    from girih.partition.searches.spartan import spartan
+    from girih.partition.space.options import TOFU
+    from girih.partition.space.problem import build
 
     forget()
     found, first = timed(exact, graph, aim)

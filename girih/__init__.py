@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "TrainingStep": "girih.capture.training",
-    "Inference": "girih.capture.training",
+    "TrainingStep": "girih.capture.torch.training",
+    "Inference": "girih.capture.torch.training",
     "CaptureError": "girih.capture.errors",
-    "Plan": "girih.plans",
-    "PlanError": "girih.plans",
-    "plan": "girih.plans",
-    "load": "girih.plans",
-    "cluster": "girih.array.clusters",
+    "Plan": "girih.plans.plan",
+    "PlanError": "girih.plans.plan",
+    "plan": "girih.plans.plan",
+    "load": "girih.plans.plan",
+    "cluster": "girih.array.session.clusters",
 }
 
 __all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "cluster", "load", "plan"]
 
 if TYPE_CHECKING:
-    from girih.array.clusters import cluster
+    from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
-    from girih.capture.training import Inference, TrainingStep
-    from girih.plans import Plan, PlanError, load, plan
+    from girih.capture.torch.training import Inference, TrainingStep
+    from girih.plans.plan import Plan, PlanError, load, plan
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from girih.cli import main
+from girih.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from girih.cli import main
+from girih.cli.main import main
 from girih.machine import presets
 
 HEAVY = ("torch", "scipy", "numba")
@@ -27,7 +27,7 @@ def test_a_list_loads_nothing_heavy(command: str, plan_file: Path) -> None:
     arguments = command.replace("PLAN", str(plan_file)).split()
     code = f"""
 import sys
-from girih.cli import main
+from girih.cli.main import main
 code = main({arguments!r})
 print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 raise SystemExit(code)
@@ -51,7 +51,7 @@ def test_each_machine_has_one_line(
 
 
 def test_calibrating_says_how_to_undo_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from girih.machine.costs import Setting, Store
+    from girih.cost.store import Setting, Store
 
     path = tmp_path / "costs.sqlite"
     with Store(path) as store:

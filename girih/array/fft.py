@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from girih.array import creation
-from girih.array import elementwise as e
-from girih.array.array import Array
-from girih.array.make import apply, as_array, axes_of, axis_of, cast
-from girih.array.manipulation import pad, roll
-from girih.array.universal import written
+from girih.array.core.array import Array
+from girih.array.core.builder import apply, as_array, axes_of, axis_of, cast
+from girih.array.core.universal import written
+from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.shapes import creation
+from girih.array.functions.shapes.manipulation import pad, roll
 
 NORMS = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -203,6 +203,6 @@ def _shifted(x: Array, axes: Any, by: Any) -> Array:
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.unsupported import missing
+    from girih.array.core.unsupported import missing
 
     raise missing(__name__, name, globals())

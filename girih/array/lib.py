@@ -8,6 +8,6 @@ from girih.array import stride_tricks as stride_tricks
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.unsupported import missing
+    from girih.array.core.unsupported import missing
 
     raise missing(__name__, name, globals())

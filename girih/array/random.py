@@ -1,9 +1,9 @@
 """Random arrays by position: an element depends on the seed and on its place in the whole, never on the tiling.
 
-The numbers are Philox's (`girih.ops.philox`), not those of NumPy's generators. Most distributions are functions of one
-uniform or normal number; the gamma family is Marsaglia and Tsang's (ACM TOMS 26(3), 2000) with `ROUNDS` proposals for
-each element in place of a loop that ends when one is accepted; distributions of whole numbers are looked up in their
-cumulated probabilities, which the driver computes by SciPy.
+The numbers are Philox's (`girih.kernels.philox`), not those of NumPy's generators. Most distributions are functions of
+one uniform or normal number; the gamma family is Marsaglia and Tsang's (ACM TOMS 26(3), 2000) with `ROUNDS` proposals
+for each element in place of a loop that ends when one is accepted; distributions of whole numbers are looked up in
+their cumulated probabilities, which the driver computes by SciPy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from numpy.random import BitGenerator as BitGenerator
 from numpy.random import Philox as Philox
 from numpy.random import SeedSequence as SeedSequence
 
-from girih.array import elementwise as e
-from girih.array.array import Array
-from girih.array.dtypes import name_of
-from girih.array.make import apply, as_array, broadcast_shapes, cast, number
+from girih.array.core.array import Array
+from girih.array.core.builder import apply, as_array, broadcast_shapes, cast, number
+from girih.array.core.dtypes import name_of
+from girih.array.functions.elementwise import ufuncs as e
 
 ROUNDS = 8
 """At least 95 of 100 proposals are accepted: all of them fail for one element in 10¹⁰."""
@@ -212,7 +212,7 @@ class Generator:
         """
         from scipy import stats
 
-        from girih.array.sorting import searchsorted
+        from girih.array.functions.reductions.sorting import searchsorted
 
         if any(np.ndim(item) for item in parameters):
             raise TypeError(f"girih.array.random.{name} has one set of parameters for all elements, got {parameters}")
@@ -243,7 +243,7 @@ class Generator:
 
     def multinomial(self, n: int, pvals: Any, size: Any = None) -> Array:
         """How often each of n draws falls on each value."""
-        from girih.array.manipulation import stack
+        from girih.array.functions.shapes.manipulation import stack
 
         shares = as_array(pvals)
         drawn = self.choice(shares.shape[0], (*_shape(size), n), p=shares)
@@ -255,9 +255,9 @@ class Generator:
         self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Array:
         """Raises ValueError where more are drawn without replacement than there are."""
-        from girih.array.indexing import take
-        from girih.array.scans import cumsum
-        from girih.array.sorting import argsort, searchsorted
+        from girih.array.core.indexing import take
+        from girih.array.functions.reductions.scans import cumsum
+        from girih.array.functions.reductions.sorting import argsort, searchsorted
 
         pool = None if isinstance(a, (int, np.integer)) else as_array(a)
         population = int(a) if pool is None else pool.shape[axis]
@@ -276,8 +276,8 @@ class Generator:
         return places if pool is None else take(pool, places, axis)
 
     def permutation(self, x: Any, axis: int = 0) -> Array:
-        from girih.array.indexing import take
-        from girih.array.sorting import argsort
+        from girih.array.core.indexing import take
+        from girih.array.functions.reductions.sorting import argsort
 
         if isinstance(x, (int, np.integer)):
             return argsort(self.random(int(x)))
@@ -286,9 +286,9 @@ class Generator:
 
     def permuted(self, x: Any, *, axis: int | None = None, out: Any = None) -> Any:
         """Each row along an axis by itself."""
-        from girih.array.indexing import take_along_axis
-        from girih.array.sorting import argsort
-        from girih.array.universal import written
+        from girih.array.core.indexing import take_along_axis
+        from girih.array.core.universal import written
+        from girih.array.functions.reductions.sorting import argsort
 
         x = as_array(x)
         if axis is None:
@@ -350,7 +350,7 @@ _shared = RandomState()
 def __getattr__(name: str) -> Callable[..., Any]:
     if name in SHARED:
         return getattr(_shared, name)
-    from girih.array.unsupported import missing
+    from girih.array.core.unsupported import missing
 
     raise missing(__name__, name, [*globals(), *SHARED])
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from girih.array import views
-from girih.array.array import Array
-from girih.array.make import as_array, axis_of
-from girih.array.make import broadcast_shapes as broadcast_shapes
-from girih.array.manipulation import broadcast_arrays as broadcast_arrays
-from girih.array.manipulation import broadcast_to as broadcast_to
+from girih.array.core import views
+from girih.array.core.array import Array
+from girih.array.core.builder import as_array, axis_of
+from girih.array.core.builder import broadcast_shapes as broadcast_shapes
+from girih.array.functions.shapes.manipulation import broadcast_arrays as broadcast_arrays
+from girih.array.functions.shapes.manipulation import broadcast_to as broadcast_to
 
 
 def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeable: bool = False) -> Array:
@@ -46,6 +46,6 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeabl
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.unsupported import missing
+    from girih.array.core.unsupported import missing
 
     raise missing("girih.array.lib.stride_tricks", name, globals())

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy import testing
 
-from girih.array.array import Array
+from girih.array.core.array import Array
 
 COMPARISONS = frozenset(
     {"assert_allclose", "assert_almost_equal", "assert_approx_equal", "assert_array_almost_equal",

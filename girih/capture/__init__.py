@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from girih.capture.errors import CaptureError
-    from girih.capture.initial import Initial
-    from girih.capture.state import state_of
-    from girih.capture.trace import Captured, capture
-    from girih.capture.training import Inference, TrainingStep
+    from girih.capture.torch.initial import Initial
+    from girih.capture.torch.state import state_of
+    from girih.capture.torch.trace import Captured, capture
+    from girih.capture.torch.training import Inference, TrainingStep
 
 _PLACES = {
     "CaptureError": "errors",
-    "Captured": "trace",
-    "Inference": "training",
-    "Initial": "initial",
-    "TrainingStep": "training",
-    "capture": "trace",
-    "state_of": "state",
+    "Captured": "torch.trace",
+    "Inference": "torch.training",
+    "Initial": "torch.initial",
+    "TrainingStep": "torch.training",
+    "capture": "torch.trace",
+    "state_of": "torch.state",
 }
 
 __all__ = ["CaptureError", "Captured", "Inference", "Initial", "TrainingStep", "capture", "state_of"]

@@ -15,7 +15,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LAYERS = _TORCH + "nn" + os.sep
 _GIRIH = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = _GIRIH + "models" + os.sep
-_ENTRY = os.path.join(os.path.dirname(__file__), "trace.py")
+_ENTRY = os.path.join(os.path.dirname(__file__), "torch", "trace.py")
 
 
 @cache

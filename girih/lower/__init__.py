@@ -1,11 +1,10 @@
 """Graph + Strategy → Program: what each device does, in which order, and with whom it exchanges what."""
 
-from girih.lower.block_units import CACHE_BYTES, Blocks
-from girih.lower.blocks import blocked
 from girih.lower.check import ProgramError, check
 from girih.lower.exchange import Exchange, Message, exchange
+from girih.lower.fusion.block_units import CACHE_BYTES, Blocks
+from girih.lower.fusion.blocks import blocked
 from girih.lower.lower import lower
-from girih.lower.memory import MemoryUse, live_bytes, memory_use
 from girih.lower.overlap import Overlap, overlapped
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, ReadPart, StartStep, Step, TransferStep
 
@@ -16,7 +15,6 @@ __all__ = [
     "ComputeStep",
     "Exchange",
     "FreeStep",
-    "MemoryUse",
     "Message",
     "Overlap",
     "Program",
@@ -28,8 +26,6 @@ __all__ = [
     "blocked",
     "check",
     "exchange",
-    "live_bytes",
     "lower",
-    "memory_use",
     "overlapped",
 ]

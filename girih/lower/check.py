@@ -11,7 +11,7 @@ from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.lower import node_placements
 from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, StartStep, Step, TransferStep
 from girih.ops import descriptions_of
-from girih.ops.derive import passing_sets
+from girih.ops.derive.divisions import passing_sets
 from girih.partition.strategy import PASS
 
 AROUND = 3  # steps that are shown before and after the broken one

@@ -17,7 +17,7 @@ from girih.layout import Placement, Transfers, route
 from girih.lower.liveness import free_early, lasting
 from girih.lower.program import ComputeStep, Program, ReadPart, Step, TransferStep
 from girih.ops.known import several_descriptions
-from girih.partition.options import NodeOptions, options_at, whole_options
+from girih.partition.space.options import NodeOptions, options_at, whole_options
 from girih.partition.strategy import Strategy
 
 

@@ -1,7 +1,7 @@
 """The compiled loops of `girih.lower.overlap`: in which slots transfers start and finish, and the order of all steps.
 
 Slot k lies before the k-th compute step. Buffers are numbers. Nothing here knows of names, so that programs that are
-composed of known pieces (`girih.plan_composed`) find their order without being written down.
+composed of known pieces (`girih.search.composed`) find their order without being written down.
 """
 
 from __future__ import annotations

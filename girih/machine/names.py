@@ -15,7 +15,7 @@ from girih.machine.presets import A100, GBIT, Preset, all_presets
 from girih.machine.units import MachineError
 
 if TYPE_CHECKING:
-    from girih.machine.profile import Profile
+    from girih.cost.profile import Profile
 
 _SIZES = re.compile(r"\d{1,9}(x\d{1,9})*")
 MOST_DEVICES = 4096  # as `benchmarks/many_devices.py` plans for
@@ -33,7 +33,7 @@ def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
     (finer: tensors can be cut along three dimensions; slower to search), `p2.8xlarge:4` four of them. Levels that are
     not named stay; only networks grow.
 
-    profile: measured numbers (`girih.run.calibrate`) in place of the named ones.
+    profile: measured numbers (`girih.run.calibrate.calibrate`) in place of the named ones.
 
     Raises:
         MachineError: saying which forms are understood, or what does not fit.

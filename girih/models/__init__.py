@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from girih.models.families import names, tiny_names
-from girih.models.family import ModelFamily
+from girih.models.families.family import ModelFamily
+from girih.models.families.listed import names, tiny_names
 
 if TYPE_CHECKING:
     from girih.models.architectures import (
@@ -65,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """All architectures at once, so that a function `gpt` hides the module `girih.models.gpt` from then on."""
+    """All architectures at once, so that a function `gpt` hides the module `girih.models.networks.gpt` from then on."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from girih.models import architectures, catalogue

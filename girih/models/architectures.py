@@ -1,17 +1,17 @@
 """All architectures. Loads torch."""
 
-from girih.models.bert import bert
-from girih.models.candle import candle_uno
-from girih.models.classic import alexnet, lenet
-from girih.models.dlrm import dlrm, dlrm_criteo
-from girih.models.gpt import gpt
-from girih.models.inception import inception_v3
-from girih.models.llama import llama
-from girih.models.mlp import mlp
-from girih.models.nmt import nmt
-from girih.models.recurrent import rnnlm, rnntc
-from girih.models.resnet import resnet, wide_resnet
-from girih.models.rnn import rnn
+from girih.models.networks.bert import bert
+from girih.models.networks.candle import candle_uno
+from girih.models.networks.classic import alexnet, lenet
+from girih.models.networks.dlrm import dlrm, dlrm_criteo
+from girih.models.networks.gpt import gpt
+from girih.models.networks.inception import inception_v3
+from girih.models.networks.llama import llama
+from girih.models.networks.mlp import mlp
+from girih.models.networks.nmt import nmt
+from girih.models.networks.recurrent import rnnlm, rnntc
+from girih.models.networks.resnet import resnet, wide_resnet
+from girih.models.networks.rnn import rnn
 
 __all__ = [
     "alexnet",

@@ -20,8 +20,8 @@ from torch import nn
 from torch._guards import detect_fake_mode
 
 from girih.models.batches import Batch, BatchDescription, drawn_batch, empty_batch
-from girih.models.families import FAMILIES
-from girih.models.family import ModelFamily, Options
+from girih.models.families.family import ModelFamily, Options
+from girih.models.families.listed import FAMILIES
 from girih.models.steps import Step
 
 MOST_SIZE = 1 << 20  # of a number in a model's name,

@@ -16,7 +16,7 @@ from typing import Any
 
 from girih.ops.catalogue import catalogue
 from girih.ops.core_aten import CORE, VERSION
-from girih.ops.derive import divisible, is_elementwise, is_opaque
+from girih.ops.derive.divisions import divisible, is_elementwise, is_opaque
 from girih.ops.operator import Description
 
 REDUCERS = frozenset({"Sum", "Max", "Min", "Prod", "LogSumExp"})

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from girih.ops.derive.linearity import Root, root_of
+from girih.ops.derive.temporaries import Temporary
 from girih.ops.expressions import (
     Affine,
     DescriptionError,
@@ -27,8 +29,6 @@ from girih.ops.expressions import (
     walk,
 )
 from girih.ops.language import Over, TensorSymbol, Tracer, parameter_names
-from girih.ops.linearity import Root, root_of
-from girih.ops.temporaries import Temporary
 
 
 @dataclass(frozen=True)

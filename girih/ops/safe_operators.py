@@ -1,6 +1,6 @@
 """Names of the ATen operators that a plan file may call beside the described ones: pure functions, every one.
 
-Written by `python -m tests.ops.safe_operators`, whose rule says which these are; a test holds the names against the
+Written by `python -m tests.support.safe_operators`, whose rule says which these are; a test holds the names against the
 schemas of the installed PyTorch. Names that a version does not have do no harm. Without `aten.`, an overload behind a
 dot where it is not `default`.
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from girih.graph.text import format_argument
-from girih.ops.temporaries import Measured, Operand, Temporary, Work
+from girih.ops.derive.temporaries import Measured, Operand, Temporary, Work
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from girih.lower import BlockStep, ComputeStep, Message, Program, StartStep, TransferStep
-from girih.report.units import format_bytes
+from girih.machine.units import format_bytes
 
 
 def instructions(program: Program, device: int) -> Iterator[str]:

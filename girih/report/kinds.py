@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from girih.graph import Graph, Node
 from girih.ops import Description, first_description
-from girih.ops.derive import is_elementwise, is_opaque
+from girih.ops.derive.divisions import is_elementwise, is_opaque
 from girih.ops.language import Affine, Call, Choice, Expression, Read, Reduce, children, walk
 
 CONVOLUTION = "convolution"

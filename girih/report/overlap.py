@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.lower import StartStep
-from girih.report.units import format_seconds
+from girih.machine.units import format_seconds
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans.plan import Plan
 
 NEGLIGIBLE = 1e-3
 """Of a step's seconds."""

@@ -13,11 +13,11 @@ from rich.text import Text
 from girih.graph import repeats
 from girih.layout import part_shape
 from girih.layout.mesh import format_layout
+from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.ops import first_description
-from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 
 if TYPE_CHECKING:
-    from girih.plans import Costs, Plan
+    from girih.plans.plan import Costs, Plan
 
 
 def render(item: RenderableType, width: int = 110) -> str:

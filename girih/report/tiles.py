@@ -15,8 +15,8 @@ from girih.graph import Graph, Node
 from girih.layout import Mesh, coordinates_of
 from girih.layout import kind_of as kind_of_code
 from girih.ops import Description, first_description
-from girih.ops.classes import SAMPLE, classes
-from girih.ops.derive import is_elementwise
+from girih.ops.derive.classes import SAMPLE, classes
+from girih.ops.derive.divisions import is_elementwise
 from girih.partition.strategy import PASS, REPEAT, Strategy
 
 MOST_CELLS = 64  # of a tile; devices of the innermost axes then share one

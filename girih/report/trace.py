@@ -21,7 +21,7 @@ from girih.report.timelines import followed
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans.plan import Plan
 
 Event = dict[str, Any]
 MOST_DEVICES = 64  # for which the collectives of transfers are named

@@ -25,18 +25,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.cost.prices import Prices
+from girih.cost.roofline import Roofline
+from girih.cost.work import LOOK_UP, VIEW, kind_of, operations_of
 from girih.graph import Graph, Node
 from girih.layout import Mesh
 from girih.lower import Program
 from girih.machine import Machine
-from girih.machine.roofline import Roofline
-from girih.machine.work import LOOK_UP, VIEW, kind_of, operations_of
 from girih.ops import Description
-from girih.ops.derive import divisible
+from girih.ops.derive.divisions import divisible
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
 from girih.simulate.incremental import Simulator
-from girih.simulate.prices import Prices
 from girih.simulate.spans import Schedule, busy_devices, busy_ports
 from girih.simulate.tasks import POSTS, WAITS
 from girih.simulate.ticks import TICKS_PER_SECOND

@@ -2,7 +2,7 @@
 
 A `Simulator` keeps a program's task graph and its schedule. `propose` replaces the tasks of some steps and simulates
 what differs; `accept` keeps that, and a further `propose` forgets it. The result is that of a full simulation of the
-changed program, to the last bit (`girih.simulate.kernels` says why, a test holds it).
+changed program, to the last bit (`girih.simulate.kernels.schedule` says why, a test holds it).
 
 Where we differ from FlexFlow: its delta simulation follows each changed task to its successors; ours re-simulates from
 the earliest time at which anything can differ until the state of all devices and ports is the earlier one, moved in
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.cost.prices import Prices
 from girih.lower import Program, Step
 from girih.machine import Machine
+from girih.simulate.kernels.workspace import Room
 from girih.simulate.patterns import Resolution
-from girih.simulate.prices import Prices
-from girih.simulate.room import Room
 from girih.simulate.spans import Schedule
 from girih.simulate.tasks import NO_ROW, POSTS, WAITS, build, items_of
 from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks

@@ -67,7 +67,7 @@ def pattern_of(
 
 
 def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
-    from girih.simulate import exchange_kernels
+    from girih.simulate.kernels import exchanges as exchange_kernels
 
     both = list(enumerate(zip(source.partial, target.partial, strict=True)))
     term = _numbers(mesh, [axis for axis, (held, wanted) in both if held and not wanted])

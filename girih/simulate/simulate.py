@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from girih.cost.prices import Prices
 from girih.lower import Program
 from girih.machine import Machine
 from girih.ops.scratch import ScratchSource, at_most
 from girih.simulate.critical import CriticalPath, critical_path
 from girih.simulate.incremental import Simulator
 from girih.simulate.patterns import Resolution
-from girih.simulate.prices import Prices
 from girih.simulate.spans import Schedule, busy_devices, busy_ports, timeline_of
 from girih.simulate.tasks import TaskCounts
 from girih.simulate.timeline import Timeline

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import Program, live_bytes
+from girih.lower import Program
+from girih.memory.accounts import live_bytes
 from girih.ops.scratch import ScratchSource, at_most
 from girih.simulate.patterns import Pattern
 from girih.simulate.tasks import POSTS, TaskGraph

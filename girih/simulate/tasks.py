@@ -37,6 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.cost.prices import Prices
 from girih.graph import Graph
 from girih.layout import Mesh, Placement
 from girih.lower import FreeStep, Program, StartStep, Step, TransferStep
@@ -44,13 +45,12 @@ from girih.machine import Machine
 from girih.simulate.columns import Column, Places
 from girih.simulate.patterns import Pattern, Resolution, pattern_of
 from girih.simulate.ports import Ports, ports_of
-from girih.simulate.prices import Prices
 from girih.simulate.ticks import Ticks, ticks
 
 MOST_KNOWN = 100_000  # pairs of placements that are known by identity
 EXACT_DEVICES = 64  # up to so many, every message is a task of its own
 NO_ROW = -1
-POSTS, WAITS = 1, 2  # bits of a row's kind, as in `girih.simulate.arrays`
+POSTS, WAITS = 1, 2  # bits of a row's kind, as in `girih.simulate.kernels.arrays`
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class TaskGraph:
     """The rows of a program in their order, with the patterns of their exchanges. Rows can be added and taken away.
 
     order: numbers of rows. step: of each row the position in the program that the graph was built from, or NO_ROW. The
-    other columns are those of `girih.simulate.arrays.Rows`.
+    other columns are those of `girih.simulate.kernels.arrays.Rows`.
     """
 
     def __init__(self, store: PatternStore, rows: int = 64) -> None:

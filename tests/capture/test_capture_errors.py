@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from girih.capture import CaptureError, Inference, TrainingStep, canonical, capture, record
+from girih.capture import CaptureError, Inference, TrainingStep, capture
+from girih.capture.canonicalize import canonical
+from girih.capture.torch import record
 
 X, Y = torch.ones(4, 3), torch.ones(4, 2)
 

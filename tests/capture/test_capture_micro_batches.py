@@ -7,7 +7,7 @@ import torch
 
 import girih
 from girih.capture import CaptureError
-from girih.capture.training import parts_of
+from girih.capture.torch.training import parts_of
 
 
 class Tower(torch.nn.Module):

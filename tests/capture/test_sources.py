@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from girih.capture import file_sources, stored_sources
-from girih.capture.file_sources import Packed, Raw
-from girih.capture.sources import FunctionOfIndex, Source, SourceError, Window, window
+from girih.capture.lazy import file_sources, stored_sources
+from girih.capture.lazy.file_sources import Packed, Raw
+from girih.capture.lazy.sources import FunctionOfIndex, Source, SourceError, Window, window
 
 RNG = np.random.default_rng(0)
 WHOLE = RNG.normal(size=(20, 6, 3))

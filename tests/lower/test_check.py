@@ -21,10 +21,10 @@ from girih.lower import (
     lower,
     overlapped,
 )
-from girih.partition.problem import Objective
+from girih.partition.space.problem import Objective
 from girih.partition.strategy import PASS, REPEAT, Strategy
-from girih.plans import PlanError, plan_graph
-from girih.plans import check as check_plan
+from girih.plans.plan import PlanError, plan_graph
+from girih.plans.plan import check as check_plan
 
 
 @pytest.fixture

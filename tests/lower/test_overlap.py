@@ -18,8 +18,8 @@ from girih.lower import ComputeStep, Overlap, Program, StartStep, TransferStep, 
 from girih.lower.exchange import is_local
 from girih.lower.overlap import works
 from girih.ops import description_of
-from girih.partition.options import Rules, division_codes, value_layouts
-from girih.partition.problem import Objective, build
+from girih.partition.space.options import Rules, division_codes, value_layouts
+from girih.partition.space.problem import Objective, build
 from girih.partition.strategy import PASS, Strategy
 
 WINDOWS = [Overlap(1, 0), Overlap(0, 1), Overlap(1, 1), Overlap(2, 3), Overlap(5, 2), Overlap(100, 100)]

@@ -16,9 +16,9 @@ from girih.graph import Output, Ref
 from girih.graph import check as check_graph
 from girih.layout import Placements, Transfers, level_volumes
 from girih.lower import ComputeStep, FreeStep, Program, TransferStep, check, lower
-from girih.partition.elimination import cost_of
-from girih.partition.options import Rules
-from girih.partition.problem import Objective, PartitionProblem, build
+from girih.partition.solver.elimination import cost_of
+from girih.partition.space.options import Rules
+from girih.partition.space.problem import Objective, PartitionProblem, build
 
 
 def seconds_of(program: Program, objective: Objective, problem: PartitionProblem, labels: np.ndarray) -> float:

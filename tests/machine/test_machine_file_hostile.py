@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from test_machine_file import GOOD
 
 from girih.machine import MachineError, machine
 from girih.machine.file import MOST_TEXT, parse_machine
-from tests.machine.test_machine_file import GOOD
 
 PIECES = (
     "[", "]", "{", "}", "{" * 300, "[" * 5000, "&a ", "*a", "*b", "<<: *a", "!!binary aGk=",

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from girih.models import bert, example, inception_v3, names
+from girih.models import example, inception_v3, names
+from girih.models.networks import bert
 
 GIB = 2**30
 

@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_map
 
 from girih.capture import TrainingStep, capture, state_of
 from girih.graph import Ref
+from girih.kernels.evaluate import evaluate
 from girih.ops import Description, description_of
 from girih.ops.coverage import count
-from girih.ops.evaluate import evaluate
 
 models = pytest.importorskip("girih.models")
 

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import SAMPLES
 
+from girih.kernels.own import KERNELS
 from girih.ops.catalogue import catalogue
 from girih.ops.core_aten import CORE, VERSION
 from girih.ops.coverage import core_operators, count, coverage, standard, tagged_operators
-from girih.ops.derive import is_elementwise, is_opaque
-from girih.ops.kernels import KERNELS
+from girih.ops.derive.divisions import is_elementwise, is_opaque
+from girih.ops.derive.reference import evaluate
 from girih.ops.language import DescriptionError
-from girih.ops.reference import evaluate
 
 UNDESCRIBED = {"aten.native_dropout", "aten.nonzero", "aten.rand", "aten.randn", "aten.randperm"}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from girih.ops import TensorType
-from girih.ops.classes import classes
-from girih.ops.derive import (
+from girih.ops.derive.classes import classes
+from girih.ops.derive.divisions import (
     clip,
     clip_box,
     divisible,
@@ -21,9 +21,9 @@ from girih.ops.derive import (
     read_box,
     span,
 )
+from girih.ops.derive.pieces import make_piece
 from girih.ops.describe import describe_call
 from girih.ops.operator import Description
-from girih.ops.pieces import make_piece
 
 
 def described(operator: str, output: tuple[int, ...], attributes: dict | None = None, **tensors) -> Description:

@@ -22,11 +22,11 @@ from checking import COMBINE as BY_REDUCER
 from checking import UNSET, Case, make_case, results_of
 from samples import SAMPLES
 
+from girih.kernels.evaluate import call, run_piece
 from girih.layout import Mesh, Placements, bounds
 from girih.ops.catalogue import catalogue
-from girih.ops.evaluate import call
-from girih.ops.pieces import cut_out, make_piece, run_piece
-from girih.partition.options import NodeOptions, Rules, node_options
+from girih.ops.derive.pieces import cut_out, make_piece
+from girih.partition.space.options import NodeOptions, Rules, node_options
 
 MESH = Mesh((2,))
 RULES = Rules(repeat=True, partial=True)

@@ -6,7 +6,7 @@ import time
 
 import numba
 
-from girih.partition.clock import Clock
+from girih.partition.solver.clock import Clock
 
 
 def test_it_ends_after_the_seconds() -> None:

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from benchmarks.array_programs import Program, least_squares, random_program
 from girih.graph import Graph, Node, Ref, check
+from girih.kernels.evaluate import interpret
 from girih.lower import lower
-from girih.ops.evaluate import interpret
-from girih.partition.choice import Choice, Tiling, applied, value_order, without_copies
-from girih.partition.copies import is_view
-from girih.partition.exact import exact
-from girih.partition.options import SECONDS
-from girih.partition.problem import Objective
+from girih.partition.searches.exact import exact
+from girih.partition.searches.tiled import Wanted, tiled
+from girih.partition.space.choice import Choice, Tiling, applied, value_order, without_copies
+from girih.partition.space.copies import is_view
+from girih.partition.space.options import SECONDS
+from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.tiled import Wanted, tiled
 
 SIZES = (4, 8, 12)
 EVERYTHING = 10**9

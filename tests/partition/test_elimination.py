@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import training_steps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from girih.partition.bounds import Bound
-from girih.partition.elimination import Problem, brute_force, cost_of, load, minimise
-from girih.partition.tables import Tables
-
-sys.path.insert(0, str(Path(__file__).parent))
-import training_steps
+from girih.partition.solver.bounds import Bound
+from girih.partition.solver.elimination import Problem, brute_force, cost_of, load, minimise
+from girih.partition.solver.tables import Tables
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

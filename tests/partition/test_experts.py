@@ -9,10 +9,10 @@ from graphs import machine_of, perceptron
 import girih
 from girih.layout import coordinates_of, kind_of
 from girih.models import example
-from girih.partition.problem import Objective
-from girih.partition.searches import SEARCHES
+from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.plans import Plan
+from girih.partition.table import SEARCHES
+from girih.plans.plan import Plan
 
 
 def planned(name: str, search: str, machine: str = "2x2") -> Plan:

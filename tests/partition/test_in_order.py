@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from graphs import machine_of, perceptron, random_graph
 
-from girih.partition.elimination import cost_of
-from girih.partition.held import HeldTables, moments
-from girih.partition.in_order import InOrder
-from girih.partition.options import SECONDS
-from girih.partition.problem import Objective, build
+from girih.partition.solver.elimination import cost_of
+from girih.partition.solver.held import HeldTables, moments
+from girih.partition.solver.in_order import InOrder
+from girih.partition.space.options import SECONDS
+from girih.partition.space.problem import Objective, build
 
 OBJECTIVE = Objective("seconds", machine_of((2,)))
 

@@ -15,18 +15,18 @@ from torch import nn
 import girih
 from girih.capture import capture
 from girih.graph import Graph, check, parse_graph
+from girih.kernels.evaluate import interpret
 from girih.layout import level_volumes
 from girih.machine import machine
 from girih.models import example, random_batch
-from girih.ops.evaluate import interpret
-from girih.partition.heads import heads_apart
-from girih.partition.problem import Objective
-from girih.partition.searches import SEARCHES
+from girih.partition.baselines.heads import heads_apart
+from girih.partition.baselines.sums import sums_first
+from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.sums import sums_first
-from girih.plan_inputs import flatten_batch
-from girih.plans import Plan, load, plan_graph
-from girih.plans import check as check_plan
+from girih.partition.table import SEARCHES
+from girih.plans.inputs import flatten_batch
+from girih.plans.plan import Plan, load, plan_graph
+from girih.plans.plan import check as check_plan
 
 
 class Conv1D(nn.Module):

@@ -11,9 +11,9 @@ from girih.capture import capture
 from girih.graph import Graph
 from girih.layout import Mesh, bounds
 from girih.models import example
-from girih.ops.derive import clip, clipped_regions, input_regions, output_regions, placed_regions, spans_of
+from girih.ops.derive.divisions import clip, clipped_regions, input_regions, output_regions, placed_regions, spans_of
 from girih.ops.known import descriptions
-from girih.partition.options import Rules, division_codes, divisions_along, node_options
+from girih.partition.space.options import Rules, division_codes, divisions_along, node_options
 
 REPEATING = Rules(repeat=True)
 

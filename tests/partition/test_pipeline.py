@@ -14,8 +14,8 @@ from girih.capture import capture
 from girih.layout import coordinates_of
 from girih.lower import ComputeStep
 from girih.models import example
-from girih.partition.pipeline import balanced, micro_batches
-from girih.plans import Plan, PlanError, check
+from girih.partition.baselines.pipeline import balanced, micro_batches
+from girih.plans.plan import Plan, PlanError, check
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
 

@@ -15,10 +15,10 @@ from girih.graph import parse_graph
 from girih.layout import Placements
 from girih.layout.kernels import distinct_rows
 from girih.machine import machine
-from girih.partition import pricing
-from girih.partition.options import SECONDS
-from girih.partition.pricing import OutOfTimeError
-from girih.partition.problem import Objective, build
+from girih.partition.space import pricing
+from girih.partition.space.options import SECONDS
+from girih.partition.space.pricing import OutOfTimeError
+from girih.partition.space.problem import Objective, build
 
 
 @given(arrays(np.int64, st.tuples(st.integers(0, 40), st.integers(1, 3)), elements=st.integers(-1, 1)))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from girih.graph import Graph, Output, Ref
 from girih.layout import coordinates_of
 from girih.lower import lower
-from girih.partition.baselines import data
-from girih.partition.exact import exact
-from girih.partition.layers import layers_of
-from girih.partition.options import SOAP
-from girih.partition.problem import Objective, PartitionProblem, build
-from girih.partition.sampled import Sampling, flatten, guided_seconds, labels_of, sampled
+from girih.partition.baselines.classic import data
+from girih.partition.searches.exact import exact
+from girih.partition.searches.sampled import Sampling, flatten, guided_seconds, labels_of, sampled
+from girih.partition.space.layers import layers_of
+from girih.partition.space.options import SOAP
+from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import Strategy
 
 

@@ -15,12 +15,12 @@ from girih.layout import PARTIAL, REPLICATE, Mesh
 from girih.lower import lower
 from girih.lower.lower import node_placements
 from girih.machine import machine
-from girih.partition.elimination import brute_force, cost_of
-from girih.partition.exact import exact
-from girih.partition.options import SECONDS, SOAP, Rules, layouts_of
-from girih.partition.problem import Objective, build, value_variables
-from girih.partition.searches import SEARCHES
+from girih.partition.searches.exact import exact
+from girih.partition.solver.elimination import brute_force, cost_of
+from girih.partition.space.options import SECONDS, SOAP, Rules, layouts_of
+from girih.partition.space.problem import Objective, build, value_variables
 from girih.partition.strategy import Certificate, SearchResult
+from girih.partition.table import SEARCHES
 
 NARROW = Rules(small=0)
 

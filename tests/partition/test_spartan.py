@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from benchmarks.array_programs import Clause, Program, least_squares, random_program, satisfiable, tiling_of_formula
 from girih.graph import check
 from girih.lower import lower
-from girih.partition.exact import exact
-from girih.partition.options import TOFU
-from girih.partition.problem import Objective, build
-from girih.partition.spartan import TilingGraph, spartan
-from girih.partition.tiled import Wanted, tiled
+from girih.partition.searches.exact import exact
+from girih.partition.searches.spartan import TilingGraph, spartan
+from girih.partition.searches.tiled import Wanted, tiled
+from girih.partition.space.options import TOFU
+from girih.partition.space.problem import Objective, build
 
 ROWS, COLUMNS = (0,), (1,)
 TWO = Objective("bytes", machine_of((2,)))

@@ -14,8 +14,8 @@ from stand_in import HOSTILE, as_if_measured, timeline_of
 
 from girih.lower import ComputeStep
 from girih.partition import Certificate
-from girih.plan_compare import simulated_alternatives
-from girih.plans import Costs, Plan, plan_graph
+from girih.plans.compare import simulated_alternatives
+from girih.plans.plan import Costs, Plan, plan_graph
 from girih.report.page import MissingLibraryError, page, write_page
 from girih.report.page.data import page_data
 from girih.report.page.spans import MOST_POINTS, timeline_data

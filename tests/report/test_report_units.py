@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from girih.report.units import format_seconds
+from girih.machine.units import format_seconds
 
 
 @pytest.mark.parametrize(

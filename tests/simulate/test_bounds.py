@@ -10,18 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulate_programs import MESHES, RULES, machine_of, problem_of
 
+from girih.cost.prices import Prices
+from girih.cost.roofline import Rates, Roofline
+from girih.cost.work import VIEW, work_of
 from girih.graph import Graph, parse_graph
 from girih.layout import Mesh, bounds
 from girih.lower import ComputeStep, Program, lower
 from girih.machine import Machine
-from girih.machine.roofline import Rates, Roofline
-from girih.machine.work import VIEW, work_of
 from girih.ops import description_of
-from girih.partition.elimination import cost_of
-from girih.partition.problem import Objective
+from girih.partition.solver.elimination import cost_of
+from girih.partition.space.problem import Objective
 from girih.simulate.bounds import bound_of, program_bound
 from girih.simulate.incremental import Simulator
-from girih.simulate.prices import Prices
 from girih.simulate.ticks import TICKS_PER_SECOND
 
 CALIBRATED = Roofline(

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hand_made import SIZE, compute, gather, machine, program, send, start, whole
 
+from girih.cost.prices import Prices
 from girih.layout import Mesh
 from girih.lower import FreeStep
 from girih.machine import Machine
 from girih.simulate.critical import OWN, PORT, TRANSFER
-from girih.simulate.prices import Prices
 from girih.simulate.simulate import simulate
 from girih.simulate.timeline import Timeline
 

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulate_programs import MESHES, machine_of, random_prices, random_program
 
+from girih.cost.prices import Prices
 from girih.layout import Mesh
 from girih.lower import Program, StartStep, Step, TransferStep
 from girih.machine import Machine
 from girih.simulate.incremental import Block, Simulator
 from girih.simulate.patterns import Resolution
-from girih.simulate.prices import Prices
 
 Blocks = dict[int, Block]
 

@@ -9,10 +9,12 @@ from simulate_programs import Case, cases
 from simulate_reference import simulate as reference
 
 from girih.layout.compiled import Compiled, _Budget
-from girih.lower import memory_use
-from girih.simulate import device_kernels, kernels, port_kernels
+from girih.memory.accounts import memory_use
 from girih.simulate.bounds import schedule_bound
 from girih.simulate.incremental import Simulator
+from girih.simulate.kernels import devices as device_kernels
+from girih.simulate.kernels import ports as port_kernels
+from girih.simulate.kernels import schedule as kernels
 from girih.simulate.simulate import makespan, simulate
 
 THOROUGH = settings(max_examples=150, suppress_health_check=list(HealthCheck))

@@ -18,9 +18,9 @@ from simulate_programs import Case, cases, machine_of, problem_of, random_prices
 
 from girih.layout import Mesh
 from girih.lower import Overlap, lower, overlapped
-from girih.partition.elimination import cost_of
-from girih.partition.options import Rules
-from girih.partition.problem import Objective
+from girih.partition.solver.elimination import cost_of
+from girih.partition.space.options import Rules
+from girih.partition.space.problem import Objective
 from girih.simulate.incremental import Simulator
 from girih.simulate.simulate import simulate
 from girih.simulate.tasks import EXACT_DEVICES

@@ -5,28 +5,17 @@ from __future__ import annotations
 from functools import cache
 from types import ModuleType
 
-from girih.ops.catalogue import (
+from girih.ops.catalogue import normalisation, pooling, random, reductions, tile_functions
+from girih.ops.catalogue.contractions import convolution, groups, linear_algebra, paths, sparse
+from girih.ops.catalogue.moves import creation, labels, lookup, reshape, shape, sorting
+from girih.ops.catalogue.pointwise import (
     activations,
     comparison,
     complex_numbers,
-    convolution,
-    creation,
-    groups,
-    labels,
-    linear_algebra,
-    lookup,
-    normalisation,
-    paths,
-    pointwise,
-    pooling,
-    random,
-    reductions,
-    reshape,
-    shape,
-    sorting,
-    sparse,
-    tile_functions,
     transcendental,
+)
+from girih.ops.catalogue.pointwise import (
+    arithmetic as pointwise,
 )
 from girih.ops.operator import Operator
 

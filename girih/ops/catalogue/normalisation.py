@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from math import prod
 
-from girih.ops.catalogue.indices import replaced, whole
+from girih.ops.catalogue.moves.indices import replaced, whole
 from girih.ops.catalogue.reductions import reduced_together
+from girih.ops.derive.temporaries import broadcast_shape, summed
 from girih.ops.language import LogSumExp, Opaque, Over, Select, Sum, fn
 from girih.ops.operator import operator
-from girih.ops.temporaries import broadcast_shape, summed
 
 exp, rsqrt = fn("exp"), fn("rsqrt")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import ceil, inf, prod
 
-from girih.ops.catalogue.convolution import padded_by_worker, window
-from girih.ops.catalogue.indices import opaque_along, spread
+from girih.ops.catalogue.contractions.convolution import padded_by_worker, window
+from girih.ops.catalogue.moves.indices import opaque_along, spread
+from girih.ops.derive.temporaries import pooled_slices
 from girih.ops.language import Max, Opaque, Over, Sum
 from girih.ops.operator import operator
-from girih.ops.temporaries import pooled_slices
 
 
 def pooled(reducer, x, kernel, stride, padding, dilation, finish=lambda value: value):

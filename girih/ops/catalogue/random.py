@@ -20,7 +20,7 @@ def number(seed):
 
 
 CHUNK_WORDS = 1 << 17
-"""Words that are drawn at a time: that of girih.ops.philox, which loads torch."""
+"""Words that are drawn at a time: that of girih.kernels.philox, which loads torch."""
 
 
 def drawn(work, words, later):

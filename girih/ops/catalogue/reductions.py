@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import inf, prod
 
-from girih.ops.catalogue.indices import dimensions, inserted, opaque_along, reduced, reduced_position, whole
+from girih.ops.catalogue.moves.indices import dimensions, inserted, opaque_along, reduced, reduced_position, whole
+from girih.ops.derive.temporaries import summed
 from girih.ops.language import LogSumExp, Max, Min, Opaque, Prod, Select, Sum, equal, fn
 from girih.ops.operator import operator
-from girih.ops.temporaries import summed
 
 absolute, square_root, not_equal = fn("abs"), fn("sqrt"), fn("ne")
 

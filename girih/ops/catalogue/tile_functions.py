@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from girih.ops.catalogue.indices import inserted, opaque_along, reduced_position, replaced, without
+from girih.ops.catalogue.moves.indices import inserted, opaque_along, reduced_position, replaced, without
 from girih.ops.language import Max, Min, Opaque, Prod, Select, Sum, equal, fn
 from girih.ops.operator import operator
 

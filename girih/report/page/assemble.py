@@ -16,7 +16,7 @@ from girih.report.page.verdict import comparisons, figures, sentences
 from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Costs, Plan
+    from girih.plans.plan import Costs, Plan
 
 OWN_SCRIPTS = (
     "data.js", "words.js", "tiles.js", "details.js", "charts.js", "lanes.js", "timeline.js", "moving.js", "pointing.js",

@@ -15,7 +15,7 @@ from girih.report.timelines import chosen_devices
 from girih.simulate.timeline import Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans.plan import Plan
 
 
 def page_data(plan: Plan, timeline: Timeline, measured: Timeline | None = None) -> dict[str, Any]:

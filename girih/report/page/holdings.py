@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from girih.lower import MemoryUse, Program
+from girih.lower import Program
+from girih.memory.accounts import MemoryUse
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans.plan import Plan
 
 WHAT = {
     "parameter": "parameter",

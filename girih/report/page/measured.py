@@ -13,7 +13,7 @@ from girih.report.kinds import kind_of
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans.plan import Plan
 
 MOST_STEPS = 12
 

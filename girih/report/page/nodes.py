@@ -20,7 +20,7 @@ from girih.report.page.transfers import Traffic
 from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, drawn_axes, parameter_values, tile_of
 
 if TYPE_CHECKING:
-    from girih.plans import Plan
+    from girih.plans.plan import Plan
 
 
 def graph_data(plan: Plan, traffic: Traffic, axes: list[str], texts: Numbered[str]) -> dict[str, Any]:

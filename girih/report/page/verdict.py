@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from girih.lower import ComputeStep
+from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.report.kinds import kind_of
-from girih.report.units import format_bytes, format_count, format_gap, format_seconds
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
-    from girih.plans import Costs, Plan
+    from girih.plans.plan import Costs, Plan
 
 PACKING = "packing"  # the kind of a device's own work in transfers
 NAMES = {"single": "one device", "data": "data parallelism"}

@@ -1,0 +1,1 @@
+"""Array, its views, and how arrays are made from arrays."""

@@ -1,0 +1,318 @@
+"""x[…] with integers, slices, None and ellipsis (views), integer arrays and masks; and NumPy's functions that pick.
+
+A mask makes a shape that depends on data: it is computed when the shape is asked for, which is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from girih.array.core import views
+from girih.array.core.array import Array
+from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, cast, line_axis
+from girih.array.core.masked import Chosen
+from girih.array.core.universal import written
+
+
+def get(x: Array, key: Any) -> Array:
+    """Raises IndexError, as NumPy."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
+        whole = len(items) == x.ndim  # a number, which sees no writes
+        made = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        return made.as_scalar() if whole else made
+    if not items and not x.shape:
+        return x.as_scalar()
+    items = [_plain(item) for item in items]
+    if any(_is_number(item) for item in items) and all(
+        _is_number(item) or not isinstance(item, Array) for item in items
+    ):
+        return _numbered(x, _whole(x, items))
+    if not any(isinstance(item, Array) for item in items):
+        return _basic(x.as_written(), _whole(x, items))
+    for number, item in enumerate(items):
+        if isinstance(item, Array) and item.dtype.kind == "b" and not item.ndim:  # a mask of a new dimension of one
+            x = x.reshape((*x.shape[: (at := sum(map(_used, items[:number])))], 1, *x.shape[at:]))
+            items[number] = item.reshape(1)
+    if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].size:
+        fits(x, items[0], 0)
+        return Chosen(x.copy(), items[0].copy())  # later writes to them are not seen
+    return _advanced(x, _whole(x, items))
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, Array) and item.scalar and item.dtype.kind in "iu"
+
+
+def _numbered(x: Array, items: list[Any]) -> Array:
+    """x at numbers that are perhaps not computed yet: the parts there are views, as at integers of Python."""
+    element = len(items) == x.ndim and all(_is_number(item) or isinstance(item, int) for item in items)
+    shown = x.copy() if element else x.as_written()
+    left: list[Any] = []
+    for item in items:
+        if _is_number(item):
+            step = Numbered(sum(map(_used, left)), item)
+            shown = views.view(shown, step, step.layout(shown))
+        else:
+            left.append(item)
+    made = _basic(shown, left)
+    return made.as_scalar() if element else made
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """A part at a number, which nobody can write to."""
+
+    dim: int
+    number: Array
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*[slice(None)] * self.dim, self.number.as_written())
+
+    def forward(self, x: Array) -> Array:
+        return _advanced(x, _whole(x, list(self._key())))
+
+    def backward(self, x: Array, part: Array) -> Array:
+        made = x.copy()
+        made[self._key()] = part
+        return made
+
+    def layout(self, x: Array) -> views.Layout:
+        strides = views.strides_of(x)
+        return views.UNKNOWN if strides is None else strides[: self.dim] + strides[self.dim + 1 :]
+
+
+def _plain(item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
+        return int(item)
+    if isinstance(item, (list, tuple, np.ndarray, bool, np.bool_)):
+        content = np.asarray(item)
+        item = as_array(content.astype(np.int64) if content.size == 0 and not isinstance(item, np.ndarray) else content)
+    if isinstance(item, Array) and item.dtype.kind in "iub":
+        return item
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are valid "
+        "indices"
+    )
+
+
+def _used(item: Any) -> int:
+    """How many dimensions an item takes."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, Array) and item.dtype.kind == "b" else 1
+
+
+def _whole(x: Array, items: list[Any]) -> list[Any]:
+    """With slices in place of the ellipsis, and for the dimensions that are not mentioned."""
+    used = sum(map(_used, items))
+    if used > x.ndim:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed")
+    ellipses = [number for number, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    at = ellipses[0] if ellipses else len(items)
+    return [*items[:at], *[slice(None)] * (x.ndim - used), *items[at + len(ellipses) :]]
+
+
+def items_of(x: Array, key: Any) -> list[Any]:
+    """A key for writing, with one item for each dimension that is not new."""
+    items = [_plain(item) for item in (key if isinstance(key, tuple) else (key,))]
+    return _whole(x, items)
+
+
+def _basic(x: Array, items: list[Any]) -> Array:
+    for step in steps_of(x, items):
+        x = views.reshaped(x, step.shape) if isinstance(step, views.Reshape) else views.view(x, step, step.layout(x))
+    return x
+
+
+def steps_of(x: Array, items: list[Any]) -> list[Any]:
+    """What slices, integers and new axes do, one dimension after another; at last the shape."""
+    steps: list[Any] = []
+    dim = 0
+    shape: list[int] = []
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        size = x.shape[dim]
+        if isinstance(item, int):
+            steps += _slice(size, dim, _inside(item, size, dim), 1, 1)
+        else:
+            start, stop, step = item.indices(size)
+            length = len(range(start, stop, step))
+            steps += _slice(size, dim, start, length, step)
+            shape.append(length)
+        dim += 1
+    if any(item is None or isinstance(item, int) for item in items):
+        steps.append(views.Reshape(tuple(shape)))
+    return steps
+
+
+def _slice(size: int, dim: int, start: int, length: int, step: int) -> list[Any]:
+    """x[start : : step] with `length` elements; backwards it is a flip of what it passes."""
+    if step < 0 and length > 0:
+        return [*_slice(size, dim, start + (length - 1) * step, length, -step), views.Flip((dim,))]
+    return [] if length == size else [views.Slice(dim, start, length, max(step, 1))]
+
+
+def _inside(item: int, size: int, dim: int) -> int:
+    if not -size <= item < size:
+        raise IndexError(f"index {item} is out of bounds for axis {dim} with size {size}")
+    return item % size
+
+
+def _advanced(x: Array, items: list[Any]) -> Array:
+    """Slices and new axes first, as a view; then integers and arrays together."""
+    plain, picks = parted(x, items)
+    view = _basic(x.copy(), plain)
+    shape, chosen = meeting(view, picks)
+    dims = sorted(picks)
+    if len(dims) == 1 and picks[dims[0]].ndim == 1:
+        index = _wrapped(chosen[dims[0]], view.shape[dims[0]])
+        made = apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=index)
+    else:
+        indices = tuple(chosen.get(at) for at in range(dims[-1] + 1))
+        made = apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+    if made.ndim > 1 and dims != [0]:
+        made.layout = views.UNKNOWN
+    return made
+
+
+def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:
+    """The slices and new axes of a key; and the integers and arrays by dimension of the view that these make."""
+    plain: list[Any] = []
+    picks: dict[int, Array] = {}
+    dim = 0
+    for number, item in enumerate(items):
+        before = sum(_used(other) for other in items[:number])
+        if isinstance(item, Array):
+            arrays = nonzero(item) if item.dtype.kind == "b" else (item,)
+            if item.dtype.kind == "b":
+                fits(x, item, before)
+            for array in arrays:
+                picks[dim] = cast(array, np.int64)
+                plain.append(slice(None))
+                dim += 1
+            continue
+        if isinstance(item, int):
+            picks[dim] = as_array(np.asarray([_inside(item, x.shape[before], dim)])).reshape(())
+            item = slice(None)
+        plain.append(item)
+        dim += 1
+    return plain, picks
+
+
+def meeting(view: Array, picks: dict[int, Array]) -> tuple[tuple[int, ...], dict[int, Array]]:
+    """The shape of what integers and arrays choose together of a view; and these, checked as far as they are known."""
+    for at, array in picks.items():
+        check_known(array, view.shape[at], at)
+    dims = sorted(picks)
+    try:
+        inner = broadcast_shapes(*(picks[at].shape for at in dims))
+    except ValueError:
+        shapes = " ".join(str(picks[at].shape) for at in dims)
+        text = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        raise IndexError(text) from None
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    rest = [size for at, size in enumerate(view.shape) if at not in picks]
+    first = dims[0] if together else 0
+    return (*rest[:first], *inner, *rest[first:]), picks
+
+
+def chosen_now(x: Array, mask: Array) -> Array:
+    """x[mask], with the mask computed."""
+    return _advanced(x, [mask, *[slice(None)] * (x.ndim - mask.ndim)])
+
+
+def fits(x: Array, mask: Array, at: int) -> None:
+    if mask.ndim > x.ndim:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {mask.ndim} were indexed")
+    for dim, size in enumerate(mask.shape, at):
+        if x.shape[dim] != size and size:  # as NumPy, which lets an axis of nothing choose nothing
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {dim}; size of axis is {x.shape[dim]} but size "
+                f"of corresponding boolean axis is {size}"
+            )
+
+
+def check_known(index: Array, size: int, dim: int) -> None:
+    """Numbers in memory are checked now; those that are computed, by the kernel."""
+    content = index.expression.content
+    if isinstance(content, np.ndarray) and content.size:
+        for number in (int(content.min()), int(content.max())):
+            _inside(number, size, dim)
+
+
+def _wrapped(index: Array, size: int) -> Array:
+    """Negative numbers count from the end."""
+    from girih.array.functions.elementwise.ufuncs import where
+
+    content = index.expression.content
+    if isinstance(content, np.ndarray) and content.size and content.min() >= 0:
+        return index
+    return where(index < 0, index + size, index)
+
+
+# ------------------------------------------------------------------------------------------- functions
+
+
+def nonzero(a: Any) -> tuple[Array, ...]:
+    """Where a is not zero; computed now, because the shape depends on the data."""
+    x = as_array(a)
+    return tuple(as_array(places) for places in np.nonzero(x.compute()))
+
+
+def flatnonzero(a: Any) -> Array:
+    return nonzero(as_array(a).reshape(-1))[0]
+
+
+def argwhere(a: Any) -> Array:
+    x = as_array(a)
+    return as_array(np.argwhere(x.compute()))
+
+
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """mode: of indices outside: an error, the nearest inside ("clip"), or counted on from the other end ("wrap")."""
+    from girih.array.functions.elementwise.ufuncs import clip, remainder
+
+    x, picks = as_array(a), as_array(indices)
+    axis = line_axis(axis, x.ndim)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    size = x.shape[axis_of(axis, x.ndim)]
+    if mode not in ("raise", "clip", "wrap"):
+        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
+    if mode != "raise" and size:
+        picks = clip(picks, 0, size - 1) if mode == "clip" else remainder(picks, size)
+    return written(get(x, (slice(None),) * axis_of(axis, x.ndim) + (picks,)), out)
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
+    return take(a, flatnonzero(condition), axis, out)
+
+
+def extract(condition: Any, arr: Any) -> Array:
+    return as_array(compress(as_array(condition).reshape(-1), as_array(arr).reshape(-1)))
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Array:
+    x, picks = as_array(arr), cast(as_array(indices), np.int64)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    dim = axis_of(axis, x.ndim)
+    if x.ndim != picks.ndim:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    shape = broadcast_shapes((*x.shape[:dim], 1, *x.shape[dim + 1 :]), (*picks.shape[:dim], 1, *picks.shape[dim + 1 :]))
+    from girih.array.functions.shapes.manipulation import broadcast_to
+
+    x = broadcast_to(x, (*shape[:dim], x.shape[dim], *shape[dim + 1 :]))
+    picks = broadcast_to(picks, (*shape[:dim], picks.shape[dim], *shape[dim + 1 :]))
+    picks = _wrapped(picks, x.shape[dim])
+    return apply("aten.gather", picks.shape, x.dtype, self=x, dim=dim, index=picks)

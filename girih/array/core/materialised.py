@@ -1,0 +1,124 @@
+"""Evaluated arrays: where they lie, and what is said where one cannot be evaluated or is lost."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from girih.capture.lazy.expressions import Expression, Needed
+from girih.layout import Layout
+from girih.plans.plan import Plan
+from girih.run.errors import WorkerError
+from girih.run.tiles.tiles import TileRun
+
+if TYPE_CHECKING:
+    from girih.array.session.clusters import Cluster
+
+
+class EvaluationError(RuntimeError):
+    """A worker failed while it computed an array; the message names the line of the program that made the array."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
+    value `name`.
+
+    second: where it is in another layout, too.
+    """
+
+    cluster: Cluster
+    run: TileRun
+    key: int
+    plan: Plan
+    name: str
+    second: Kept | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Are the workers still there?"""
+        return self.cluster._run is self.run
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """One or two."""
+        return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
+
+    @property
+    def bytes(self) -> int:
+        """On all workers together, the second layout apart."""
+        return int(self._tiles().sum())
+
+    @property
+    def tile_bytes(self) -> int:
+        """On the worker that has most."""
+        return int(self._tiles().max())
+
+    def _tiles(self) -> np.ndarray:
+        program = self.plan.program
+        regions = program.layout_regions(self.name)
+        elements: np.ndarray = (regions[..., 1] - regions[..., 0]).prod(axis=-1)
+        return elements * program.graph.values[self.name].item_bytes
+
+
+def as_numpy(tensor: Any) -> np.ndarray:
+    value: np.ndarray = tensor.numpy()
+    return np.array(value)
+
+
+NUMPY_ERRORS: dict[str, type[Exception]] = {
+    "out of bounds for dimension": IndexError,  # torch.gather's is a RuntimeError
+    "self indexing axis dim should be positive": IndexError,  # nothing to choose from
+    "negative integer powers": ValueError,
+}
+"""What the reasons of failures have in them that NumPy tells, and PyTorch by RuntimeErrors."""
+
+
+SPECIAL = (KeyError, UnicodeError, ExceptionGroup, StopIteration, StopAsyncIteration)
+"""Exceptions that are no text alone, or that Python itself awaits."""
+
+
+def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception:
+    """The error with the line that made the array. Its class is that of what was raised, where that is Python's or
+    NumPy's and says something; what a function of the user's own raised is an EvaluationError, too.
+
+    recovers: the cluster has checkpoints, so there is no need to tell of them."""
+    lines = {work.names[item]: item for item in work.nodes}
+    failed = lines.get(error.place.node)
+    where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
+    text = (
+        f"{where}: worker {error.rank} {error.reason}{_advice(recovers)}" if error.lost else f"{where} {error.reason}"
+    )
+    kind = next((kind for words, kind in NUMPY_ERRORS.items() if words in error.reason), _class(error.kind))
+    if failed is not None and any(name == "function" for name, _ in failed.arguments):
+        return own_error(kind, text)
+    return kind(text)
+
+
+def _class(name: str) -> type[Exception]:
+    """The class that `girih.run.errors.kind_of` named, unless a RuntimeError says as much."""
+    module, _, own = name.rpartition(".")
+    found = getattr(sys.modules.get(module), own, Exception)
+    says = issubclass(found, Exception) and not issubclass(EvaluationError, found) and not issubclass(found, SPECIAL)
+    return found if says else EvaluationError
+
+
+def own_error(kind: type[Exception], text: str) -> Exception:
+    """An EvaluationError that is also of this kind."""
+    if issubclass(kind, EvaluationError):
+        return kind(text)
+    reduce = {"__reduce__": lambda self: (own_error, (kind, str(self)))}
+    return type(kind.__name__, (kind, EvaluationError), reduce)(text)
+
+
+def lost(expression: Expression) -> EvaluationError:
+    recovers = expression.kept.cluster.checkpoint is not None
+    text = f"{expression.source}: the array made there was lost with the worker that held it, or that others needed"
+    return EvaluationError(text + _advice(recovers))
+
+
+def _advice(recovers: bool) -> str:
+    return "" if recovers else "; with girih.cluster(checkpoint=DIR) arrays outlive the loss of a worker"

@@ -1,0 +1,335 @@
+"""NumPy's universal functions: one ATen operator at every position, in the dtypes of NumPy's own loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from girih.array.core.array import Array
+from girih.array.core.builder import (
+    apply,
+    as_array,
+    broadcast_shapes,
+    cast,
+    elementwise,
+    exactly,
+    kind_of,
+    operands,
+    typed,
+)
+from girih.array.core.dtypes import loop_dtypes, name_of
+from girih.array.core.universal import UniversalFunction, mapped, universal, written
+from girih.array.functions.elementwise.logic import (
+    equal,
+    isfinite,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    not_equal,
+    outside,
+)
+
+# ------------------------------------------------------------------------------------------- arithmetic
+
+add = mapped(np.add, "aten.add.Tensor")
+subtract = mapped(np.subtract, "aten.sub.Tensor")
+multiply = mapped(np.multiply, "aten.mul.Tensor")
+divide = true_divide = mapped(np.divide, "aten.div.Tensor")
+
+
+def _guarded(ufunc: np.ufunc, operator: str, real: str, signed: bool = False) -> UniversalFunction:
+    """Division of whole numbers: by zero it gives 0, as NumPy's, where ATen's fails.
+
+    real: the operator of real numbers. signed: a zero has the divisor's sign.
+    """
+
+    def divided(x1: Any, x2: Any, /) -> Array:
+        first, second = operands(x1, x2)
+        dtype = loop_dtypes(ufunc, (kind_of(first), kind_of(second)), 1)[0]
+        if dtype.kind not in "iu":
+            made = elementwise(ufunc, real, x1, x2)
+            return where(equal(made, 0), copysign(0, typed(second, dtype)), made).astype(made.dtype) if signed else made
+        divisor = typed(second, dtype)
+        zero = equal(divisor, 0)
+        return where(zero, 0, elementwise(ufunc, operator, typed(first, dtype), where(zero, 1, divisor)))
+
+    return UniversalFunction(ufunc, divided)
+
+
+floor_divide = _guarded(np.floor_divide, "aten.floor_divide", "aten.floor_divide")
+remainder = mod = _guarded(np.remainder, "aten.remainder.Tensor", "girih.remainder", signed=True)
+fmod = _guarded(np.fmod, "aten.fmod.Tensor", "girih.fmod")
+
+
+@universal(np.divmod)
+def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+@universal(np.power)
+def power(x1: Any, x2: Any, /) -> Array:
+    """Small whole exponents of real numbers are attributes: x ** 2 is x * x. With 0.5 it is the square root."""
+    if isinstance(x1, Array) and x1.dtype.kind == "f" and isinstance(x2, float) and x2 == 0.5:
+        return sqrt(cast(x1, result_type(x1, x2)))
+    if type(x2) is int and isinstance(x1, Array) and x1.dtype.kind != "c" and x2 in (1, 2, 3):
+        dtype = loop_dtypes(np.power, (x1.dtype, int), 1)[-1]
+        x = cast(x1, dtype)
+        return x.copy() if x2 == 1 else apply("aten.pow.Tensor_Scalar", x.shape, dtype, self=x, exponent=x2)
+    if type(x2) is int and x2 < 0 and isinstance(x1, Array) and x1.dtype.kind in "iu":
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    names = ("self", "exponent")
+    if isinstance(x2, Array) and x2.dtype.kind == "i" and result_type(x1, x2).kind == "i":
+        return elementwise(np.power, "girih.whole_power", x1, x2, names=names)
+    exact = result_type(x1, x2).kind == "c"
+    return elementwise(np.power, "girih.power" if exact else "aten.pow.Tensor_Tensor", x1, x2, names=names)
+
+
+pow = power
+
+
+@universal(np.float_power)
+def float_power(x1: Any, x2: Any, /) -> Array:
+    exact = result_type(x1, x2).kind == "c"
+    operator = "girih.power" if exact else "aten.pow.Tensor_Tensor"
+    return elementwise(np.float_power, operator, x1, x2, names=("self", "exponent"))
+
+
+negative = UniversalFunction(np.negative, lambda x, /: exactly(np.negative, "aten.neg", x))
+positive = mapped(np.positive, "aten.alias")
+square = UniversalFunction(np.square, lambda x, /: exactly(np.square, "aten.square", x))
+
+
+@universal(np.absolute)
+def absolute(x: Any, /) -> Array:
+    x = as_array(x)
+    return x.copy() if x.dtype.kind == "b" else elementwise(np.absolute, "aten.abs", x)
+
+
+abs = absolute
+fabs = mapped(np.fabs, "aten.abs")
+
+
+@universal(np.reciprocal)
+def reciprocal(x: Any, /) -> Array:
+    x = as_array(x)
+    if x.dtype.kind in "fc":
+        return exactly(np.reciprocal, "aten.reciprocal", x)
+    x = cast(x, loop_dtypes(np.reciprocal, (x.dtype,), 1)[0])
+    made = floor_divide(1, x)
+    return made if x.dtype.kind == "u" else where(x < -1, 0, made)  # towards zero, as in C
+
+
+@universal(np.sign)
+def sign(x: Any, /) -> Array:
+    x = as_array(x)
+    made = exactly(np.sign, "aten.sgn", x)
+    return where(isnan(x), x, made) if x.dtype.kind == "f" else made
+
+
+@universal(np.heaviside)
+def heaviside(x1: Any, x2: Any, /) -> Array:
+    x1, x2 = operands(x1, x2)
+    first, second, dtype = loop_dtypes(np.heaviside, (kind_of(x1), kind_of(x2)), 1)
+    x1, x2 = typed(x1, first), typed(x2, second)
+    return where(isnan(x1), x1, where(x1 < 0, 0, where(x1 > 0, 1, x2))).astype(dtype)
+
+
+copysign = mapped(np.copysign, "aten.copysign.Tensor")
+nextafter = mapped(np.nextafter, "aten.nextafter")
+maximum = mapped(np.maximum, "aten.maximum")
+minimum = mapped(np.minimum, "aten.minimum")
+fmax = mapped(np.fmax, "aten.fmax")
+fmin = mapped(np.fmin, "aten.fmin")
+gcd = mapped(np.gcd, "aten.gcd")
+lcm = mapped(np.lcm, "aten.lcm")
+
+
+def clip(
+    a: Any, min: Any = None, max: Any = None, out: Any = None, *, a_min: Any = None, a_max: Any = None, **options: Any
+) -> Any:
+    low, high = a_min if min is None else min, a_max if max is None else max
+    low, high = None if outside(a, low) < 0 else low, None if outside(a, high) > 0 else high  # which bind nothing
+    made = as_array(a).copy() if low is None else maximum(a, low, **options)
+    return written(made if high is None else minimum(made, high, **options), out)
+
+
+# ------------------------------------------------------------------------------------------- rounding
+
+
+def _rounded(ufunc: np.ufunc, operator: str) -> UniversalFunction:
+    """Whole numbers stay what they are."""
+
+    def rounded(x: Any, /) -> Array:
+        x = as_array(x)
+        return x.copy() if x.dtype.kind in "iub" else elementwise(ufunc, operator, x)
+
+    return UniversalFunction(ufunc, rounded)
+
+
+floor = _rounded(np.floor, "aten.floor")
+ceil = _rounded(np.ceil, "aten.ceil")
+trunc = fix = _rounded(np.trunc, "aten.trunc")
+
+
+@universal(np.rint)
+def rint(x: Any, /) -> Array:
+    x = as_array(x)
+    return _parts(rint, x) if x.dtype.kind == "c" else elementwise(np.rint, "aten.round", x)
+
+
+def _parts(function: Any, x: Array) -> Array:
+    """A function of the real and of the imaginary part."""
+    return apply("aten.complex", x.shape, x.dtype, real=function(real(x)), imag=function(imag(x)))
+
+
+def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    a = as_array(a)
+    if a.dtype.kind in "iu" and decimals >= 0:
+        return written(a.copy(), out)
+    if decimals == 0:
+        return rint(a, out=out)
+    scale = 10.0 ** (decimals if decimals > 0 else -decimals)
+    return written(rint(a * scale) / scale if decimals > 0 else (rint(a / scale) * scale).astype(a.dtype), out)
+
+
+around = round
+
+# ------------------------------------------------------------------------------------------- exponentials, logarithms
+
+exp = mapped(np.exp, "aten.exp")
+exp2 = mapped(np.exp2, "aten.exp2")
+expm1 = mapped(np.expm1, "aten.expm1")
+log = mapped(np.log, "aten.log")
+log2 = mapped(np.log2, "aten.log2")
+log10 = mapped(np.log10, "aten.log10")
+log1p = UniversalFunction(np.log1p, lambda x, /: exactly(np.log1p, "aten.log1p", x))
+logaddexp = mapped(np.logaddexp, "aten.logaddexp")
+logaddexp2 = mapped(np.logaddexp2, "aten.logaddexp2")
+sqrt = mapped(np.sqrt, "girih.sqrt")
+hypot = mapped(np.hypot, "aten.hypot")
+
+
+@universal(np.cbrt)
+def cbrt(x: Any, /) -> Array:
+    x = as_array(x)
+    x = cast(x, loop_dtypes(np.cbrt, (x.dtype,), 1)[0])
+    return copysign(power(absolute(x), 1 / 3), x)
+
+
+# ------------------------------------------------------------------------------------------- trigonometry
+
+sin = mapped(np.sin, "aten.sin")
+cos = mapped(np.cos, "aten.cos")
+tan = mapped(np.tan, "aten.tan")
+arcsin = asin = mapped(np.arcsin, "aten.asin")
+arccos = acos = UniversalFunction(np.arccos, lambda x, /: exactly(np.arccos, "aten.acos", x))
+arctan = atan = mapped(np.arctan, "aten.atan")
+arctan2 = atan2 = mapped(np.arctan2, "aten.atan2")
+sinh = mapped(np.sinh, "aten.sinh")
+cosh = mapped(np.cosh, "aten.cosh")
+tanh = mapped(np.tanh, "aten.tanh")
+arcsinh = asinh = mapped(np.arcsinh, "aten.asinh")
+arccosh = acosh = mapped(np.arccosh, "aten.acosh")
+arctanh = atanh = mapped(np.arctanh, "aten.atanh")
+degrees = UniversalFunction(np.degrees, lambda x, /: multiply(_floating(x), 180 / np.pi))
+radians = UniversalFunction(np.radians, lambda x, /: multiply(_floating(x), np.pi / 180))
+rad2deg = UniversalFunction(np.rad2deg, degrees.function)
+deg2rad = UniversalFunction(np.deg2rad, radians.function)
+
+
+def _floating(x: Any) -> Array:
+    x = as_array(x)
+    return cast(x, loop_dtypes(np.degrees, (x.dtype,), 1)[0])
+
+
+# ------------------------------------------------------------------------------------------- tests
+
+
+@universal(np.signbit)
+def signbit(x: Any, /) -> Array:
+    x = as_array(x)
+    if x.dtype.kind == "c":
+        loop_dtypes(np.signbit, (x.dtype,), 1)  # raises NumPy's error
+    return elementwise(np.signbit, "aten.signbit", x) if x.dtype.kind == "f" else less(x, 0)
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
+    a, b = as_array(a), as_array(b)
+    near = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
+    same = logical_or(logical_and(near, isfinite(b)), equal(a, b))
+    return logical_or(same, logical_and(isnan(a), isnan(b))) if equal_nan else same
+
+
+# ------------------------------------------------------------------------------------------- choice and parts
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
+    """Elements of x where the condition holds, else of y.
+
+    Raises:
+        ValueError: only one of x and y is given.
+    """
+    if x is None and y is None:
+        from girih.array.core.indexing import nonzero
+
+        return nonzero(condition)
+    if x is None or y is None:
+        raise ValueError("either both or neither of x and y should be given")
+    given = operands(x, y)
+    dtype = result_type(*given)
+    given = [np.asarray(item).astype(dtype) if isinstance(item, int) else item for item in given]  # wraps around
+    arrays = [typed(as_array(item), dtype) for item in given]
+    chosen = as_array(condition)
+    chosen = chosen if chosen.dtype.kind == "b" else not_equal(chosen, 0)
+    shape = broadcast_shapes(chosen.shape, arrays[0].shape, arrays[1].shape)
+    return apply("aten.where.self", shape, dtype, condition=chosen, self=arrays[0], other=arrays[1]).as_written()
+
+
+def result_type(*items: Any) -> np.dtype:
+    """NumPy's promotion; Python numbers are weak."""
+    return np.result_type(*(item.dtype if isinstance(item, Array) else item for item in items))
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+    """Of complex numbers both parts. copy=False: in place, if x is an array of ours."""
+    given = as_array(x)
+    made = _numbers(given, nan, posinf, neginf)
+    if copy or not isinstance(x, Array):
+        return made.copy() if made is given else made
+    if made is not given:
+        x[...] = made
+    return x
+
+
+def _numbers(x: Array, nan: float, posinf: Any, neginf: Any) -> Array:
+    if x.dtype.kind == "c":
+        parts = {name: _numbers(part, nan, posinf, neginf) for name, part in (("real", x.real), ("imag", x.imag))}
+        return apply("aten.complex", x.shape, x.dtype, **parts)
+    if x.dtype.kind != "f":
+        return x
+    limits = np.finfo(x.dtype)
+    high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
+    finite = where(equal(x, np.inf), high, where(equal(x, -np.inf), low, x))
+    return where(isnan(x), nan, finite).astype(x.dtype)
+
+
+def real(x: Any, /) -> Array:
+    return as_array(x).real
+
+
+def imag(x: Any, /) -> Array:
+    return as_array(x).imag
+
+
+@universal(np.conjugate)
+def conjugate(x: Any, /) -> Array:
+    x = as_array(x)
+    if x.dtype.kind == "c":
+        return apply("aten.conj_physical", x.shape, name_of(x.dtype), self=x)
+    return cast(x, np.int8) if x.dtype.kind == "b" else x.copy()
+
+
+conj = conjugate

@@ -1,0 +1,1 @@
+"""Functions that reduce, scan, sort and count."""

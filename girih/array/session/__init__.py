@@ -1,0 +1,1 @@
+"""Where arrays are evaluated."""

@@ -1,0 +1,400 @@
+"""Where arrays are evaluated: workers with tiles, and the plans of the graphs that they were asked for.
+
+A graph is planned once (`girih.array.session.planning`): the next iteration of a loop has an equal graph, and costs a
+look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.array.core.contents import placed_content, portions
+from girih.array.core.materialised import EvaluationError as EvaluationError
+from girih.array.core.materialised import Kept as Kept
+from girih.array.core.materialised import as_numpy, lost, named
+from girih.array.session.limits import MemoryLimitError, Room, Sharing, default_limit, fitted
+from girih.array.session.monitor import LiveArray, LiveView, live_arrays
+from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
+from girih.array.session.profile import Observations
+from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
+from girih.lower import CACHE_BYTES, Blocks
+from girih.machine.units import format_bytes, parse_bytes
+from girih.partition.searches.plan_cache import Remembered
+from girih.partition.searches.tiled import Wanted
+from girih.plans.plan import Plan
+from girih.run.engines.ray_connect import RayConnection, connect
+from girih.run.engines.ray_crew import RayOptions
+from girih.run.errors import SpoiltError, WorkerError
+from girih.run.tiles.recovery import RecoveringRun
+from girih.run.tiles.tiles import CREWS, Evaluation, TileRun
+from girih.run.worker.parts import box_of, reporters
+from girih.run.worker.service import Options
+
+MOST_PROGRAMS = 512
+SEARCHES = ("exact", "spartan")
+SEARCH_SECONDS = 10.0
+BLOCKS_IN_LIMIT = 2
+"""So many blocks fit into the memory that a worker may use."""
+
+
+class Cluster:
+    """Workers that evaluate arrays; a context manager in which they evaluate all, and that ends them.
+
+    The arguments are those of `cluster`, but for: backend: `threads`, `processes`, or `ray`, at `address`.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        backend: str = "threads",
+        timeout: float = 3600.0,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float = 30.0,
+        address: str = "",
+        cpus: float = 1.0,
+        search: str = "exact",
+        copies: int | str = 0,
+        memory: int | str | None = None,
+        stealing: bool = False,
+        progress: bool | None = None,
+    ) -> None:
+        if (workers is not None and workers < 1) or backend not in CREWS:
+            raise ValueError(
+                f"workers={workers}, backend={backend!r}: expected a positive number, and one of {sorted(CREWS)}"
+            )
+        if not (every >= 0 and timeout > 0 and cpus > 0):
+            raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
+        if search not in SEARCHES:
+            raise ValueError(f"search={search!r}: expected one of {', '.join(SEARCHES)}")
+        self.search = search
+        self.copies = parse_bytes(copies)
+        self.backend = backend
+        self.timeout = timeout
+        self.checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        self.every = every
+        self.address = address
+        self.cpus = cpus
+        self._ray: RayConnection | None = connect(address) if backend == "ray" else None
+        processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
+        self.workers = workers if workers is not None else max(1, int(processors))
+        self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
+        self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
+        self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
+        self.view = LiveView(progress)
+        self.evaluations = 0
+        self.planned = 0
+        self._run: TileRun | None = None
+        self._plans: OrderedDict[Hashable, Planned] = OrderedDict()
+        self._choices = Remembered()
+        self._observed = Observations()
+        self._keys = count()
+        self._dropped: deque[int] = deque()
+        self._seconds: dict[int, int] = {}
+        """Bytes of the second copies that are there, by key."""
+
+    def value(self, expression: Expression) -> np.ndarray:
+        """The value as a NumPy array of its own."""
+        content = expression.content
+        if isinstance(content, np.ndarray):
+            return np.array(content)
+        kept: Kept | None = expression.kept
+        if kept is None:
+            return self.evaluate([expression])[0] if content is None else content.read_all()
+        if not kept.alive:
+            raise lost(expression)
+        return as_numpy(kept.run.fetch(kept.plan.program, kept.name, kept.key))
+
+    def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
+        """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
+
+        report: also return the values, which are then expected not to be there yet.
+
+        Raises:
+            EvaluationError: a worker failed. If it failed while it computed, nothing was made, and all that was there
+                before is still there; if it died, hung or lost its peers, all tiles are gone.
+            MemoryLimitError: it takes more memory than there may be used; nothing was started.
+        """
+        work = needed(wanted)
+        made: dict[str, Any] | None = {}
+        computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
+        if work.nodes:
+            self._come_over(work)
+            made = None
+        while made is None:
+            work, planned = self._fitting(work, computed)
+            made = self._command(work, planned, {work.names[item] for item in computed} if report else set())
+        if not report:
+            return []
+        return [as_numpy(made[work.names[item]]) if item in computed else self.value(item) for item in wanted]
+
+    def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+        """The value tile by tile, each with where it belongs; evaluated first, if need be."""
+        if not expression.is_leaf:
+            self.evaluate([expression], report=False)
+        kept: Kept | None = expression.kept
+        if kept is None:
+            yield from portions(expression.content)
+            return
+        if not kept.alive:
+            raise lost(expression)
+        program = kept.plan.program
+        for rank in reporters(program, kept.name):
+            box = box_of(program, kept.name, rank)
+            tile = kept.run.fetch_tile(kept.name, kept.key, rank)
+            yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
+
+    def arrays(self) -> list[LiveArray]:
+        """The arrays that the workers hold, with the bytes of each worker's tile."""
+        return live_arrays(self._run)
+
+    def __repr__(self) -> str:
+        held = self.arrays()
+        size = format_bytes(sum(item.bytes for item in held))
+        return f"<girih cluster: {self.workers} workers ({self.backend}), {len(held)} arrays in tiles of {size}>"
+
+    def close(self) -> None:
+        """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
+        self._end()
+        if self in _chosen:
+            _chosen.remove(self)
+
+    def _end(self) -> None:
+        self.view.close()
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+        self._seconds.clear()
+        self.room = Room(self.room.limit)
+        if self._ray is not None:
+            self._ray.close()
+            self._ray = None
+
+    def __enter__(self) -> Cluster:
+        if self not in _chosen:
+            _chosen.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def run(self) -> TileRun:
+        """The workers, started when they are first needed."""
+        if self._run is None:
+            mesh, options = machine_of(self.workers).mesh, self._options()
+            if self.checkpoint is None:
+                self._run = TileRun(mesh, self.backend, options)
+            else:
+                self._run = RecoveringRun(mesh, self.backend, options, self.checkpoint, self.every)
+        return self._run
+
+    def _options(self) -> Options:
+        given: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
+        if self.backend != "ray":
+            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **given)
+        self._ray = self._ray or connect(self.address)
+        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **given)
+
+    def _come_over(self, work: Needed) -> None:
+        """What other clusters hold becomes an array in memory."""
+        for item in work.inputs:
+            kept: Kept | None = item.kept
+            if kept is None or (kept.cluster is self and kept.alive):
+                continue
+            if item.content is None:
+                item.content = kept.cluster.value(item)
+            item.kept = None
+
+    def plan_of(self, work: Needed) -> Plan:
+        """The plan for what is needed, found or made; live arrays stay where they lie."""
+        self._come_over(work)
+        planned = self._plan(work, False)
+        return (self._plan(work, True) if planned.refused else planned).plan
+
+    def tiled_of(self, plan: Plan) -> Tiled | None:
+        """How one of the plans came about, as long as it is remembered."""
+        return next((item.tiled for item in self._plans.values() if item.plan is plan), None)
+
+    def _fitting(self, work: Needed, asked: set[Expression]) -> tuple[Needed, Planned]:
+        """What is asked for alone is kept, where all that live arrays show takes too much memory."""
+        planned = self._plan(work, False)
+        if planned.refused:
+            work = replace(work, results=tuple(item for item in work.results if item in asked))
+            planned = self._plan(work, True)
+        if planned.refused:
+            raise MemoryLimitError(planned.refused)
+        return work, planned
+
+    def _plan(self, work: Needed, files: bool) -> Planned:
+        """files: whether results may go to files."""
+        lying = tuple(() if item.kept is None else item.kept.layouts for item in work.inputs)
+        budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
+        streamed, on_files = self._elsewhere(work)
+        key = (work.structure, lying, budget, streamed, on_files, files, self._observed.state(work.nodes))
+        found = self._plans.get(key)
+        if found is None:
+            held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
+            wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
+            graph = work.graph()
+            tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
+            found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
+            self.planned += 1
+            if len(self._plans) > MOST_PROGRAMS:
+                oldest = self._plans.popitem(last=False)[1]
+                if self._run is not None:
+                    self._run.forget(oldest.number)
+        else:
+            self._plans.move_to_end(key)
+        return found
+
+    def _elsewhere(self, work: Needed) -> tuple[frozenset[str], frozenset[str]]:
+        """The inputs that are read where they are, and those whose tiles lie in files."""
+        streamed, files = set(), set()
+        for item in work.inputs:
+            key = item.kept.key if item.kept is not None else None
+            if key in self.room.files:
+                files.add(work.names[item])
+            elif item.kept is None and self._streams(item.content):
+                streamed.add(work.names[item])
+        return frozenset(streamed), frozenset(files)
+
+    def _streams(self, content: Any) -> bool:
+        """With checkpoints, tiles are saved: then a source is held, too."""
+        return self.checkpoint is None and self.room.streams(content, self.workers)
+
+    def _command(self, work: Needed, planned: Planned, report: set[str]) -> dict[str, Any] | None:
+        """What is to be reported; None: a user's function updated more than was planned for, and nothing was made."""
+        names = work.names
+        items = {names[item]: item for item in (*work.inputs, *work.results) if item.operator != NUMBER}
+        entering = {item.name for item in planned.plan.graph.inputs}
+        held: dict[str, int] = {}
+        placed: dict[str, tuple[int, Any]] = {}
+        keep: dict[str, int] = {}
+        for name in (*items, *planned.tiled.staying):  # a copy behind what it is a copy of
+            item = items[planned.tiled.staying.get(name, name)]
+            if name not in entering:
+                keep[name] = next(self._keys)
+            elif item.kept is None:
+                placed[name] = (next(self._keys), placed_content(item.content))
+            else:
+                held[name] = (item.kept.second if name in planned.tiled.staying else item.kept).key
+        free = self._free()
+        self.room.free(free)
+        self.room.use(held.values())
+        moved = [held[name] for name in planned.plan.program.files if name in held]
+        spilled = self.room.to_files(planned.peak, set(held.values()), moved)
+        what = Evaluation(
+            planned.number,
+            held,
+            {names[item]: torch.from_numpy(item.content) for item in work.inputs if item.operator == NUMBER},
+            placed,
+            keep,
+            (*report, *planned.tiled.looks),
+            free,
+        )
+        try:
+            if spilled:
+                self.run.spill(spilled)
+            with self.view(self.run, planned.plan.program):
+                made = self.run.evaluate(planned.plan.program, what)
+        except SpoiltError as error:
+            self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
+            raise named(error, work, self.checkpoint is not None) from error
+        except WorkerError as error:
+            self._after(error)
+            raise named(error, work, self.checkpoint is not None) from error
+        self.evaluations += 1
+        if not self._observed.learn(planned.tiled.looks, made):
+            self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
+            return None
+        for name in (*items, *planned.tiled.staying):
+            if name in planned.plan.program.streamed:
+                self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
+            elif name not in held:
+                key = keep[name] if name in keep else placed[name][0]
+                kept = Kept(self, self.run, key, planned.plan, name)
+                self._keep(items[planned.tiled.staying.get(name, name)], kept, name in items)
+        return made
+
+    def _keep(self, item: Expression, kept: Kept, first: bool) -> None:
+        """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
+        self.room.keep(kept.key, kept.tile_bytes, kept.name in kept.plan.program.files)
+        weakref.finalize(item, self._dropped.append, kept.key).atexit = False
+        if first:
+            item.keep(kept)
+        else:
+            item.keep(replace(item.kept, second=kept))
+            self._seconds[kept.key] = kept.bytes
+            weakref.finalize(item, self._seconds.pop, kept.key, None).atexit = False
+
+    def _after(self, error: WorkerError) -> None:
+        """Workers that have lost their tiles end; others come with the next evaluation."""
+        if not self.run.outlives:
+            self._end()
+
+    def _free(self) -> tuple[int, ...]:
+        """Keys of arrays that nobody refers to any more."""
+        return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
+
+
+_chosen: list[Cluster] = []
+
+
+def current() -> Cluster:
+    """The cluster in use: the last that `cluster` made or a `with` block began, else threads of this process."""
+    if not _chosen:
+        _chosen.append(Cluster())
+    return _chosen[-1]
+
+
+def cluster(
+    workers: int | str | None = None,
+    *,
+    backend: str = "processes",
+    ray: bool | str = False,
+    cpus: float = 1.0,
+    timeout: float = 3600.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = 30.0,
+    search: str = "exact",
+    copies: int | str = 0,
+    memory: int | str | None = None,
+    stealing: bool = False,
+    progress: bool | None = None,
+) -> Cluster:
+    """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
+
+    workers: by default one for each core; or the address of a Ray cluster, `ray://host:port`. backend: `processes` of
+    this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is connected to,
+    else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an evaluation may
+    take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every: seconds from one
+    checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
+    second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
+    worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
+    directory of temporary files, and what cannot be computed so is refused before it starts. stealing: workers that
+    have nothing to do compute parts of loops for one that is behind; threads always do, processes and actors if asked,
+    for they must send what is read. progress: show the workers during evaluations that last over a second; by default
+    on terminals only.
+
+    Raises:
+        RayUnavailableError: Ray is not installed, or nothing answers at the address.
+    """
+    address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
+    kind = "ray" if ray or isinstance(workers, str) else backend
+    number = None if isinstance(workers, str) else workers
+    more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
+    more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
+    made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
+    _chosen.append(made)
+    return made

@@ -1,0 +1,149 @@
+"""What girih chose for an array program: the tiling of every array, bytes moved, gap, and what others would move."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from girih.array.core.array import Array
+from girih.array.core.builder import as_array
+from girih.array.session.clusters import Kept, current
+from girih.array.session.planning import RULES, Tiled
+from girih.capture.lazy.expressions import needed
+from girih.graph import Graph
+from girih.machine.machine import two_axes
+from girih.partition.baselines.classic import along
+from girih.partition.searches.exact import exact
+from girih.partition.searches.tiled import Wanted
+from girih.partition.searches.tiled import tiled as tiled_by
+from girih.partition.space.copies import Held
+from girih.partition.space.problem import Candidates
+from girih.plans.plan import Costs, Plan, goal_of
+from girih.report.tables import operators_table, render, summary, tensors_table
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan of an array program with the costs of other tilings beside it. observed: what users' functions were seen
+    to update before it was made."""
+
+    plan: Plan
+    observed: tuple[str, ...] = ()
+
+    def __rich__(self) -> RenderableType:
+        seen = [Text(line) for line in self.observed]
+        return Group(summary(self.plan), *seen, Text(), tensors_table(self.plan), Text(), operators_table(self.plan))
+
+    def __str__(self) -> str:
+        return render(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    @property
+    def bytes(self) -> int:
+        """Moved between workers in one evaluation. Exact."""
+        return int(self.plan.bytes_received.sum())
+
+    def against(self) -> dict[str, int]:
+        """Bytes that other tilings move, by name."""
+        return {item.name: item.bytes for item in self.plan.baselines}
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as one page (HTML) to look at, with its simulated time and what the other tilings take.
+
+        Raises:
+            MissingLibraryError: bokeh is not installed (extra `report`).
+        """
+        from girih.plans.predict import predict
+        from girih.report.page import write_page
+
+        plain = replace(self.plan, blocks=None)  # operator by operator: the page shows no blocks
+        write_page(os.fspath(path), plain, predict(plain).timeline, others=self.plan.baselines)
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
+
+
+def explain(x: Any) -> Explanation:
+    """How x will be computed; of what was evaluated already, how it was.
+
+    Raises:
+        ValueError: x is an array in memory: nothing was or will be computed. TypeError: x is no girih array.
+    """
+    if not isinstance(x, Array):
+        raise TypeError(f"explain: expected an array of girih.array, got {type(x).__name__}: nothing is to be computed")
+    expression = as_array(x).expression
+    kept: Kept | None = expression.kept
+    if kept is not None and expression.content is None:
+        return _explained(kept.plan, kept.cluster.tiled_of(kept.plan))
+    if expression.is_leaf:
+        raise ValueError("explain: this array is in memory or in a file; nothing is computed for it")
+    cluster = current()
+    plan = cluster.plan_of(needed([expression]))
+    return _explained(plan, cluster.tiled_of(plan))
+
+
+def _explained(plan: Plan, tiled: Tiled | None) -> Explanation:
+    return Explanation(with_others(plan, tiled), tiled.told if tiled is not None else ())
+
+
+def with_others(made: Plan, tiled: Tiled | None = None) -> Plan:
+    """The plan beside the other search's, and beside tilings of every array by rows, by columns and by blocks.
+
+    What lies with the workers already lies so for all of them. tiled: how the plan came about; without it inputs are
+    taken to be loaded.
+    """
+    held = {name: (lies[0],) for name, lies in ((tiled.wanted.held or {}) if tiled is not None else {}).items()}
+    plain = replace(made, graph=tiled.graph) if tiled is not None else made
+    others = [_searched(plain, "spartan" if made.search == "exact" else "exact", held)]
+    if tiled is not None and tiled.copies:
+        others.insert(0, replace(_searched(plain, made.search, held), name=f"{made.search}, no second copies"))
+    others += [_tiled(plain, name, dimension, held) for name, dimension in (("rows", 0), ("columns", -1))]
+    if len(two_axes(made.machine.devices)) == 2:
+        others.append(_blocks(plain))
+    return replace(made, baselines=tuple(others))
+
+
+def _searched(made: Plan, search: str, held: Held) -> Costs:
+    tiling, certificate = tiled_by(made.graph, goal_of("bytes", made.machine), Wanted(search, 0, held, 10.0, RULES))
+    other = Plan(tiling.graph, made.machine, tiling.strategy, certificate, search, "bytes", None, {})
+    return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
+
+
+def _tiled(made: Plan, name: str, dimension: int, held: Held) -> Costs:
+    mesh = made.machine.mesh
+    graph = made.graph
+    layouts = {}
+    for key, value in graph.values.items():
+        at = dimension % len(value.shape) if value.shape else None
+        layouts[key] = held.get(key) or (along(value, at, mesh),)
+    return _costs(made, graph, name, layouts)
+
+
+def _blocks(made: Plan) -> Costs:
+    """The outer axis cuts the first dimension, the inner one the last."""
+    axes = two_axes(made.machine.devices)
+    where = replace(made.machine, levels=tuple(replace(level, axes=axes) for level in made.machine.levels))
+    layouts = {}
+    for key, value in made.graph.values.items():
+        last = len(value.shape) - 1
+        codes = [
+            dimension if value.shape and value.shape[dimension] >= axes[0] * axes[1] else -1
+            for dimension in ((0, last) if value.shape else (0, 0))
+        ]
+        layouts[key] = (tuple(codes),)
+    return _costs(replace(made, machine=where), made.graph, "blocks", layouts)
+
+
+def _costs(made: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
+    found = exact(graph, goal_of("bytes", made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
+    other = Plan(graph, made.machine, found.strategy, found.certificate, name, "bytes", None, {})
+    return replace(other.costs, name=name)
+
+
+__all__ = ["Array", "Explanation", "explain"]

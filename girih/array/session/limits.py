@@ -1,0 +1,155 @@
+"""The memory of workers that evaluate arrays: predicted before anything starts, and kept below a limit.
+
+What does not fit goes out of memory in this order: arrays that a live name shows, but nobody has asked for, are not
+kept; large results of groups and large tiles that a program reads go to files, which groups read and write block by
+block; tiles that the program does not need are moved to files. What then does not fit is refused. Sources that would
+take more than a part of the limit are never held: groups read them block by block.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from girih.capture.lazy.sources import Source
+from girih.lower import BlockStep
+from girih.machine.units import format_bytes
+from girih.memory.accounts import MemoryUse
+from girih.plans.plan import Plan
+
+SHARE = 0.8
+"""Of a host's memory, that workers take together if nobody says otherwise."""
+STREAMED_SHARE = 4
+"""A source is held if each worker's tile takes at most one part in so many of the limit."""
+DISK_SHARE = 0.8
+"""Of what is free on the disk of temporary files."""
+
+
+class MemoryLimitError(MemoryError):
+    """A program that cannot be computed within the limit. Nothing was started."""
+
+
+def default_limit(workers: int) -> int:
+    """Bytes for each of the workers of this host."""
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE) // workers
+
+
+Sharing = Literal["none", "seen", "sent"]
+"""Parts of loops are computed by others not at all, in the same memory, or from copies that are sent."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A plan with what lies in files. peak: the most bytes on a worker (a bound), tiles that it does not use apart.
+    refused: why it cannot run, or ""."""
+
+    plan: Plan
+    peak: int
+    refused: str = ""
+
+
+def fitted(
+    plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool, sharing: Sharing = "none"
+) -> Fitted:
+    """Move to files what must not be in memory, the largest first, until the peak is below the limit.
+
+    streamed, files: inputs that are out of memory already. more: whether anything else may go there. sharing: how
+    workers compute parts of each other's loops.
+    """
+    assert plan.blocks is not None
+    stealing = sharing != "none" and plan.machine.devices > 1
+    blocks = replace(plan.blocks, streamed=streamed, stealing=stealing, lending=stealing and sharing == "sent")
+    bound = 2 * sum(value.bytes for value in plan.graph.values.values())
+    if bound <= limit // STREAMED_SHARE:  # as of nearly all programs: their memory need not be known exactly
+        return Fitted(replace(plan, blocks=replace(blocks, files=files)), bound)
+    while True:
+        plan = replace(plan, blocks=replace(blocks, files=files, always=more))
+        use = max(plan.memory_by_device, key=lambda item: item.peak)
+        if use.peak <= limit:
+            return Fitted(plan, use.peak)
+        moved = _movable(plan, use, use.peak - limit) if more else frozenset()
+        room = shutil.disk_usage(tempfile.gettempdir()).free if moved else 0
+        if not moved or _bytes(plan, files | moved) > room * DISK_SHARE:
+            return Fitted(plan, use.peak, _refusal(plan, use, limit))
+        files |= moved
+
+
+def _movable(plan: Plan, use: MemoryUse, excess: int) -> frozenset[str]:
+    """Of the largest that are there at the peak, as many as there must be less."""
+    program = plan.program
+    able = {item.name for item in plan.graph.state_inputs} - program.streamed
+    able.update(name for step in program.steps if isinstance(step, BlockStep) for name in step.writes)
+    found = set()
+    for name, size in use.largest:
+        if name in able and name not in program.files and size > 0 and excess > 0:
+            found.add(name)
+            excess -= size
+    return frozenset(found)
+
+
+def _bytes(plan: Plan, names: Iterable[str]) -> int:
+    """Of buffers on all workers."""
+    program, total = plan.program, 0
+    for name in names:
+        regions = program.places[name].regions
+        elements = (regions[..., 1] - regions[..., 0]).prod(axis=-1).sum()
+        total += int(elements) * plan.graph.values[program.value_of[name]].item_bytes
+    return total
+
+
+def _refusal(plan: Plan, use: MemoryUse, limit: int) -> str:
+    node = plan.graph.nodes[use.at]
+    value = plan.graph.values[node.outputs[0]]
+    largest = ", ".join(f"{name} {format_bytes(size)}" for name, size in use.largest[:3] if size)
+    return (
+        f"{node.source or 'an evaluation'}: {node.operator} to {value.dtype}{list(value.shape)} takes "
+        f"{format_bytes(use.peak)} on a worker, the limit is {format_bytes(limit)} (largest: {largest}): "
+        "raise girih.cluster(memory=...), take more workers, or reduce the array before it is needed whole"
+    )
+
+
+class Room:
+    """The tiles that workers hold, as the driver knows them. limit: bytes for each worker."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.tiles: OrderedDict[int, int] = OrderedDict()  # of each key the largest tile's bytes, the latest used last
+        self.files: set[int] = set()
+
+    def streams(self, content: object, workers: int) -> bool:
+        """Is this source too large to be held?"""
+        return isinstance(content, Source) and content.nbytes // workers > self.limit // STREAMED_SHARE
+
+    def keep(self, key: int, size: int, file: bool) -> None:
+        self.tiles[key] = size
+        if file:
+            self.files.add(key)
+
+    def use(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            if key in self.tiles:
+                self.tiles.move_to_end(key)
+
+    def free(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            self.tiles.pop(key, None)
+            self.files.discard(key)
+
+    def to_files(self, peak: int, used: set[int], moved: Iterable[int]) -> list[int]:
+        """The keys that must go to files before a program starts: `moved`, which it says itself, and tiles that it does
+        not use, the longest unused first, until there is room for its peak."""
+        result = [key for key in moved if key not in self.files]
+        idle = [key for key in self.tiles if key not in used and key not in self.files]
+        excess = peak + sum(self.tiles[key] for key in idle) - self.limit
+        for key in idle:
+            if excess <= 0:
+                break
+            result.append(key)
+            excess -= self.tiles[key]
+        self.files.update(result)
+        return result

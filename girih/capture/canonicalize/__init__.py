@@ -1,0 +1,1 @@
+"""Recorded ATen calls in girih's vocabulary."""

@@ -1,0 +1,265 @@
+"""Recorded ATen calls → a Graph in girih's vocabulary: one output a node, and operators that divide well.
+
+What the rules of each file do, before → after:
+
+    views.py      view, t, split, select, stack …     → reshape, permute, expand, slice, cat, constant_pad_nd
+    products.py   addmm, convolution with bias        → the product, then the sum
+    norms.py      batch, layer, group norm, softmax   → reductions, and element-wise operators of their results
+    tables.py     nll_loss, embedding, index_put      → pick, place, embedding, index_add, where
+    bags.py       embedding_bag                       → embedding, weights, sums of rows
+    orders.py     sort, topk, max.dim             → positions, and what is gathered there
+    makers.py     zeros_like, dropout, randn          → full, random numbers that a seed and a place determine
+    pointwise.py  add.Scalar, mean, max without index → one spelling
+
+An operator without a rule stays as it is. Order is kept as recorded. Cost: linear in the number of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from girih.capture.canonicalize import (
+    creation as makers,
+)
+from girih.capture.canonicalize import (
+    embedding_bag as bags,
+)
+from girih.capture.canonicalize import (
+    lookup as tables,
+)
+from girih.capture.canonicalize import (
+    norms,
+    pointwise,
+    products,
+    views,
+)
+from girih.capture.canonicalize import (
+    sorting as orders,
+)
+from girih.capture.canonicalize.builder import Absent, Builder, Call, Tensor
+from girih.capture.errors import CaptureError
+from girih.capture.torch.record import Note, Record, Recorder, Slot
+from girih.capture.torch.refusals import translation_error
+from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
+
+Rule = Callable[[Builder, Call], Any]
+
+RULES: dict[str, Rule] = {
+    **pointwise.RULES,
+    **views.RULES,
+    **products.RULES,
+    **norms.RULES,
+    **tables.RULES,
+    **bags.RULES,
+    **orders.RULES,
+    **makers.RULES,
+}
+
+CONSTANT_ELEMENTS = 4096
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor that enters: its slot in the record and what the Graph says of it."""
+
+    slot: Slot
+    input: Input
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A tensor that leaves."""
+
+    slot: Slot
+    role: Any
+    replaces: str | None = None
+
+
+@cache
+def operator_name(function: Any) -> str:
+    """`aten.add.Tensor` for torch.ops.aten.add.Tensor, without `.default`."""
+    return str(function).removesuffix(".default")
+
+
+@cache
+def _parameters(function: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (item.name, item.default_value if item.has_default_value() else None) for item in function._schema.arguments
+    )
+
+
+def canonicalise(recorder: Recorder, entries: Sequence[Entry], exits: Sequence[Exit]) -> Graph:
+    """The graph of a functional record; an update that equals its input is left out.
+
+    Raises:
+        CaptureError: what the vocabulary cannot say, with its source line.
+    """
+    needed = _needed(recorder.records, [item.slot for item in exits])
+    builder = Builder()
+    env: dict[int, Value | Absent] = {}
+    for entry in entries:
+        fake = recorder.tensors[entry.slot.number]
+        env[entry.slot.number] = builder.input(entry.input.name, *_described(fake))
+    for number, tensor in recorder.constants.items():
+        if number in needed:
+            env[number] = _constant(builder, tensor)
+    for record in recorder.records:
+        if any(slot is not None and slot.number in needed for slot in record.outputs):
+            _translate(builder, record, recorder, env, needed)
+    inputs = [entry.input for entry in entries]
+    if builder.seed is not None:
+        inputs.append(Input("seed", "seed", "seed"))
+    outputs = []
+    for item in exits:
+        value = env[item.slot.number]
+        if isinstance(value, Absent):
+            raise CaptureError(str(value))
+        if value.name != item.replaces:
+            outputs.append(Output(value.name, item.role, item.replaces))
+    return _finish(builder, inputs, outputs)
+
+
+def _needed(records: Sequence[Record], wanted: Sequence[Slot]) -> set[int]:
+    """Slots that the wanted ones depend on."""
+    needed = {slot.number for slot in wanted}
+    for record in reversed(records):
+        if any(slot is not None and slot.number in needed for slot in record.outputs):
+            for item in (*record.args, *record.kwargs.values()):
+                _add_slots(item, needed)
+    return needed
+
+
+def _add_slots(item: Any, found: set[int]) -> None:
+    if isinstance(item, Slot):
+        found.add(item.number)
+    elif isinstance(item, tuple):
+        for part in item:
+            _add_slots(part, found)
+
+
+@cache
+def dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _described(tensor: Any) -> tuple[tuple[int, ...], str]:
+    return tuple(tensor.shape), dtype_name(tensor.dtype)
+
+
+def _constant(builder: Builder, tensor: Any) -> Value:
+    shape, dtype = _described(tensor)
+    if tensor.numel() > CONSTANT_ELEMENTS:
+        raise CaptureError(
+            f"a tensor of {tensor.numel()} elements, {dtype}{list(shape)}, that is neither parameter, buffer "
+            f"nor batch enters the program; up to {CONSTANT_ELEMENTS} elements are kept as a constant. "
+            "Register it with module.register_buffer, or pass it in the batch"
+        )
+    flat = tensor.detach().cpu().reshape(-1)
+    if tensor.numel() and bool((flat == flat[0]).all()):
+        return builder.full(shape, flat[0].item(), dtype)
+    return builder.emit("girih.constant", shape, dtype, data=tuple(tensor.tolist()), size=shape, dtype=dtype)
+
+
+def _translate(
+    builder: Builder, record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]
+) -> None:
+    builder.note = record.note
+    builder.drawn = 0
+    call = _call(record, recorder, env, needed)
+    rule = RULES.get(call.operator)
+    if rule is None and torch.Tag.nondeterministic_seeded in record.function.tags:
+        raise builder.refuse(
+            f"{call.operator} draws random numbers that do not follow from a seed and a place; use dropout, rand, "
+            "randn, randint, randperm, multinomial or bernoulli, or draw them outside and pass them in the batch"
+        )
+    try:
+        _define(record, call, (rule or pointwise.keep)(builder, call), builder, env)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
+
+
+def _define(record: Record, call: Call, made: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
+    """What a rule made becomes the value of the record's slots."""
+    values = made if isinstance(made, tuple) else (made,)
+    for slot, value, expected, used in zip(record.outputs, values, call.outputs, call.used, strict=True):
+        if slot is None or not used:
+            continue
+        if value is None or expected is None:
+            env[slot.number] = Absent(call.operator, builder.note.source)
+            continue
+        if value.shape != expected.shape:
+            raise AssertionError(f"its rule made the shape {list(value.shape)}, not {list(expected.shape)}")
+        env[slot.number] = builder.cast(value, expected.dtype)
+
+
+def _call(record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]) -> Call:
+    def fill(item: Any) -> Any:
+        if isinstance(item, Slot):
+            return env[item.number]
+        if isinstance(item, tuple):
+            return tuple(fill(part) for part in item)
+        return item
+
+    parameters = _parameters(record.function)
+    arguments = dict(parameters)
+    for (name, _), item in zip(parameters, record.args, strict=False):
+        arguments[name] = fill(item)
+    for name, item in record.kwargs.items():
+        arguments[name] = fill(item)
+    outputs = tuple(
+        None if slot is None else Tensor(*_described(recorder.tensors[slot.number])) for slot in record.outputs
+    )
+    used = tuple(slot is not None and slot.number in needed for slot in record.outputs)
+    return Call(operator_name(record.function), arguments, outputs, used)
+
+
+def _finish(builder: Builder, inputs: Sequence[Input], outputs: Sequence[Output]) -> Graph:
+    """Drop what no output needs and give the values their readable names."""
+    needed = {output.name for output in outputs}
+    kept: list[Node] = []
+    for node in reversed(builder.nodes):
+        if any(name in needed for name in node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    inputs = [item for item in inputs if item.role != "seed" or item.name in needed]
+    names = {item.name: item.name for item in inputs}
+    counts: dict[str, int] = {}
+    for node in reversed(kept):
+        for place, name in enumerate(node.outputs):
+            base = name.split(".", 1)[0] + (f".{place}" if len(node.outputs) > 1 else "")
+            number = counts.get(base, 0)
+            counts[base] = number + 1
+            names[name] = f"{base}_{number}" if number else base
+
+    def rename(argument: Argument) -> Argument:
+        if isinstance(argument, Ref):
+            return Ref(names[argument.name])
+        if isinstance(argument, tuple) and argument and isinstance(argument[0], (Ref, tuple, type(None))):
+            return tuple(rename(item) for item in argument)
+        return argument
+
+    nodes = tuple(
+        Node(
+            names[node.outputs[0]],
+            node.operator,
+            tuple((name, rename(item)) for name, item in node.arguments),
+            tuple(names[name] for name in node.outputs),
+            node.phase,
+            node.source,
+            node.scope,
+        )
+        for node in reversed(kept)
+    )
+    values = {new: replace(builder.values[old], name=new) for old, new in names.items()}
+    made = tuple(Output(names[o.name], o.role, o.replaces) for o in outputs)
+    return Graph(values, nodes, tuple(inputs), made)
+
+
+__all__ = ["Entry", "Exit", "Note", "canonicalise", "dtype_name"]

@@ -1,0 +1,163 @@
+"""Rules for operators that look things up: embeddings, the negative log likelihood, indices and masks.
+
+An index outside the table picks 0 and places nothing, so that pieces of a table add up to the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from girih.capture.canonicalize.builder import Builder, Call, broadcast
+from girih.graph import Value
+
+NONE, MEAN, SUM = 0, 1, 2  # torch.nn._reduction
+
+
+def embedding(b: Builder, c: Call) -> Value:
+    return b.emit("girih.embedding", c.out.shape, c.out.dtype, weight=c["weight"], indices=c["indices"])
+
+
+def embedding_backward(b: Builder, c: Call) -> Value:
+    if c["scale_grad_by_freq"]:
+        raise b.refuse("nn.Embedding(scale_grad_by_freq=True) is not supported: set it to False")
+    padding = None if c["padding_idx"] < 0 else c["padding_idx"]
+    return b.emit(
+        "girih.embedding_gradient",
+        c.out.shape,
+        c.out.dtype,
+        grad=c["grad_output"],
+        indices=c["indices"],
+        rows=c.out.shape[0],
+        padding=padding,
+    )
+
+
+def sparse_rows(b: Builder, c: Call) -> Value:
+    """The gradient of nn.Embedding(sparse=True): rows that add up, dense here."""
+    if c["sparse_dim"] != 1 or c["dense_dim"] != 1:
+        raise b.refuse("sparse tensors are not supported: give dense ones")
+    indices, rows = b.reshape(c["indices"], c["values"].shape[:1]), c.out.shape[0]
+    options = {"grad": c["values"], "indices": indices, "rows": rows}
+    return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
+
+
+def dense(b: Builder, c: Call) -> Value:
+    return b.cast(c["self"], c.out.dtype)
+
+
+def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> Value:
+    """The target with ignored places outside the table."""
+    if not 0 <= ignore < classes:
+        return target
+    ignored = b.emit("aten.eq.Scalar", target.shape, "bool", self=target, other=ignore)
+    options = {"self": target, "mask": ignored, "value": -1}
+    return b.emit("aten.masked_fill.Scalar", target.shape, target.dtype, **options)
+
+
+def _weights(b: Builder, target: Value, c: Call, like: str) -> Value:
+    """Each target's class weight; without class weights 1, or 0 where ignored."""
+    if c["weight"] is not None:
+        table = b.reshape(c["weight"], (c["weight"].elements, 1))
+        options = {"weight": table, "indices": target}
+        rows = b.emit("girih.embedding", (*target.shape, 1), table.dtype, **options)
+        return b.reshape(rows, target.shape)
+    valid = b.emit("aten.ne.Scalar", target.shape, "bool", self=target, other=c["ignore_index"])
+    return b.cast(valid, like)
+
+
+def _class_dim(x: Value) -> int:
+    return 0 if len(x.shape) == 1 else 1
+
+
+def nll_loss(b: Builder, c: Call) -> tuple[Value, Value | None]:
+    x, plain = c["self"], c["target"]
+    if plain.dtype not in ("int64", "uint8"):
+        raise b.refuse(f"the classes must be int64, got {plain.dtype}{list(plain.shape)}")
+    dim = _class_dim(x)
+    target = _masked_target(b, plain, c["ignore_index"], x.shape[dim])
+    picked = b.emit("girih.pick", target.shape, x.dtype, input=x, index=target, dim=dim)
+    counted = target if c["weight"] is not None else plain
+    if c["weight"] is not None:
+        picked = b.binary("mul", picked, _weights(b, target, c, x.dtype))
+    loss = b.unary("neg", picked)
+    if c["reduction"] == NONE:
+        return loss, None
+    every = tuple(range(len(target.shape)))
+    loss = b.sum(loss, every, keepdim=False) if every else loss
+    weights = _weights(b, counted, c, x.dtype)
+    total = b.sum(weights, every, keepdim=False) if every else weights
+    if c["reduction"] == MEAN:
+        loss = b.binary("div", loss, total)
+    return loss, total
+
+
+def nll_loss_backward(b: Builder, c: Call) -> Value:
+    x = c["self"]
+    dim = _class_dim(x)
+    target = _masked_target(b, c["target"], c["ignore_index"], x.shape[dim])
+    value = b.unary("neg", c["grad_output"])
+    if c["reduction"] == MEAN:
+        value = b.binary("div", value, c["total_weight"])
+    if c["weight"] is not None:
+        value = b.binary("mul", _weights(b, target, c, x.dtype), value)
+    value = b.expand(value, target.shape)
+    options = {"value": value, "index": target, "dim": dim, "size": x.shape[dim]}
+    return b.emit("girih.place", c.out.shape, value.dtype, **options)
+
+
+def index(b: Builder, c: Call) -> Value:
+    """One index tensor: index_select; more stay together."""
+    x = c["self"]
+    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
+        return b.emit("aten.index.Tensor", c.out.shape, c.out.dtype, **c.arguments)
+    dim, item = given[0]
+    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
+    shape = (*x.shape[:dim], item.elements, *x.shape[dim + 1 :])
+    made = b.emit("aten.index_select", shape, x.dtype, self=x, dim=dim, index=flat)
+    return b.reshape(made, c.out.shape)
+
+
+def _wrapped(b: Builder, item: Value, size: int) -> Value:
+    """Indices from the end made non-negative."""
+    return b.emit("aten.remainder.Scalar", item.shape, item.dtype, self=item, other=size)
+
+
+def index_put(b: Builder, c: Call) -> Value:
+    """Accumulating along one dimension: index_add; under a mask: where; others stay."""
+    x = c["self"]
+    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if _is_masked(x, given, c):
+        mask = given[0][1]
+        mask = b.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
+        return b.emit("aten.where.self", x.shape, x.dtype, condition=mask, self=b.cast(c["values"], x.dtype), other=x)
+    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32") or not c["accumulate"]:
+        return b.emit("aten.index_put", c.out.shape, c.out.dtype, **c.arguments)
+    dim, item = given[0]
+    flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
+    source = b.expand(c["values"], broadcast(c["values"].shape, x.shape[:dim] + item.shape + x.shape[dim + 1 :]))
+    source = b.reshape(source, (*x.shape[:dim], item.elements, *x.shape[dim + 1 :]))
+    return b.emit("aten.index_add", x.shape, x.dtype, self=x, dim=dim, index=flat, source=source)
+
+
+def _is_masked(x: Value, given: list[tuple[int, Value]], c: Call) -> bool:
+    """x[mask] = values, where the values are the same wherever the mask is true."""
+    if len(given) != 1 or given[0][0] != 0 or given[0][1].dtype != "bool" or c["accumulate"]:
+        return False
+    return len(c["values"].shape) <= len(x.shape) - len(given[0][1].shape)
+
+
+RULES: dict[str, Any] = {
+    "aten.index.Tensor": index,
+    "aten.index_put": index_put,
+    "aten._unsafe_index.Tensor": index,
+    "aten._unsafe_index_put": index_put,
+    "aten.embedding": embedding,
+    "aten.embedding_dense_backward": embedding_backward,
+    "aten._sparse_coo_tensor_with_dims_and_tensors": sparse_rows,
+    "aten._to_dense": dense,
+    "aten.nll_loss_forward": nll_loss,
+    "aten.nll_loss2d_forward": nll_loss,
+    "aten.nll_loss_backward": nll_loss_backward,
+    "aten.nll_loss2d_backward": nll_loss_backward,
+}

@@ -1,0 +1,103 @@
+"""Rules for element-wise operators and plain reductions: one spelling for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from girih.capture.canonicalize.builder import FLOATS, Builder, Call, Tensor, dims_of
+from girih.graph import Value
+
+
+def with_number(b: Builder, c: Call) -> Value:
+    """add.Scalar and its like: add.Tensor takes numbers too."""
+    operator = c.operator.removesuffix(".Scalar") + ".Tensor"
+    return b.emit(operator, c.out.shape, c.out.dtype, **c.arguments)
+
+
+def keep(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+    """As it is."""
+    if len(c.outputs) == 1:
+        return b.emit(c.operator, c.out.shape, c.out.dtype, **c.arguments)
+    if any(item is None for item in c.outputs):
+        raise b.refuse(f"{c.operator} leaves some of its outputs out, which a graph cannot say")
+    return b.emit_many(c.operator, [item for item in c.outputs if item is not None], c.arguments)
+
+
+def grid_sample_backward(b: Builder, c: Call) -> tuple[Value | None, ...]:
+    """Both gradients are made, also where only one is wanted: the node has two outputs."""
+    shapes = (Tensor(c["input"].shape, c["input"].dtype), Tensor(c["grid"].shape, c["grid"].dtype))
+    return b.emit_many(c.operator, shapes, {**c.arguments, "output_mask": (True, True)})
+
+
+def conjugate(b: Builder, c: Call) -> Value:
+    """What PyTorch puts off is done here; of real numbers it is nothing."""
+    x: Value = c["self"]
+    return b.unary("conj_physical", x) if x.dtype.startswith("complex") else x
+
+
+def _typed(b: Builder, c: Call) -> Value:
+    x: Value = c["self"]
+    if c.arguments.get("dtype") is not None or x.dtype not in ("float64", "float32", "bfloat16", "float16"):
+        return b.cast(x, c.out.dtype)
+    return x
+
+
+def sum_(b: Builder, c: Call) -> Value:
+    x = _typed(b, c)
+    return b.sum(x, dims_of(c.arguments.get("dim"), x), bool(c.arguments.get("keepdim", False)))
+
+
+def mean(b: Builder, c: Call) -> Value:
+    x = _typed(b, c)
+    return b.mean(x, dims_of(c.arguments.get("dim"), x), bool(c.arguments.get("keepdim", False)))
+
+
+def reduction(b: Builder, c: Call) -> Value:
+    """amax, amin, logsumexp, any, all: with all dimensions written out."""
+    x = c["self"]
+    options = {"dim": dims_of(c.arguments.get("dim"), x), "keepdim": bool(c.arguments.get("keepdim", False))}
+    name = {"aten.max": "aten.amax", "aten.min": "aten.amin"}.get(c.operator, c.operator)
+    return b.emit(name, c.out.shape, c.out.dtype, self=x, **options)
+
+
+def nan_to_num(b: Builder, c: Call) -> Value:
+    """With what stands for infinities written out."""
+    x = c["self"]
+    if x.dtype not in FLOATS:
+        return x  # type: ignore[no-any-return]
+    largest = torch.finfo(getattr(torch, x.dtype)).max
+    given = (c.arguments.get("nan"), c.arguments.get("posinf"), c.arguments.get("neginf"))
+    nan, high, low = (
+        usual if item is None else item for item, usual in zip(given, (0.0, largest, -largest), strict=True)
+    )
+    return b.emit(c.operator, x.shape, x.dtype, self=x, nan=nan, posinf=high, neginf=low)
+
+
+def vector_norm(b: Builder, c: Call) -> Value | tuple[Value, ...]:
+    """The 2-norm as a sum that can be divided."""
+    if c["ord"] != 2:
+        return keep(b, c)
+    x = _typed(b, c)
+    if not x.shape:
+        return b.unary("abs", x)
+    squares = b.product_sum(x, x, dims_of(c["dim"], x))
+    return b.reshape(b.unary("sqrt", squares), c.out.shape)
+
+
+RULES: dict[str, Any] = {
+    **dict.fromkeys(("aten.add.Scalar", "aten.sub.Scalar", "aten.mul.Scalar", "aten.div.Scalar"), with_number),
+    "aten.sum": sum_,
+    "aten.sum.dim_IntList": sum_,
+    "aten.mean": mean,
+    "aten.mean.dim": mean,
+    **dict.fromkeys(
+        ("aten.amax", "aten.amin", "aten.max", "aten.min", "aten.logsumexp", "aten.any.dims", "aten.all.dims"),
+        reduction,
+    ),
+    "aten.linalg_vector_norm": vector_norm,
+    "aten.nan_to_num": nan_to_num,
+    **dict.fromkeys(("aten._conj", "aten._conj_physical", "aten.conj_physical"), conjugate),
+    **dict.fromkeys(("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward"), grid_sample_backward),
+}

@@ -1,0 +1,353 @@
+"""Lazy array programs → Graph: expressions that share what is equal, and the graph of those that are needed.
+
+An expression is an operator of the catalogue with attributes and inputs, an array in memory or elsewhere, or a number.
+Equal ones are one object (hash-consing), so common subexpressions are shared by construction, also across evaluations:
+what was evaluated stands for itself, as an input, as long as somebody holds it (Spartan §3.1).
+
+Numbers are inputs of the graph, not constants in it: a loop that changes one asks for the same graph again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import count
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from girih.capture.lazy.sources import Source, window
+from girih.graph import Graph, Input, Node, Output, Ref, Value
+from girih.ops.catalogue import catalogue
+
+Operand: TypeAlias = "bool | int | float | str | Expression | tuple[Operand, ...] | None"
+
+DATA, NUMBER, RESULT = "data", "number", "result"
+"""The operators of leaves: an array in memory or a Source, and a number of some dtype; and one of several results."""
+
+_serial = count()
+_ending: list[tuple[Any, ...]] = []
+_known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
+
+
+class Expression:
+    """A value that can be computed: `shape` in elements, `dtype` by PyTorch's name.
+
+    number: never used again, so that keys outlive what they name. arguments: by schema name, () of a leaf and of what
+    was evaluated. content: of a leaf, its NumPy array or its Source. kept: where the workers hold the value, once they
+    do. holders: how many live arrays show it. users: how often expressions that are not evaluated read it. source:
+    `file:line` of the program that made it. results: shape and dtype of each result, where there are several; the call
+    then has no value of its own, each result is an expression that reads it, and is kept and let go by itself.
+    """
+
+    __slots__ = (
+        "__weakref__", "arguments", "content", "dtype", "holders", "inputs", "kept", "number", "operator", "results",
+        "shape", "source", "users",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        operator: str,
+        arguments: tuple[tuple[str, Operand], ...],
+        shape: tuple[int, ...],
+        dtype: str,
+        source: str,
+        content: Any = None,
+        results: tuple[tuple[tuple[int, ...], str], ...] = (),
+    ) -> None:
+        self.number = next(_serial)
+        self.operator = operator
+        self.arguments = arguments
+        self.inputs = _inputs(arguments)
+        self.shape = shape
+        self.dtype = dtype
+        self.source = source
+        self.content = content
+        self.results = results
+        self.kept: Any = None
+        self.holders = self.users = 0
+        for operand in self.inputs:
+            operand.users += 1
+
+    def __del__(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of its operands. Those that nobody else holds end here, one after another: a long chain nests no calls."""
+        for operand in self.inputs:
+            operand.users -= 1
+        _ending.append((self.arguments, self.inputs))
+        self.arguments = self.inputs = ()
+        if len(_ending) == 1:
+            while _ending[-1]:
+                last, _ending[-1] = _ending[-1], ()
+                del last  # operands that end put their own behind
+                while len(_ending) > 1 and not _ending[-1]:
+                    _ending.pop()
+            _ending.pop()
+
+    @property
+    def is_leaf(self) -> bool:
+        """Does it enter a graph as an input?"""
+        return self.kept is not None or self.content is not None
+
+    def read_from(self, source: Source) -> None:
+        """Its elements lie in a source: what it was made of is let go."""
+        self.content = source
+        self._let_go()
+
+    def keep(self, kept: Any) -> None:
+        """It was evaluated: what it was made of is let go."""
+        self.kept = kept
+        self._let_go()
+
+    def __repr__(self) -> str:
+        return f"<{self.operator} {self.dtype}{list(self.shape)} {self.source}>"
+
+
+def _inputs(arguments: Iterable[tuple[str, Operand]]) -> tuple[Expression, ...]:
+    found: list[Expression] = []
+    for _, argument in arguments:
+        if isinstance(argument, Expression):
+            found.append(argument)
+        elif isinstance(argument, tuple):
+            found.extend(_inputs(("", item) for item in argument))
+    return tuple(found)
+
+
+def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
+    """Equal for equal arguments, and only for them: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    if isinstance(argument, Expression):
+        if names is not None:
+            return ("expression", names[argument])
+        if argument.operator == NUMBER:  # which may be made anew while what was made of it lives on
+            return (NUMBER, argument.dtype, argument.content.tobytes())
+        return ("expression", argument.number)
+    if isinstance(argument, tuple):
+        return tuple(_frozen(item, names) for item in argument)
+    if isinstance(argument, float):
+        return argument.hex()
+    return (argument,) if isinstance(argument, bool) else argument
+
+
+def _live(key: Hashable) -> Expression | None:
+    """The expression with this key, unless its value was lost with the workers that held it."""
+    found = _known.get(key)
+    lost = found is not None and found.content is None and found.kept is not None and not found.kept.alive
+    return None if lost else found
+
+
+def call(
+    operator: str, arguments: Mapping[str, Operand], shape: tuple[int, ...], dtype: str, source: str = ""
+) -> Expression:
+    """An operator applied to expressions and attributes; the same object for equal calls."""
+    given = tuple(arguments.items())
+    key = (operator, tuple([(name, _frozen(item)) for name, item in given]), shape, dtype)
+    found = _live(key)
+    if found is None:
+        found = _known[key] = Expression(operator, given, shape, dtype, source)
+    return found
+
+
+def several(
+    operator: str,
+    arguments: Mapping[str, Operand],
+    results: tuple[tuple[tuple[int, ...], str], ...],
+    source: str = "",
+) -> tuple[Expression, ...]:
+    """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
+    given = tuple(arguments.items())
+    key = (operator, tuple((name, _frozen(item)) for name, item in given), results)
+    made = _known.get(key)
+    if made is None:
+        made = _known[key] = Expression(operator, given, (), "", source, None, results)
+    found = []
+    for position, (shape, dtype) in enumerate(results):
+        own = (RESULT, made.number, position)
+        item = _live(own)
+        if item is None:
+            of = (("of", made), ("position", position))
+            item = _known[own] = Expression(RESULT, of, shape, dtype, source)
+        found.append(item)
+    return tuple(found)
+
+
+def number(value: Any, dtype: np.dtype, name: str, source: str = "") -> Expression:
+    """A number as an input without dimensions; the same object for equal ones. name: of the dtype."""
+    content = np.asarray(value, dtype)
+    key = (NUMBER, name, content.tobytes())
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = Expression(NUMBER, (), (), name, source, content)
+    return found
+
+
+def data(content: np.ndarray | Source, name: str, source: str = "") -> Expression:
+    """An array in memory, that nobody writes to from now on, or elsewhere; the same object for equal sources.
+
+    name: of its dtype.
+    """
+    if isinstance(content, np.ndarray):
+        return Expression(DATA, (), content.shape, name, source, content)
+    key = (DATA, content.fingerprint)
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = Expression(DATA, (), content.shape, name, source, content)
+    return found
+
+
+def _argument(item: Operand, names: Mapping[Expression, str]) -> Any:
+    """As a node has it. No closure of `Needed.graph`: one that calls itself keeps what it sees alive until the garbage
+    collector comes, and with it all tiles."""
+    if isinstance(item, Expression):
+        return Ref(names[item])
+    return tuple(_argument(part, names) for part in item) if isinstance(item, tuple) else item
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What must be computed, in topological order, for some results.
+
+    inputs: leaves. nodes: one expression each; a call with several results has them behind it. results: nodes whose
+    values are kept, in the order of nodes.
+    """
+
+    inputs: tuple[Expression, ...]
+    nodes: tuple[Expression, ...]
+    results: tuple[Expression, ...]
+
+    @cached_property
+    def _positions(self) -> dict[Expression, int]:
+        return {item: position for position, item in enumerate((*self.inputs, *self.nodes))}
+
+    @cached_property
+    def names(self) -> dict[Expression, str]:
+        """Of inputs and nodes: by position, so that equal programs have equal graphs."""
+        known = {item: f"x{position}" for position, item in enumerate(self.inputs)}
+        for position, item in enumerate(self.nodes):
+            if item.operator == RESULT:
+                known[item] = _result_name(known[item.inputs[0]], item.arguments[1][1])
+            else:
+                known[item] = f"{item.operator.split('.')[1]}.{position}"
+        return known
+
+    @cached_property
+    def structure(self) -> Hashable:
+        """Equal where the graphs are equal."""
+        positions = self._positions
+        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype) for item in self.inputs)
+        nodes = tuple(
+            (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
+            for item in self.nodes
+        )
+        shapes = tuple((item.results or item.shape, item.dtype) for item in self.nodes)
+        return leaves, nodes, shapes, tuple(positions[item] for item in self.results)
+
+    def graph(self) -> Graph:
+        """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""
+        names = self.names
+
+        made = {item: self._made(item) for item in self.nodes if item.operator != RESULT}
+        entering = (Value(names[item], item.shape, item.dtype) for item in self.inputs)
+        values = {value.name: value for value in (*entering, *(value for found in made.values() for value in found))}
+        nodes = tuple(
+            Node(
+                names[item],
+                item.operator,
+                tuple((name, _argument(argument, names)) for name, argument in item.arguments),
+                tuple(value.name for value in found),
+                source=item.source,
+            )
+            for item, found in made.items()
+        )
+        inputs = tuple(
+            Input(names[item], "scalar" if item.operator == NUMBER else "state", names[item]) for item in self.inputs
+        )
+        return Graph(values, nodes, inputs, tuple(Output(names[item], "result") for item in self.results))
+
+    def _made(self, item: Expression) -> tuple[Value, ...]:
+        """The values of a node, those included that nobody asks for."""
+        types = item.results or ((item.shape, item.dtype),)
+        return tuple(
+            Value(_result_name(self.names[item], position), shape, dtype)
+            for position, (shape, dtype) in enumerate(types)
+        )
+
+
+def _result_name(call: str, position: Operand) -> str:
+    """The first result has the name of its node."""
+    return f"{call}.{position}" if position else call
+
+
+def needed(wanted: Iterable[Expression]) -> Needed:
+    """What the wanted expressions need; results are the wanted ones, and whatever else will be asked for.
+
+    That is what live arrays show, and what is read by expressions that are not evaluated now, unless it costs nothing
+    to make again (a view, or something made from nothing): a loop may have let go of the array, but goes on from it.
+
+    Of a source of which only slices are read nothing else is read: they become sources, and need no node.
+
+    Cost: linear in the expressions that are not evaluated yet.
+    """
+    goals = [item for item in wanted if not item.is_leaf]
+    seen: set[Expression] = set()
+    inputs: list[Expression] = []
+    nodes: list[Expression] = []
+    stack = [(item, False) for item in reversed(goals)]
+    while stack:
+        item, ready = stack.pop()
+        if ready:
+            nodes.append(item)
+            if item.results:  # made together: those that somebody has are kept, too
+                beside = (_known.get((RESULT, item.number, position)) for position in range(len(item.results)))
+                behind = [one for one in beside if one is not None and one not in seen and not one.is_leaf]
+                seen.update(behind)
+                nodes.extend(behind)
+        elif item not in seen:
+            seen.add(item)
+            if item.is_leaf:
+                inputs.append(item)
+            else:
+                stack.append((item, True))
+                stack.extend((operand, False) for operand in reversed(item.inputs) if operand not in seen)
+    if any(isinstance(item.content, Source) and item.kept is None for item in inputs) and _narrowed(nodes):
+        return needed(goals)
+    asked = set(goals)
+    inside = Counter(operand for item in nodes for operand in item.inputs)
+    results = [
+        item
+        for item in nodes
+        if item in asked
+        or item.holders
+        or (item.users > inside[item] and item.inputs and not item.results and not is_view(item.operator))
+    ]
+    return Needed(tuple(inputs), tuple(nodes), tuple(results))
+
+
+def _narrowed(nodes: Iterable[Expression]) -> bool:
+    """Let slices of a source be sources, where nothing else of it is read; was there one?"""
+    readers: dict[Expression, list[Expression]] = {}
+    for item in nodes:
+        for operand in item.inputs:
+            if isinstance(operand.content, Source) and operand.kept is None:
+                readers.setdefault(operand, []).append(item)
+    found = False
+    for operand, items in readers.items():
+        if all(item.operator == "aten.slice.Tensor" for item in items) and (
+            sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape)
+        ):
+            for item in items:
+                given = dict(item.arguments)
+                item.read_from(window(operand.content, given["dim"], given["start"], given["end"], given["step"]))  # type: ignore[arg-type]
+            found = True
+    return found
+
+
+@cache
+def is_view(operator: str) -> bool:
+    described = catalogue().get(operator)
+    return described is not None and described.view

@@ -1,0 +1,1 @@
+"""A PyTorch step or inference, recorded as one graph."""

@@ -1,0 +1,279 @@
+"""What a program keeps in Python beside parameters and buffers: counters, lists, tensors of the last step.
+
+A plan repeats one step and knows none of it. So capture puts everything back, and asks what the next step would do:
+where that finds other attributes than this one did, the program is captured again as it would run then. If it reads a
+tensor that this step has made, or computes something else, it is refused: its plan would silently go another way.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.capture.errors import CaptureError
+from girih.capture.torch.record import ForeignTensorError, Recorder, Slot
+
+Tensor = Any
+Container = list | dict | set | deque
+_TORCH = frozenset(torch.nn.Module().__dict__) - {"training"}
+"""Attributes by which PyTorch keeps parameters, buffers, parts and hooks."""
+_OTHERS = (frozenset(sys.stdlib_module_names) | {"torch", "numpy", "girih"}) - {"__main__"}
+_LEAVES = (bool, int, float, complex, str, bytes, type(None), torch.Tensor, torch.dtype, type, ModuleType)
+MOST = 10_000
+"""A container of more items is data, and not looked into."""
+
+
+class Attributes:
+    """What a program's modules, objects and functions hold, and the lists, dictionaries and sets in them, as it was."""
+
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self.places: list[_Place] = []
+        self.containers: dict[int, tuple[Container, list[Any]]] = {}
+        self._seen: set[int] = set()
+        self._keep: list[Any] = []  # an id is good only as long as its object lives
+        waiting = [*self._enter("generators", _OfChance()), *roots.items()]
+        while waiting:
+            path, value = waiting.pop()
+            if not isinstance(value, _LEAVES) and id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._keep.append(value)
+                waiting += self._visit(path, value)
+
+    def _visit(self, path: str, value: Any) -> list[tuple[str, Any]]:
+        """Note what is in it; what to look into next."""
+        if isinstance(value, Container):
+            if len(value) > MOST:
+                return []
+            content = _content(value)
+            self.containers[id(value)] = value, content
+            return [(path, part) for item in content for part in (item if isinstance(value, dict) else (item,))]
+        if isinstance(value, tuple):
+            return [(path, part) for part in value]
+        if isinstance(value, partial):
+            return [(path, part) for part in (value.func, *value.args, *value.keywords.values())]
+        if isinstance(value, MethodType):
+            return [(path, value.__self__), (path, value.__func__)]
+        if isinstance(value, torch.nn.Module):
+            parts = [(f"{path}.{name}", part) for name, part in value.named_children()]
+            return [*self._enter(path, _OfObject(value)), *parts, (path, type(value).forward)]
+        if isinstance(value, FunctionType):
+            return self._enter(value.__qualname__, _OfFunction(value)) if _is_users(value.__module__) else []
+        if _is_users(type(value).__module__) and isinstance(getattr(value, "__dict__", None), dict):
+            return self._enter(path, _OfObject(value))
+        return []
+
+    def _enter(self, path: str, holder: _OfObject | _OfFunction | _OfChance) -> list[tuple[str, Any]]:
+        held = holder.read()
+        self.places.append(_Place(path, holder, held))
+        return [(f"{path}.{key}", item) for key, item in held.items()]
+
+    def changed(self) -> list[tuple[str, Any, Any]]:
+        """(path, what it was, what it is) of attributes that are others now, or hold other things."""
+        found = []
+        for place in self.places:
+            before, after = place.held, place.holder.read()
+            for key in before | after:
+                old, new = before.get(key), after.get(key)
+                if not self._same(old, new, set()):
+                    found.append((f"{place.path}.{key}", old, new))
+        return found
+
+    def put_back(self) -> None:
+        for place in self.places:
+            place.holder.write(place.held)
+        for container, content in self.containers.values():
+            if _is_same(_content(container), content):
+                continue
+            container.clear()
+            if isinstance(container, (dict, set)):
+                container.update(content)
+            else:
+                container.extend(content)
+
+    def _same(self, old: Any, new: Any, compared: set[int]) -> bool:
+        """Another list of the same things is the same: an LSTM makes its list of weights anew when one is set."""
+        if type(old) is not type(new):
+            return False
+        if id(old) not in self.containers:
+            return old is new or (isinstance(new, (bool, int, float, str)) and old == new)
+        if id(old) in compared:  # it holds itself
+            return True
+        compared.add(id(old))
+        before, after = self.containers[id(old)][1], _content(new)
+        if isinstance(new, dict):
+            before, after = [part for item in before for part in item], [part for item in after for part in item]
+        return len(before) == len(after) and all(
+            self._same(one, other, compared) for one, other in zip(before, after, strict=True)
+        )
+
+
+class _OfObject:
+    """Attributes of a module or of another object."""
+
+    def __init__(self, owner: Any) -> None:
+        self.own = vars(owner)
+        self.hidden = _TORCH if isinstance(owner, torch.nn.Module) else frozenset()
+
+    def read(self) -> dict[str, Any]:
+        return {key: value for key, value in self.own.items() if key not in self.hidden}
+
+    def write(self, held: dict[str, Any]) -> None:
+        now = self.read()
+        for key in now.keys() - held.keys():
+            del self.own[key]
+        self.own.update((key, value) for key, value in held.items() if key not in now or now[key] is not value)
+
+
+class _OfFunction:
+    """Variables around a function that it has by name: of the functions that it is in, and of its file."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        self.own = function.__globals__
+        self.names = [name for name in function.__code__.co_names if name in self.own]
+
+    def read(self) -> dict[str, Any]:
+        held = {name: self.own[name] for name in self.names}
+        for name, cell in self.cells.items():
+            with suppress(ValueError):  # it has no value yet
+                held[name] = cell.cell_contents
+        return held
+
+    def write(self, held: dict[str, Any]) -> None:
+        now = self.read()
+        for name, value in held.items():
+            if name in now and now[name] is value:
+                continue
+            if name in self.cells:
+                self.cells[name].cell_contents = value
+            else:
+                self.own[name] = value
+
+
+class _OfChance:
+    """Python's and NumPy's generators: what a step draws from them is a number of the plan. (PyTorch's draws are not:
+    they are operators of the graph.)"""
+
+    def __init__(self) -> None:
+        self.states = random.getstate(), np.random.get_state()
+
+    def read(self) -> dict[str, Any]:
+        known: Any = np.random.get_state()
+        name, words, *rest = known
+        states = {"random": random.getstate(), "numpy": (name, bytes(words), *rest)}
+        return {key: f"state {hash(state) & 0xFFFFFFFF:x}" for key, state in states.items()}
+
+    def write(self, held: dict[str, Any]) -> None:
+        if held != self.read():
+            random.setstate(self.states[0])
+            np.random.set_state(self.states[1])
+
+
+@dataclass(frozen=True)
+class _Place:
+    path: str
+    holder: _OfObject | _OfFunction | _OfChance
+    held: dict[str, Any]
+
+
+@contextmanager
+def attributes_of(roots: Mapping[str, Any]) -> Iterator[Attributes]:
+    """Whatever happens inside, they are what they were behind it."""
+    attributes = Attributes(roots)
+    try:
+        yield attributes
+    finally:
+        attributes.put_back()
+
+
+def check_next_step(
+    changed: Sequence[tuple[str, Any, Any]], recorder: Recorder, entries: Sequence[Slot], differs: Callable[[], bool]
+) -> None:
+    """Raises CaptureError if the next step does something else for what this one has left behind.
+
+    recorder, entries: of this step. differs: captures the next one; is its graph another? What goes wrong there for
+    another reason says nothing about this step.
+    """
+    try:
+        if not differs():
+            return
+    except ForeignTensorError as error:
+        made = recorder.known(error.tensor)
+        if made is not None and made not in _computed(recorder, entries):
+            return  # a table that is made once
+        path = next((path for path, _, new in changed if _holds(new, error.tensor)), "an attribute")
+        raise CaptureError(
+            f"the step leaves a tensor in {path!r} and the next one reads it, which a plan does not carry over: make "
+            "it a buffer of the model (register_buffer) that the step writes into, or give it with the batch"
+        ) from None
+    except Exception:
+        return
+    named = [item for item in changed if not isinstance(item[2], torch.Tensor)] or changed  # no tensor was read
+    what = ", ".join(f"{path!r} (now {_short(old)}, then {_short(new)})" for path, old, new in named[:3])
+    raise CaptureError(
+        f"the step changes {what}, and the next one computes otherwise for it; a plan repeats one step: make it a "
+        "buffer of the model (register_buffer) that the step computes with, or set it outside of the step"
+    )
+
+
+def _is_users(module: str | None) -> bool:
+    """Is code of this module a part of the user's program, and not of a package that is installed?"""
+    file = str(getattr(sys.modules.get(str(module)), "__file__", None))
+    installed = "site-packages" in file or "dist-packages" in file
+    return str(module).partition(".")[0] not in _OTHERS and not installed
+
+
+def _content(container: Container) -> list[Any]:
+    return list(container.items()) if isinstance(container, dict) else list(container)
+
+
+def _is_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(
+        a is b or (isinstance(a, tuple) and isinstance(b, tuple) and _is_same(list(a), list(b)))
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _holds(value: Any, tensor: Tensor) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple, set, deque)):
+        return any(_holds(item, tensor) for item in value)
+    return value is tensor
+
+
+def _computed(recorder: Recorder, entries: Sequence[Slot]) -> set[Slot]:
+    """What depends on a parameter, a buffer, the batch or chance: it may be another in the next step."""
+    found = set(entries)
+
+    def slots(item: Any) -> Iterator[Slot]:
+        if isinstance(item, Slot):
+            yield item
+        elif isinstance(item, tuple):
+            for part in item:
+                yield from slots(part)
+
+    for record in recorder.records:
+        read = set(slots((*record.args, *record.kwargs.values())))
+        if record.note.draw is not None or not read.isdisjoint(found):
+            found.update(slots(record.outputs))
+            if record.function._schema.is_mutable:
+                found |= read
+    return found
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {list(value.shape)}"
+    text = repr(value) if isinstance(value, (bool, int, float, str)) or value is None else f"a {type(value).__name__}"
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,131 @@
+"""What is otherwise about PyTorch while a program is recorded; all of it is put back afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._decomp import decompositions as torch_decompositions
+from torch._dispatch.python import enable_python_dispatcher
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from girih.capture.torch.rewritten import corrected_losses
+
+Tensor = Any
+
+
+@contextmanager
+def surroundings() -> Iterator[None]:
+    """Library calls come apart into ATen operators, random draws are numbered, and no one looks at values."""
+    with ExitStack() as stack:
+        stack.enter_context(_numbered_draws())
+        stack.enter_context(_without_onednn())
+        stack.enter_context(_recurrent_dropout())
+        stack.enter_context(corrected_losses())
+        stack.enter_context(_unchecked_distributions())
+        stack.enter_context(_quiet())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(enable_python_dispatcher())
+        yield
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """nn.LSTM and others as ATen operators. (torch.backends.mkldnn.flags does more, and warns.)"""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch does not log the stack of a call that fails: capture raises an error that names it."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+@contextmanager
+def _numbered_draws() -> Iterator[None]:
+    """The default generator numbers random draws (see `next_draw`); the user's state comes back."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
+
+
+def next_draw() -> int:
+    """The number of a random draw: the seed of the default generator, which then goes on to another.
+
+    The next seed is far from this one (a linear congruence of full period), so that a program which sets seeds of its
+    own meets none of these. Whoever saves the generator's state and restores it, as torch.utils.checkpoint does before
+    it runs a part of the forward pass again, gets the same numbers again, and so the same random values.
+    """
+    number = int(torch.default_generator.initial_seed())
+    torch.default_generator.manual_seed((number * 6364136223846793005 + 1442695040888963407) % 2**64)
+    return number
+
+
+@contextmanager
+def _recurrent_dropout() -> Iterator[None]:
+    """Dropout between the layers of nn.LSTM, nn.GRU and nn.RNN.
+
+    PyTorch's decomposition forgets it (torch 2.13: `_rnn_helper` keeps the rate only `if num_layers < i - 1`).
+    """
+    plain = torch_decompositions._rnn_helper
+    torch_decompositions._rnn_helper = _layer_by_layer(plain)
+    try:
+        yield
+    finally:
+        torch_decompositions._rnn_helper = plain
+
+
+def _layer_by_layer(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`_rnn_helper` for many layers from `_rnn_helper` for one."""
+
+    def run(
+        input: Tensor,
+        hidden: Any,
+        params: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+        layer_fn: Callable[..., Any],
+    ) -> tuple[Tensor, list[Any]]:
+        directions = 2 if bidirectional else 1
+        last: list[Any] = []
+        for layer in range(num_layers):
+            own = slice(directions * layer, directions * (layer + 1))
+            input, made = plain(
+                input, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, batch_first, layer_fn
+            )
+            last += made
+            if dropout and train and layer < num_layers - 1:
+                input = torch.dropout(input, dropout, True)
+        return input, last
+
+    return run
+
+
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """torch.distributions does not look whether its parameters and samples are admissible, unless told to."""
+    distribution = torch.distributions.Distribution
+    before = distribution._validate_args
+    distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        distribution.set_default_validate_args(before)

@@ -1,0 +1,59 @@
+"""The user's own tensors that a step reads and replaces: parameters, buffers, and what torch.optim keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from girih.capture.torch.optimizers import rule_of
+from girih.capture.torch.training import Inference, TrainingStep
+from girih.graph import Graph
+
+Tensor = Any
+
+
+def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict[str, Tensor]:
+    """The user's own parameters, buffers and optimizer state by `Input.path`.
+
+    Optimizer state that torch.optim has not made yet has its initial value. graph: the captured step; parameters that
+    it leaves alone, as torch.optim does those without a gradient, may be at another step than those of their group.
+
+    Raises:
+        ValueError: parameters of one group are at different steps.
+    """
+    state = {**dict(step.model.named_parameters()), **dict(step.model.named_buffers())}
+    state = {path: tensor.detach() for path, tensor in state.items()}
+    if isinstance(step, TrainingStep) and step.optimizer is not None:
+        rule = rule_of(step.optimizer)
+        parameters = dict(step.model.named_parameters())
+        groups = step.groups()
+        alone = set() if graph is None else {item.path for item in graph.inputs if item.name not in graph.updates}
+        for number, (options, names) in enumerate(groups):
+            steps = set()
+            kept = [step.optimizer.state.get(parameters[name], {}) for name in names]
+            for name, own in zip(names, kept, strict=True):
+                begun = any(item is not None for item in own.values())
+                if name not in alone:
+                    steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
+                for key, theirs in rule.state.items():
+                    found = own.get(theirs)
+                    if found is None:
+                        fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
+                        found = torch.full_like(parameters[name], fill)
+                    state[f"{name}/{key}"] = found.detach().to_dense()  # a sparse gradient's momentum is sparse
+            if len(steps) > 1:
+                raise ValueError(
+                    f"parameters of the optimizer's group {number} are at steps {sorted(steps)}: one step count "
+                    "serves a group here; put them into groups of their own"
+                )
+            state[shared_path("step", number, len(groups))] = torch.tensor(steps.pop() if steps else 0.0)
+            for key, theirs in rule.shared.items():
+                found = next((own[theirs] for own in kept if theirs in own), 0.0)
+                state[shared_path(key, number, len(groups))] = torch.tensor(float(found))
+    return state
+
+
+def shared_path(key: str, group: int, groups: int) -> str:
+    """Of a number that a group of parameters shares. (A model may have a buffer `step` of its own.)"""
+    return f"optimizer/{key}" if groups == 1 else f"optimizer/{key}/{group}"

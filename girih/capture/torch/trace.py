@@ -1,0 +1,396 @@
+"""capture: an ordinary PyTorch training step, or inference, becomes one pure Graph.
+
+The program is run once on fake tensors while a `Recorder` notes each ATen call; parameters, buffers,
+optimizer state, batch and learning rate enter as inputs, and what replaces them leaves as outputs. Calls that
+write into tensors are replayed under functionalisation; the result is rewritten into girih's vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_unflatten
+
+from girih.capture.canonicalize.canonical import Entry, Exit, canonicalise
+from girih.capture.errors import CaptureError
+from girih.capture.torch.attributes import attributes_of, check_next_step
+from girih.capture.torch.decompose import decomposition_of
+from girih.capture.torch.environment import surroundings
+from girih.capture.torch.initial import Initial, initial_of, is_real
+from girih.capture.torch.memory import check_shared, check_writes
+from girih.capture.torch.optimizers import Group, rule_of
+from girih.capture.torch.record import Recorder, functionalise, is_functional, module_scopes
+from girih.capture.torch.refusals import refusal
+from girih.capture.torch.state import shared_path
+from girih.capture.torch.training import Inference, TrainingStep, check_batch, check_step
+from girih.graph import Graph, Input, format_graph
+from girih.rewrite.passes.sums import gathered
+
+Tensor = Any
+Step = TrainingStep | Inference
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured program.
+
+    initial: by path (`Input.path`), how to make each parameter, buffer and optimizer state.
+    batch_names: by path, the input's name of each tensor of the batch; batch_spec its nesting.
+    result_spec: the nesting of an inference's results; they leave the graph in this order.
+    """
+
+    graph: Graph
+    initial: dict[str, Initial]
+    batch_names: dict[str, str]
+    batch_spec: Any = field(compare=False)
+    result_spec: Any = field(default=None, compare=False)
+
+    def flatten(self, batch: Any) -> dict[str, Tensor]:
+        """A batch as inputs by name.
+
+        Raises:
+            ValueError: its nesting is not that of the captured batch.
+        """
+        leaves, spec = tree_flatten_with_path(batch)
+        if spec != self.batch_spec:
+            raise ValueError(f"the batch is nested as {spec}, but was captured as {self.batch_spec}")
+        named = {_path(path): leaf for path, leaf in leaves}
+        return {name: named[path] for path, name in self.batch_names.items()}
+
+
+def capture(step: Step, batch: Any) -> Captured:
+    """Capture one step for batches like `batch` (whose tensors may be real, meta or fake).
+
+    Nothing is computed and no memory is taken; the model and the optimizer are left as they were.
+
+    Raises:
+        CaptureError: the program reads a tensor's value, or does what the Graph cannot say; with file and
+            line, and what to do. Or it keeps something in its modules for which the next step does another thing.
+    """
+    check_step(step)
+    roots = {name: getattr(step, name, None) for name in ("model", "loss", "step", "call")}
+    with attributes_of(roots) as attributes:
+        first = _Capture(step, batch)
+        captured = first.run()
+        check_shared(step.model, first.recorder, captured.graph)
+        if changed := attributes.changed():
+
+            def differs() -> bool:
+                return format_graph(_Capture(step, batch).run().graph) != format_graph(captured.graph)
+
+            check_next_step(changed, first.recorder, [entry.slot for entry in first.entries], differs)
+    return captured
+
+
+def _path(path: Any) -> str:
+    return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+
+
+def _valid(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "_", name)
+
+
+class _Capture:
+    """One run of `capture`: what has entered and what leaves."""
+
+    def __init__(self, step: Step, batch: Any) -> None:
+        self.step = step
+        self.batch = batch
+        self.fake_mode = FakeTensorMode()
+        self.recorder = Recorder(self.fake_mode, decomposition_of)
+        self.entries: list[Entry] = []
+        self.exits: list[Exit] = []
+        self.initial: dict[str, Initial] = {}
+        self.names: dict[tuple[str, str], str] = {}
+        """Of what has entered, by role and path."""
+        self.taken: set[str] = set()
+        self.fakes: dict[str, Tensor] = {}
+        self.groups = step.groups() if isinstance(step, TrainingStep) else []
+
+    def run(self) -> Captured:
+        model = self.step.model
+        for name, parameter in model.named_parameters():
+            self.fakes[name] = self._state("parameter", "p", name, parameter)
+        buffers = {}
+        for name, buffer in model.named_buffers():
+            buffers[name] = self._state("buffer", "b", name, buffer)
+        entering = len(self.entries)
+        batch, batch_names, batch_spec = self._batch()
+        batch_entries = self.entries[entering:]
+        del self.entries[entering:]
+        with self._recording():
+            kept = {name: fake for name, fake in self.fakes.items() if name not in self._trained()}
+            live = {
+                name: tensor.detach().clone().requires_grad_(tensor.requires_grad)
+                for name, tensor in {**buffers, **kept}.items()
+            }
+            held = {**self.fakes, **live}
+            memory = {name: tensor.untyped_storage()._cdata for name, tensor in held.items()}
+            with _stand_ins(model, held):
+                result_spec = self._program(model, batch)
+                _check_memory(held, memory)
+                for name in buffers:
+                    self._replace("buffer", name, model.get_buffer(name))
+                for name in kept:
+                    owner, _, key = name.rpartition(".")
+                    self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
+        self.entries += batch_entries
+        self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
+        return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec)
+
+    def _trained(self) -> set[str]:
+        """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
+        if self.groups:
+            return {name for _, names in self.groups for name in names}
+        frozen = isinstance(self.step, TrainingStep)
+        return {name for name, fake in self.fakes.items() if fake.requires_grad or not frozen}
+
+    def _graph(self) -> Graph:
+        check_writes(self.recorder)
+        recorder, entries, exits = self.recorder, self.entries, self.exits
+        if not is_functional(recorder.records):
+            with self._clear_errors():
+                recorder, inputs, outputs = functionalise(
+                    recorder, [entry.slot for entry in entries], [item.slot for item in exits]
+                )
+            entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
+            exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
+        graph = canonicalise(recorder, entries, exits)
+        return gathered(graph) if isinstance(self.step, TrainingStep) and self.step.micro_batches > 1 else graph
+
+    # What enters
+
+    def _state(self, role: Any, prefix: str, path: str, tensor: Tensor) -> Tensor:
+        owner, _, key = path.rpartition(".")
+        self.initial[path] = initial_of(self.step.model.get_submodule(owner), key, tensor)
+        fake = self._fake(tensor)
+        fake.requires_grad_(tensor.requires_grad and role == "parameter")
+        if fake.requires_grad:
+            _hook(fake, tensor, path)
+        return self._enter(fake, role, f"{prefix}.{_valid(path)}", path)
+
+    def _fake(self, like: Tensor) -> Tensor:
+        device = "cpu"  # a graph is for any device; fakes of one kind keep operators apart from devices
+        with _disable_current_modes(), self.fake_mode:
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+
+    def _new(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        with _disable_current_modes(), self.fake_mode:
+            return torch.empty(shape, dtype=dtype)
+
+    def _enter(self, fake: Tensor, role: Any, name: str, path: str) -> Tensor:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        self.names[role, path] = name
+        self.entries.append(Entry(self.recorder.slot(fake), Input(name, role, path)))
+        return fake
+
+    def _batch(self) -> tuple[Any, dict[str, str], Any]:
+        leaves, spec = tree_flatten_with_path(self.batch)
+        made, names = [], {}
+        check_batch([(_path(path), leaf) for path, leaf in leaves])
+        for path, leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                place = _path(path)
+                fake = self._fake(leaf).requires_grad_(leaf.requires_grad)
+                made.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
+                names[place] = self.entries[-1].input.name
+            else:
+                made.append(leaf)
+        return tree_unflatten(made, spec), names, spec
+
+    # What leaves
+
+    def _leave(self, tensor: Tensor, role: Any) -> None:
+        self.exits.append(Exit(self.recorder.slot(tensor), role))
+
+    def _replace(self, role: Any, path: str, new: Tensor) -> None:
+        """The next step finds `new` where this one found what entered with this role and path."""
+        self.exits.append(Exit(self.recorder.slot(new), "update", self.names[role, path]))
+
+    # The program
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Everything that turns a run of the program into a record of its calls."""
+        with (
+            self._clear_errors(),
+            surroundings(),
+            self.fake_mode,
+            module_scopes(self.step.model, self.recorder),
+            self.recorder,
+        ):
+            try:
+                yield
+            finally:
+                for tensor, gradient in self.recorder.gradients:
+                    tensor.grad = gradient
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        """Whatever goes wrong becomes a CaptureError that says where."""
+        try:
+            yield
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise refusal(error, self.recorder.failure_of(error)) from error
+
+    def _forward(self, model: Any, batch: Any) -> Any:
+        if self.step.autocast is None:
+            return self.step.forward(model, batch)
+        with torch.autocast("cpu", dtype=self.step.autocast):
+            return self.step.forward(model, batch)
+
+    def _program(self, model: Any, batch: Any) -> Any:
+        if isinstance(self.step, Inference):
+            with torch.no_grad():
+                results, spec = tree_flatten(self._forward(model, batch))
+            for result in results:
+                if isinstance(result, torch.Tensor):
+                    self._leave(result, "result")
+            return spec
+        with torch.enable_grad():
+            loss = self._forward(model, batch)
+        self._check_loss(loss)
+        self._leave(loss.detach(), "loss")
+        trained = [name for _, names in self.groups for name in names]
+        if self.step.optimizer is None:
+            trained = [name for name, fake in self.fakes.items() if fake.requires_grad]
+        self.recorder.phase = "backward"
+        grads = self._gradients(loss, trained)
+        self.recorder.phase = "update"
+        with torch.no_grad():
+            if self.step.clip_grad_norm is not None and grads:
+                grads = _clipped(grads, self.step.clip_grad_norm)
+            for number, (options, names) in enumerate(self.groups):
+                self._update(number, options, [name for name in names if name in grads], grads)
+        if self.step.optimizer is None:
+            for grad in grads.values():
+                self._leave(grad, "result")
+        return None
+
+    def _gradients(self, loss: Tensor, names: list[str]) -> dict[str, Tensor]:
+        """By name, of the parameters that the loss depends on.
+
+        By `backward`, as people do: torch.autograd.grad misses what torch.utils.checkpoint(use_reentrant=True) gives.
+        """
+        loss.backward()
+        made = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
+        return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in made.items()}
+
+    def _check_loss(self, loss: Any) -> None:
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
+            got = f"{tuple(loss.shape)} {loss.dtype}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise CaptureError(f"the loss must be a tensor of one floating-point number, got {got}")
+        if not loss.requires_grad:
+            raise CaptureError(
+                "the loss depends on no parameter that requires gradients: return it as it was computed, not detached "
+                "or under no_grad, and leave backward and the optimizer's step to the plan"
+            )
+
+    def _update(self, number: int, options: dict[str, Any], names: list[str], grads: dict[str, Tensor]) -> None:
+        if not names:
+            return
+        groups = len(self.groups)
+        rule = rule_of(self.step.optimizer)  # type: ignore[union-attr]
+        exact = any(self.fakes[name].dtype in (torch.float64, torch.complex128) for name in names)
+        scalar = self._new((), torch.float64 if exact else torch.float32)
+        path = "lr" if groups == 1 else f"lr/{number}"
+        rate = self._enter(scalar, "scalar", path.replace("/", "."), path)
+        common = _Store(self, "", number)
+        group = Group(options, rate, rule.begin(options, rate, common))
+        for name in names:
+            self.recorder.scopes.append(name.rpartition(".")[0])
+            parameter = self.fakes[name].detach()
+            new = rule.update(group, parameter, grads[name].detach(), _Store(self, name, number))
+            self._replace("parameter", name, new.to(parameter.dtype))
+            self.recorder.scopes.pop()
+
+
+class _Store:
+    """The state of one parameter, or what its group shares (parameter: an empty name)."""
+
+    def __init__(self, capture: _Capture, parameter: str, group: int) -> None:
+        self.capture = capture
+        self.parameter = parameter
+        self.group = group
+
+    def _path(self, key: str) -> str:
+        groups = len(self.capture.groups)
+        return f"{self.parameter}/{key}" if self.parameter else shared_path(key, self.group, groups)
+
+    def read(self, key: str, initial: float, like: Tensor | None) -> Tensor:
+        path = self._path(key)
+        fake = self.capture._new((), torch.float32) if like is None else self.capture._fake(like)
+        self.capture.initial[path] = Initial("constant", float(initial))
+        return self.capture._enter(fake, "state", f"s.{_valid(path.replace('/', '.'))}", path)
+
+    def write(self, key: str, value: Tensor) -> None:
+        self.capture._replace("state", self._path(key), value)
+
+
+def _hook(fake: Tensor, parameter: Tensor, path: str) -> None:
+    """The parameter's hooks change the gradient of its stand-in."""
+    if getattr(parameter, "_post_accumulate_grad_hooks", None):
+        raise CaptureError(
+            f"{path!r} has hooks behind the accumulation of its gradient (register_post_accumulate_grad_hook), which a "
+            "plan does not call: use register_hook to change a gradient, and leave the update to the plan"
+        )
+    for hook in (parameter._backward_hooks or {}).values():
+        fake.register_hook(hook)
+
+
+def _check_memory(held: dict[str, Tensor], memory: dict[str, int]) -> None:
+    """Raises CaptureError for `parameter.data = …`, after which the record knows another tensor than the program."""
+    for name, tensor in held.items():
+        if tensor.untyped_storage()._cdata != memory[name]:
+            raise CaptureError(
+                f"the step sets `.data` of {name!r}, which a graph cannot see: write into it instead, by "
+                ".copy_(…) or .lerp_(…) under torch.no_grad()"
+            )
+
+
+@contextmanager
+def _stand_ins(model: Any, tensors: dict[str, Tensor]) -> Iterator[None]:
+    """While open, every place of a parameter or buffer holds the tensor of its (first) name instead.
+
+    (torch.func.functional_call does not restore a module that is registered under two names.)
+    """
+    by_id = {id(old): tensors[name] for name, old in (*model.named_parameters(), *model.named_buffers())}
+    before = [
+        (places, key, old)
+        for module in model.modules()
+        for places in (module._parameters, module._buffers)
+        for key, old in places.items()
+        if old is not None
+    ]
+    try:
+        for places, key, old in before:
+            places[key] = by_id[id(old)]
+        yield
+    finally:
+        for places, key, old in before:
+            places[key] = old
+        for module in model.modules():
+            if hasattr(module, "_update_flat_weights"):  # nn.LSTM and its like keep a list besides
+                module._update_flat_weights()
+
+
+def _clipped(grads: dict[str, Tensor], greatest: float) -> dict[str, Tensor]:
+    """As torch.nn.utils.clip_grad_norm_ with the 2-norm over all gradients together."""
+    squares = [torch.linalg.vector_norm(grad).square() for grad in grads.values()]
+    total = torch.sqrt(torch.stack(squares).sum())
+    scale = torch.clamp(greatest / (total + 1e-6), max=1.0)
+    return {name: grad * scale.to(grad.dtype) for name, grad in grads.items()}
+
+
+__all__ = ["Captured", "Initial", "capture", "is_real"]

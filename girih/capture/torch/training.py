@@ -1,0 +1,206 @@
+"""What is captured: a training step, or inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from girih.capture.errors import CaptureError
+from girih.capture.torch.initial import is_real
+from girih.capture.torch.optimizers import rule_of
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One step of training, as it would be written for one device.
+
+    model: real, on the meta device, or fake; nothing is run on it and it is left as it was.
+    loss: the batch is `(inputs, target)` or `(*inputs, target)`, and the loss `loss(model(*inputs), target)`.
+    step: `step(model, batch)` gives the scalar loss; the batch is any nesting of tensors. Instead of `loss`.
+    optimizer: one of `girih.capture.torch.optimizers.OPTIMIZERS` over (some of) the model's
+        parameters. Without one the graph gives the gradients.
+    clip_grad_norm: the greatest 2-norm of all gradients together, as torch.nn.utils.clip_grad_norm_ has it.
+    autocast: run forward under torch.autocast with this dtype.
+    micro_batches: cut the batch into so many equal parts along dimension 0 of its tensors; the loss is the mean of
+        theirs, and gradients add up.
+
+    Raises:
+        CaptureError: neither or both of loss and step; an optimizer that is not supported, or over parameters
+            that are not the model's.
+    """
+
+    model: Any
+    loss: Callable[[Any, Any], Any] | None = None
+    optimizer: Any = None
+    step: Callable[[Any, Any], Any] | None = None
+    clip_grad_norm: float | None = None
+    autocast: Any = None
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        _check_model(self.model)
+        if self.micro_batches < 1:
+            raise CaptureError(f"micro_batches must be at least 1, got {self.micro_batches}")
+        if (self.loss is None) == (self.step is None):
+            given = "neither" if self.loss is None else "both"
+            raise CaptureError(f"give one of loss=f(output, target) and step=f(model, batch); got {given}")
+        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
+            raise CaptureError(f"clip_grad_norm must be positive, got {self.clip_grad_norm}")
+        _check_autocast(self.autocast)
+        if self.optimizer is not None:
+            rule_of(self.optimizer)
+            self._check_parameters()
+
+    def _check_parameters(self) -> None:
+        names = parameter_names(self.model)
+        for number, group in enumerate(self.optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                if id(parameter) not in names:
+                    raise CaptureError(
+                        f"parameter {place} of the optimizer's group {number}, shape "
+                        f"{tuple(parameter.shape)}, is not one of the model's: make the optimizer from "
+                        f"model.parameters() of the very model that is given"
+                    )
+                if parameter.is_complex() and not isinstance(self.optimizer, torch.optim.SGD):
+                    raise CaptureError(
+                        f"{names[id(parameter)]!r} is complex, and {type(self.optimizer).__name__} takes the parts of "
+                        "complex numbers apart: use SGD, or a real parameter and torch.view_as_complex in the model"
+                    )
+
+    def groups(self) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
+        """The optimizer's groups: (hyperparameters, names of the parameters that need gradients)."""
+        if self.optimizer is None:
+            return []
+        names = parameter_names(self.model)
+        return [
+            (
+                {key: _number(value) for key, value in group.items() if key != "params"},
+                tuple(names[id(p)] for p in group["params"] if p.requires_grad),
+            )
+            for group in self.optimizer.param_groups
+        ]
+
+    def forward(self, model: Any, batch: Any) -> Any:
+        """The loss."""
+        if self.micro_batches == 1:
+            return self._loss(model, batch)
+        losses = [self._loss(model, part) for part in parts_of(batch, self.micro_batches)]
+        return torch.stack(losses).mean()
+
+    def _loss(self, model: Any, batch: Any) -> Any:
+        if self.step is not None:
+            return self.step(model, batch)
+        if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:
+            size = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
+            kind = "Tensor" if isinstance(batch, torch.Tensor) else type(batch).__name__
+            raise CaptureError(
+                f"with loss=, a batch is (inputs, target) or (*inputs, target), got {kind}{size}; for any other "
+                "nesting write step=f(model, batch)"
+            )
+        assert self.loss is not None
+        return self.loss(model(*batch[:-1]), batch[-1])
+
+
+def _number(value: Any) -> Any:
+    """A hyperparameter; one that is held in a tensor, or several of them, as Python numbers."""
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    return value.item() if isinstance(value, torch.Tensor) and is_real(value) else value
+
+
+def parts_of(batch: Any, count: int) -> list[Any]:
+    """The batch in so many equal parts along dimension 0 of its tensors, each in the batch's nesting.
+
+    Raises:
+        CaptureError: tensors of different lengths, or of one that the count does not divide.
+    """
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    leaves, nesting = tree_flatten(batch)
+    lengths = {leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()}
+    if len(lengths) != 1 or lengths.pop() % count:
+        shapes = [list(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        raise CaptureError(
+            f"{count} micro-batches: expected tensors of one length along dimension 0 that {count} divides, "
+            f"got {shapes}"
+        )
+    cut = [leaf.chunk(count) if isinstance(leaf, torch.Tensor) and leaf.dim() else [leaf] * count for leaf in leaves]
+    return [tree_unflatten([parts[number] for parts in cut], nesting) for number in range(count)]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """The model's outputs for a batch, without gradients; put the model in `eval()` mode yourself.
+
+    call: `call(model, batch)`; by default `model(*batch)` for a tuple or list, `model(**batch)` for a
+    mapping, `model(batch)` for a tensor.
+    """
+
+    model: Any
+    call: Callable[[Any, Any], Any] | None = None
+    autocast: Any = None
+
+    def __post_init__(self) -> None:
+        _check_model(self.model)
+        _check_autocast(self.autocast)
+
+    def forward(self, model: Any, batch: Any) -> Any:
+        if self.call is not None:
+            return self.call(model, batch)
+        if isinstance(batch, Mapping):
+            return model(**batch)
+        return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+def parameter_names(model: Any) -> dict[int, str]:
+    """Name by `id` of each parameter; a shared one has its first name."""
+    return {id(parameter): name for name, parameter in model.named_parameters()}
+
+
+def check_step(step: Any) -> None:
+    """Raises CaptureError for anything but a TrainingStep or an Inference."""
+    if not isinstance(step, TrainingStep | Inference):
+        raise CaptureError(
+            f"expected a TrainingStep or an Inference, got {type(step).__name__}: "
+            "girih.TrainingStep(model, loss=…, optimizer=…) says what is to be trained, and how"
+        )
+
+
+def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
+    """Raises CaptureError for what would silently become a part of the program, or lie otherwise than it says.
+
+    leaves: (path, item) of everything in a batch.
+    """
+    paths = [path for path, _ in leaves]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise CaptureError(f"the batch has several items at {twice}: give them keys that differ, without slashes")
+    for path, leaf in leaves:
+        if type(leaf).__module__.partition(".")[0] == "numpy" and hasattr(leaf, "__array__"):
+            raise CaptureError(f"the batch has a NumPy array at {path!r}: make it a tensor, with torch.from_numpy")
+        if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
+            raise CaptureError(f"the batch's tensor {path!r} is {leaf.layout}: give it with to_dense()")
+    kinds = sorted({type(leaf).__name__ for _, leaf in leaves})
+    if kinds and not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
+        given = ", ".join(kinds)
+        raise CaptureError(f"the batch has no tensors, only {given}: other values become constants of the program")
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise CaptureError(f"model must be a torch.nn.Module, got {kind}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CaptureError("the model is a TorchScript module, whose code PyTorch hides: give the Python module itself")
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise CaptureError(
+                f"{path!r} of the model has no shape yet (a Lazy module): run the model once on a batch before"
+            )
+
+
+def _check_autocast(dtype: Any) -> None:
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise CaptureError(f"autocast must be a dtype such as torch.bfloat16, got {dtype!r}")

@@ -1,0 +1,315 @@
+"""What each command of the command line does. Functions from parsed options to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from girih.cli import captured
+from girih.cli.checkpoints import checkpoint
+from girih.cli.programs import batch_of, in_micro_batches, is_file, program
+from girih.cli.spelling import did_you_mean
+from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_output, clear_errors, print_rows
+from girih.cli.terminal import show as show_table
+from girih.machine import Machine, MachineError, machine, presets
+from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
+from girih.plans.inputs import Program, program_of
+from girih.plans.plan import Plan, check, load, plan_graph
+from girih.report.tables import operators_table, summary, tensors_table, times_of
+
+__all__ = ["BadInputError", "FailedRunError", "checkpoint"]
+
+
+def models(options: argparse.Namespace) -> int:
+    from girih.models import names
+
+    if options.name:
+        with clear_errors():
+            made = program(options.name)
+        parameters = sum(item.numel() for item in made.step.model.parameters())
+        tensors = {path: f"{item.dtype}{list(item.shape)}" for path, item in batch_of(made).items()}
+        if options.json:
+            print(json.dumps({"name": options.name, "parameters": parameters, "batch": tensors}))
+        else:
+            print(f"{options.name}: {format_count(parameters)} parameters; batch {tensors}")
+        return 0
+    families = names()
+    if options.json:
+        print(json.dumps([{"name": item.name, "pattern": item.pattern, "examples": list(item.examples),
+                           "description": item.description, "source": item.source} for item in families]))  # fmt: skip
+        return 0
+    table = Table("model", "examples", "what it is", "source", box=None, pad_edge=False)
+    for item in families:
+        table.add_row(item.pattern, ", ".join(item.examples), item.description, item.source)
+    show_table(table)
+    print("or file.py:function that returns a girih.TrainingStep and a batch")
+    return 0
+
+
+def machines(options: argparse.Namespace) -> int:
+    with clear_errors():
+        listed = [_machine(options.name)] if options.name else [machine("local:4"), machine("2x4"), *presets().values()]
+    if options.json:
+        print(json.dumps([{"name": item.name, "devices": item.devices, "mesh": item.mesh.sizes,
+                           "device": vars(item.device), "levels": [vars(level) for level in item.levels],
+                           "source": item.source} for item in listed]))  # fmt: skip
+        return 0
+    rows = [("machine", "devices", "memory", "FLOP/s", "links")]
+    for item in listed:
+        links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
+        memory = format_bytes(item.device.memory_bytes)
+        devices = f"{item.devices} × {item.device.name}"
+        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+    print_rows(rows)
+    if options.name:
+        print(f"mesh {listed[0].mesh}; {listed[0].source}")
+    print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
+    if not options.name:
+        print("`girih machines NAME` shows one with its mesh and the source of its numbers")
+    return 0
+
+
+def _machine(name: str) -> Machine:
+    """A machine by name; for one that is not known, what may have been meant."""
+    try:
+        return machine(name)
+    except MachineError as error:
+        base = name.partition(":")[0]
+        near = "" if base in presets() else did_you_mean(base, presets())
+        if not near:
+            raise
+        raise MachineError(f"no machine {name!r}{near} `girih machines` lists all") from error
+
+
+def plan(options: argparse.Namespace) -> int:
+    check_output(options.output)
+    with clear_errors(), Progress() as progress:
+        goal = _machine(options.machine)
+        progress("model", 0.0)
+        ways: dict[str, Any] = {
+            "machine": goal,
+            "memory": options.memory,
+            "search": options.search,
+            "objective": options.objective,
+            "compare": () if options.no_compare else ("single", "data"),
+            "seconds": options.seconds,
+            "store": _store(options),
+            "observe": progress,
+        }
+        own = _program(options, progress)
+        result = own.in_plan(plan_graph(own.graph, **ways))
+        check(result)
+        if options.output:
+            result.save(options.output)
+    if options.json:
+        print(json.dumps(_numbers(result)))
+    else:
+        show_table(summary(result))
+        if options.output:
+            print(f"plan written to {options.output}")
+    return 0
+
+
+def _program(options: argparse.Namespace, progress: Progress) -> Program:
+    """The captured program that is asked for; of a model by name as it was captured before."""
+    by_name = not is_file(options.model)
+    kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
+    if by_name and not options.fresh and (known := captured.load(kept)) is not None:
+        return known
+    made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
+    progress("capture", 0.0)
+    found = program_of(made.step, made.batch, made.name)
+    if by_name:
+        captured.save(kept, found)
+    return found
+
+
+def _numbers(item: Plan) -> dict[str, Any]:
+    return {
+        "model": item.model,
+        "machine": item.machine.name,
+        "search": item.search,
+        "objective": item.objective,
+        "nodes": len(item.graph.nodes),
+        "cost": item.certificate.cost,
+        "bound": item.certificate.bound,
+        "gap": None if item.gap == float("inf") else item.gap,
+        "how": item.certificate.how,
+        "stopped": item.certificate.stopped,
+        "bytes": int(item.bytes_received.sum()),
+        "seconds": item.costs.seconds,
+        "simulated": item.costs.simulated,
+        "peak": [use.peak for use in item.memory_by_device],
+        "peak_is": item.told_scratch.words,
+        "state": [use.state for use in item.memory_by_device],
+        "memory": item.memory,
+        "baselines": [vars(other) for other in item.baselines],
+        "statistics": item.certificate.statistics,
+        "notes": item.notes,
+    }
+
+
+def show(options: argparse.Namespace) -> int:
+    with clear_errors():
+        item = load(options.plan, trust=options.trust)
+    if options.json:
+        numbers = _numbers(item)
+        if options.tensors:
+            numbers["tensors"] = {name: list(layout) for name, layout in item.strategy.layouts.items()}
+        print(json.dumps(numbers))
+    elif options.tensors:
+        show_table(tensors_table(item))
+    elif options.operators:
+        show_table(operators_table(item))
+    elif options.graph:
+        print(item.graph)
+    elif options.device is not None:
+        from girih.report.instructions import instructions
+
+        if not 0 <= options.device < item.machine.devices:
+            raise BadInputError(f"no device {options.device}: the plan has devices 0 to {item.machine.devices - 1}")
+        for line in instructions(item.program, options.device):
+            print(line)
+    else:
+        show_table(summary(item))
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    from girih.cli.running import check_options, run_plan
+
+    check_options(options)
+    with clear_errors():
+        item = load(options.plan, trust=options.trust)
+        with Progress() as progress:
+            return run_plan(item, options, progress)
+
+
+def compare(options: argparse.Namespace) -> int:
+    with clear_errors():
+        items = [load(path, trust=options.trust) for path in options.plans]
+    if options.json:
+        print(json.dumps([{"plan": path, **_numbers(item)} for path, item in zip(options.plans, items, strict=True)]))
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    how, times = times_of([item.costs for item in items])
+    for name in ("plan", "model", "machine", "search", "bytes moved", "×", "peak of a device", "×", how, "×", "gap"):
+        table.add_column(name)
+    first = items[0].costs
+    for path, item, took in zip(options.plans, items, times, strict=True):
+        own = item.costs
+        ratios = [f"{a / b:.2f}" if b else "-" for a, b in
+                  ((own.bytes, first.bytes), (own.peak, first.peak), (took, times[0]))]  # fmt: skip
+        table.add_row(
+            path, item.model, str(item.machine.name), item.search, format_bytes(own.bytes), ratios[0],
+            format_bytes(own.peak), ratios[1], format_seconds(took), ratios[2], format_gap(item.gap),
+        )  # fmt: skip
+    show_table(table)
+    return 0
+
+
+def _store(options: argparse.Namespace) -> Path:
+    from girih.cli.predicting import store_path
+
+    return store_path(options.store)
+
+
+def calibrate(options: argparse.Namespace) -> int:
+    from girih.cli.predicting import calibrate_machine
+
+    with clear_errors(), Progress() as progress:
+        numbers, lines = calibrate_machine(options, progress)
+    print(json.dumps(numbers) if options.json else "\n".join(lines))
+    return 0
+
+
+def simulate(options: argparse.Namespace) -> int:
+    from girih.cli.predicting import predicted, simulation_numbers, simulation_table
+
+    with clear_errors(), Progress() as progress:
+        item = load(options.plan, trust=options.trust)
+        progress("simulate", 0.0)
+        made = predicted(item, options)
+    if options.json:
+        print(json.dumps(simulation_numbers(item, made)))
+    else:
+        for part in simulation_table(item, made):
+            show_table(part)
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    from girih.cli.predicting import measured_steps, predicted, store_path
+    from girih.plans.compare import simulated_alternatives
+    from girih.report.page import MissingLibraryError, write_page
+
+    check_output(options.output)
+    with clear_errors(), Progress() as progress:
+        item = load(options.plan, trust=options.trust)
+        progress("simulate", 0.0)
+        made = predicted(item, options)
+        progress("simulate the alternatives", 0.3)
+        others = simulated_alternatives(item, machine=options.machine, store=store_path(options.store))
+        measured = measured_steps(item, progress) if options.measure else None
+        progress("page", 0.9)
+        try:
+            path = write_page(options.output, item, made.timeline, measured=measured, others=others)
+        except MissingLibraryError as error:
+            raise BadInputError(str(error)) from error
+    _written(options, path)
+    return 0
+
+
+def trace(options: argparse.Namespace) -> int:
+    from girih.cli.predicting import measured_steps, predicted
+    from girih.report.trace import write_trace
+
+    check_output(options.output)
+    with clear_errors(), Progress() as progress:
+        item = load(options.plan, trust=options.trust)
+        progress("simulate", 0.0)
+        timeline = measured_steps(item, progress) if options.measure else predicted(item, options).timeline
+        path = write_trace(options.output, timeline, item)
+    _written(options, path)
+    return 0
+
+
+def _written(options: argparse.Namespace, path: Path) -> None:
+    size = path.stat().st_size
+    print(json.dumps({"path": str(path), "bytes": size}) if options.json else f"{path}: {format_bytes(size)}")
+
+
+def ops(options: argparse.Namespace) -> int:
+    from girih.ops import description_of
+    from girih.ops.coverage import count, standard
+
+    rows = list(standard())
+    with clear_errors():
+        if options.models:
+            from girih.capture import capture
+        for model in options.models:
+            made = program(model)
+            graph = capture(made.step, made.batch).graph
+            rows.append(count(model, [(node.operator, description_of(graph, node)) for node in graph.nodes]))
+    if options.json:
+        print(json.dumps([{**vars(row), "described": row.described, "total": row.total} for row in rows]))
+        return 0
+    table = Table("operators", "described", "element-wise", "with reductions", "opaque", "others", box=None)
+    for row in rows:
+        table.add_row(
+            row.title,
+            f"{row.described} of {row.total} ({row.described / max(row.total, 1):.1%})",
+            str(len(row.elementwise)),
+            str(len(row.reducing)),
+            str(len(row.opaque)),
+            str(len(row.plain)),
+        )
+    show_table(table)
+    for row in rows:
+        if row.undescribed:
+            print(f"not described of {row.title}: {', '.join(row.undescribed)}")
+    return 0

@@ -1,0 +1,231 @@
+"""The command line: `girih plan`, `girih run`, …; every command has --help with an example and --json for programs.
+
+Exit codes: 0 done; 1 a verification or a worker failed; 2 bad input, with one clear line; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from girih import __version__
+from girih.cli.arguments import count, device_number, memory, name, rate, seconds, seed, steps_done
+from girih.cli.spelling import did_you_mean
+
+SEARCH_NAMES = (
+    "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
+    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
+)  # fmt: skip
+OPTIMIZERS = (
+    "sgd",
+    "momentum",
+    "adam",
+    "adamw",
+    "adagrad",
+    "rmsprop",
+    "adadelta",
+    "adamax",
+    "radam",
+    "nadam",
+    "asgd",
+    "rprop",
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for an error, with what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}{'' if message.endswith('?') else ';'} see {self.prog} --help\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if action.option_strings and arg_strings == ["--"]:  # argparse makes an empty list of it
+            raise argparse.ArgumentError(action, "expected a value, got '--'")
+        return super()._get_values(action, arg_strings)  # type: ignore[misc]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            near = did_you_mean(str(value), known) or f": expected one of {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"no {value!r}{near}")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            commands = next(item for item in self._actions if isinstance(item, argparse._SubParsersAction))
+            chosen = commands.choices[options.command]
+            near = did_you_mean(unknown[0].partition("=")[0], chosen._option_string_actions)
+            chosen.error(f"no argument {unknown[0]!r}{near}")
+        return options
+
+
+def parser() -> argparse.ArgumentParser:
+    top = Parser(
+        prog="girih",
+        description="Lay a machine-learning program written for one device out over many, with a certificate.",
+        epilog="first: girih models; girih plan gpt-tiny --machine local:4 -o plan.json; girih run plan.json",
+    )
+    top.add_argument("--version", action="version", version=f"girih {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    models = _command(commands, "models", "list the models that can be planned by name", "girih models")
+    models.add_argument("name", nargs="?", type=name, help="show one model: its size and batch")
+
+    machines = _command(commands, "machines", "list the machines that plans can be made for", "girih machines 2x4")
+    machines.add_argument("name", nargs="?", type=name, help="show one machine")
+
+    plan = _command(
+        commands, "plan", "plan a model over a machine",
+        "girih plan wresnet-50-2-32 --batch 32 --machine local:4 --memory 600MB -o plan.json",
+    )  # fmt: skip
+    plan.add_argument("model", metavar="MODEL", type=name, help="a name from `girih models`, or file.py:function that "
+                      "returns a TrainingStep and a batch")  # fmt: skip
+    plan.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
+    plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
+                      "their gradients; --search pipeline sends them through stages")  # fmt: skip
+    plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
+                      "(default local:2)")  # fmt: skip
+    plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
+    plan.add_argument("--search", choices=SEARCH_NAMES, default="exact", help="how to search (default exact)")
+    plan.add_argument("--objective", choices=("bytes", "seconds", "time"), default="bytes",
+                      help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
+                      "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
+    _store(plan)
+    plan.add_argument("--optimizer", choices=OPTIMIZERS,
+                      help="for models by name (default momentum)")  # fmt: skip
+    plan.add_argument("--seconds", type=seconds, default=60.0, help="most seconds to search (default 60)")
+    plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")
+    plan.add_argument("--fresh", action="store_true", help="capture the model again; models by name that were captured "
+                      "before are read from ~/.cache/girih/captured")  # fmt: skip
+    plan.add_argument("--output", "-o", type=name, help="write the plan here")
+
+    show = _command(commands, "show", "show a plan", "girih show plan.json --tensors")
+    show.add_argument("plan", metavar="PLAN", type=name)
+    what = show.add_mutually_exclusive_group()
+    what.add_argument("--tensors", action="store_true", help="how every tensor lies")
+    what.add_argument("--operators", action="store_true", help="how every operator is divided")
+    what.add_argument("--graph", action="store_true", help="the captured graph as text")
+    what.add_argument("--device", type=device_number, metavar="K", help="the instructions of device K")
+
+    run = _command(
+        commands, "run", "train by a plan on real workers, on random data and weights",
+        "girih run plan.json --steps 3 --verify",
+    )  # fmt: skip
+    run.add_argument("plan", metavar="PLAN", type=name)
+    run.add_argument("--steps", type=count, default=3, help="how many steps (default 3)")
+    run.add_argument("--backend", choices=("processes", "threads"), default="processes")
+    run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
+    run.add_argument("--lr", type=rate, help="learning rate (default: the planned optimizer's)")
+    run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
+    run.add_argument("--save", metavar="DIR", type=name, help="write a sharded checkpoint at the end")
+    run.add_argument("--resume", metavar="DIR", type=name, help="go on from a checkpoint")
+    run.add_argument("--measure", action="store_true", help="measure every instruction of the last step, and show "
+                     "measured beside predicted seconds, operator by operator")  # fmt: skip
+    _store(run)
+    run.add_argument(
+        "--timeout", type=seconds, default=120.0, help="seconds after which a silent worker counts as hung"
+    )
+
+    kept = _command(
+        commands, "checkpoint", "show, verify, export or import a checkpoint", "girih checkpoint verify checkpoint"
+    )
+    kept.add_argument("action", choices=("show", "verify", "export", "import"),
+                      help="show DIR; verify DIR, every byte; export DIR NEW and import DIR NEW convert to and from "
+                      "torch.distributed.checkpoint")  # fmt: skip
+    kept.add_argument("directories", metavar="DIR", nargs="+", type=name)
+    kept.add_argument("--step", type=steps_done, default=0,
+                      help="import: steps done, where DIR does not say it (default 0)")  # fmt: skip
+    kept.add_argument("--seed", type=seed, default=0, help="import: of the run, where DIR does not say it (default 0)")
+
+    compare = _command(commands, "compare", "put plans side by side", "girih compare a.json b.json")
+    compare.add_argument("plans", metavar="PLAN", nargs="+", type=name)
+
+    calibrate = _command(
+        commands, "calibrate", "measure this machine: operators, links and copies, for predictions",
+        "girih calibrate --machine local:4 plan.json",
+    )  # fmt: skip
+    calibrate.add_argument("plans", metavar="PLAN", nargs="*", type=name, help="plans whose operators are measured too")
+    calibrate.add_argument("--machine", "-m", type=name, help="local:N (default: the plans' machine, or local:2)")
+    calibrate.add_argument("--backend", choices=("processes", "threads"), default="processes")
+    calibrate.add_argument("--seconds", type=seconds, default=60.0, help="how long to measure, about (default 60)")
+    calibrate.add_argument("--again", action="store_true", help="measure again what is known")
+    calibrate.add_argument("--forget", action="store_true",
+                           help="forget what was measured: predictions go by data sheets again")  # fmt: skip
+    _store(calibrate)
+
+    simulate = _command(
+        commands, "simulate", "price a plan by simulating its program",
+        "girih simulate plan.json --machine 2x4",
+    )  # fmt: skip
+    report = _command(commands, "report", "write a plan as one page to look at", "girih report plan.json -o plan.html")
+    report.add_argument(
+        "--output", "-o", required=True, type=name, help="the page (HTML), without any need of a network"
+    )
+    trace = _command(
+        commands, "trace", "write a plan's timeline for Perfetto or chrome://tracing",
+        "girih trace plan.json -o trace.json.gz",
+    )  # fmt: skip
+    trace.add_argument(
+        "--output", "-o", required=True, type=name, help="the trace (JSON; compressed if it ends in .gz)"
+    )
+    for command in (simulate, report, trace):
+        command.add_argument("plan", metavar="PLAN", type=name)
+        command.add_argument(
+            "--machine", "-m", type=name, help="another machine with the plan's mesh (default: the plan's)"
+        )
+        _store(command)
+    for command in (report, trace):
+        command.add_argument("--measure", action="store_true",
+                             help="run two steps on this host's processes and show them as measured")  # fmt: skip
+
+    for command in (show, run, compare, calibrate, simulate, report, trace):
+        command.add_argument("--trust", action="store_true", help="let the plans name functions to import and other "
+                             "libraries' operators: only for files whose writer you trust")  # fmt: skip
+
+    ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
+    ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")
+    return top
+
+
+def _store(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--store", metavar="FILE", type=name, help="measured costs (default: ~/.cache/girih/costs.sqlite)"
+    )
+
+
+def _command(commands: argparse._SubParsersAction, name: str, about: str, example: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=about[0].upper() + about[1:] + ".", epilog=f"example: {example}"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON for programs")
+    command.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
+    return command
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = parser().parse_args(arguments)
+    from girih.cli import commands
+    from girih.cli.terminal import clear_errors
+
+    try:
+        with clear_errors():
+            return int(getattr(commands, options.command)(options))
+    except KeyboardInterrupt:
+        print("girih: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except (commands.BadInputError, commands.FailedRunError) as error:
+        if options.traceback:
+            raise
+        bad = isinstance(error, commands.BadInputError)
+        message = " ".join(str(error).split()) if bad else str(error)
+        print(f"girih {options.command}: {message}", file=sys.stderr)
+        return 2 if bad else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,132 @@
+"""`girih run`: train by a plan on random data, beside the undivided program where asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from girih.cli.terminal import check_output, clear_errors
+from girih.plans.inputs import flatten_batch
+from girih.plans.plan import Plan
+
+
+def random_batch(plan: Plan, seed: int) -> dict[str, Any]:
+    """A batch by path with the shapes of the plan: the model's own kind of data where it has a name."""
+    import torch
+
+    base, _, size = plan.model.partition("@")
+    if _is_of_size(plan):
+        from girih.models import random_batch as of_model
+
+        return flatten_batch(of_model(base, batch=int(size), seed=seed))
+    generator = torch.Generator().manual_seed(seed)
+    batch = {}
+    for item in plan.graph.inputs:
+        if item.role != "batch":
+            continue
+        value = plan.graph.values[item.name]
+        dtype = getattr(torch, value.dtype)
+        if dtype.is_floating_point:
+            batch[item.path] = torch.randn(value.shape, generator=generator).to(dtype)
+        else:
+            high = plan.ranges.get(item.path, 2)
+            batch[item.path] = torch.randint(0, high, value.shape, generator=generator).to(dtype)
+    return batch
+
+
+def _is_of_size(plan: Plan) -> bool:
+    """Has the plan a model's name, with its batch? A file may say any, and the data of another size than is planned
+    could fill the memory."""
+    base, _, size = plan.model.partition("@")
+    if not base or ".py:" in base or not size.isdecimal():
+        return False
+    extents = {
+        extent for item in plan.graph.inputs if item.role == "batch" for extent in plan.graph.values[item.name].shape
+    }
+    numbers = re.findall(r"\d+", plan.model)
+    return all(len(number) <= 6 for number in numbers) and int(size) in extents
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raises BadInputError for what could only fail later."""
+    if options.save is not None:
+        from girih.run.training.saving import check_goal
+
+        check_output(options.save, folder=True)
+        with clear_errors():
+            check_goal(Path(options.save))
+
+
+def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, float], None]) -> int:
+    """Run the steps, print the losses; exit code 1 if a verification fails."""
+    from girih.run.training.session import torchrun_rank
+
+    rank = torchrun_rank()
+    losses: list[dict[str, Any]] = []
+    progress("start workers", 0.0)
+    with plan.start(
+        backend=options.backend,
+        resume=options.resume,
+        seed=options.seed,
+        timeout=options.timeout,
+        measure=options.measure,
+    ) as running:
+        for number in range(options.steps):
+            progress(f"step {number + 1} of {options.steps}", number / options.steps)
+            batch = random_batch(plan, (options.seed * 1_000_003 + running.steps) % 2**63)
+            row: dict[str, Any] = {"step": running.steps + 1}
+            if options.verify:
+                row.update(vars(running.verified_step(batch, lr=options.lr)))
+            else:
+                outcome = running.step(batch, lr=options.lr)
+                row["loss"] = outcome if isinstance(outcome, float) else None
+            losses.append(row)
+            if not options.json and rank == 0:
+                print(_line(row), flush=True)
+        if options.save:
+            progress("save", 0.0)
+            running.save(options.save)
+        measured = running.timeline() if options.measure else None
+        statistics = [
+            {"rank": item.rank, "bytes_received": item.bytes_received, **vars(item.times)}
+            for item in running.statistics()
+        ]
+    if rank == 0:
+        beside: dict[str, Any] = {}
+        if measured is not None:
+            from girih.cli.predicting import measured_beside
+
+            beside, lines = measured_beside(plan, measured, options)
+        if options.json:
+            print(json.dumps({"steps": losses, "statistics": statistics, **beside}, default=str))
+        else:
+            print("\n".join([*_closing(plan, statistics, options), *(lines if measured is not None else ())]))
+    return 0 if all(row.get("ok", True) for row in losses) else 1
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = f"step {row['step']:>3}"
+    if row["loss"] is not None:
+        text += f"  loss {row['loss']:.6f}"
+    if "undivided" in row:
+        verdict = "same" if row["ok"] else "DIFFERENT"
+        text += (
+            f"  undivided {row['undivided']:.6f}  largest difference {row['absolute']:.2e} ({row['worst']})  {verdict}"
+        )
+    return text
+
+
+def _closing(plan: Plan, statistics: Any, options: argparse.Namespace) -> list[str]:
+    lines = []
+    received = [int(item["bytes_received"]) for item in statistics]
+    steps = max(1, options.steps)
+    expected = [int(amount) * steps for amount in plan.bytes_received]
+    verdict = "as planned" if received == expected else f"planned {sum(expected)}"
+    lines.append(f"bytes between workers: {sum(received)} in {steps} steps ({verdict})")
+    if options.save:
+        lines.append(f"checkpoint in {options.save}")
+    return lines

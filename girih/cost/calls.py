@@ -1,0 +1,62 @@
+"""A call: what one device executes of a node, complete enough to be measured by itself.
+
+Its `key` is a line of text in which everything stands that its time depends on; equal keys are measured once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from girih.cost.work import Work
+from girih.graph import Argument
+from girih.graph.text import format_argument
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as a call gets it.
+
+    shape: of the region that is read. held: of the buffer that it is cut from, None where that is the same.
+    strides: of the buffer, in elements; None where it is contiguous. pads: elements added before and after each
+    dimension, () for none. high: whole numbers in it are less than this.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    held: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    pads: tuple[tuple[int, int], ...] = ()
+    high: int = 2
+
+    def __str__(self) -> str:
+        text = f"{self.dtype}{list(self.shape)}"
+        if self.held is not None:
+            text += f" of {list(self.held)}"
+        if self.strides is not None:
+            text += f" strides {list(self.strides)}"
+        if self.pads:
+            text += f" pads {[list(pair) for pair in self.pads]}"
+        return text
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator, its arguments with `Ref("0")`, `Ref("1")`, … for the operands, and the shapes of its results.
+
+    padding: the value with which operands are padded. result: which one is taken, of an operator that returns several.
+    """
+
+    operator: str
+    arguments: tuple[tuple[str, Argument], ...]
+    operands: tuple[Operand, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    work: Work
+    padding: float | None = None
+    result: int | None = None
+
+    @cached_property
+    def key(self) -> str:
+        arguments = ", ".join(f"{name}={format_argument(value)}" for name, value in self.arguments)
+        operands = "; ".join(f"%{number}: {operand}" for number, operand in enumerate(self.operands))
+        return f"{self.operator}({arguments}) {operands}"

@@ -1,0 +1,168 @@
+"""A profile: a machine as it was measured, kept in the store of costs.
+
+Device rates, the roofline, links by message size and pattern, copying and combining. `machine("local:4", profile)` is
+the machine with these numbers in place of its defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from girih.cost.roofline import Error, Rates, Roofline
+from girih.cost.store import Setting, Store
+from girih.machine.machine import Device, Machine, MachineError
+from girih.machine.sizes import SizeTable
+
+SEND, RING, ALL_TO_ALL = "send", "ring", "all-to-all"
+"""Patterns of messages: one at a time between two devices; every device to its neighbour at once; every device to
+every other at once."""
+NO_TIME = 1e18  # bytes per second of a link that takes none
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured numbers of a machine.
+
+    machine, backend: what was measured, `local:4` with `processes` or `threads`. roofline: with the device's peaks.
+    links: by pattern, seconds of one message of each size, sent and received, with all devices at it that the pattern
+    has. copy: seconds to pack or place so many bytes that do not lie in one run. combine: to add so many bytes to
+    others. when: ISO 8601, UTC. carried: the workers' own cores carry the messages, so that what a message takes is
+    work of its sender and receiver, and nothing runs beside it. handing: what a step takes besides its program, by the
+    bytes of the batch that each worker is handed: from the driver and back to it.
+    """
+
+    machine: str
+    backend: str
+    setting: Setting
+    roofline: Roofline
+    links: tuple[tuple[str, SizeTable], ...]
+    copy: SizeTable
+    combine: SizeTable
+    when: str
+    carried: bool = False
+    handing: SizeTable | None = None
+
+    @property
+    def device(self) -> Device:
+        return self.roofline.device
+
+    def link(self, pattern: str) -> SizeTable | None:
+        """The table of a pattern; None on one device."""
+        return dict(self.links).get(pattern)
+
+    @property
+    def source(self) -> str:
+        where = f"{self.setting.device}, {self.setting.threads} threads, {self.setting.library}"
+        return f"measured {self.when[:10]}: {where}, {self.backend}, {self.setting.together} at once"
+
+    def applied(self, item: Machine) -> Machine:
+        """The machine with the measured device and links; its memory stays.
+
+        Raises:
+            MachineError: it is another machine than the one that was measured.
+        """
+        if item.name != self.machine:
+            raise MachineError(f"the profile is of {self.machine}, not of {item.name}: calibrate {item.name}")
+        device = replace(self.device, memory_bytes=item.device.memory_bytes)
+        table = self.link(RING)
+        levels = item.levels
+        if table is not None:
+            latency, rate = table.line()
+            meeting = self.link(ALL_TO_ALL)
+            found: dict[str, Any] = {
+                "points": table.points,
+                "meeting_points": () if meeting is None else meeting.points,
+            }
+            levels = tuple(replace(level, bytes_per_second=rate, latency_seconds=latency, **found) for level in levels)
+        return replace(item, device=device, levels=levels, source=self.source)
+
+    def simulated(self, item: Machine) -> Machine:
+        """`applied`, but where workers carry the messages links take no time: that is in the prices of their work."""
+        made = self.applied(item)
+        if not self.carried:
+            return made
+        levels = tuple(
+            replace(level, bytes_per_second=NO_TIME, latency_seconds=1 / NO_TIME, points=(), meeting_points=())
+            for level in made.levels
+        )
+        return replace(made, levels=levels)
+
+
+def save_profile(store: Store, profile: Profile) -> None:
+    text = json.dumps(asdict(profile))
+    store.put_profile(profile.machine, profile.backend, profile.setting, text, profile.when)
+
+
+def load_profile(
+    store: Store, machine: str, backend: str = "processes", where: Mapping[str, str | int] | None = None
+) -> Profile | None:
+    """The newest profile of a machine; where: `device`, `library` or `threads` that it must have."""
+    found = store.profile_texts({"machine": machine, "backend": backend, **(where or {})})
+    return parse_profile(found[0]) if found else None
+
+
+def parse_profile(text: str) -> Profile:
+    """The inverse of the text that is stored.
+
+    Raises:
+        MachineError: it is no profile.
+    """
+    try:
+        data = json.loads(text)
+        return Profile(
+            data["machine"],
+            data["backend"],
+            Setting(**data["setting"]),
+            _roofline(data["roofline"]),
+            tuple((name, _table(item)) for name, item in data["links"]),
+            _table(data["copy"]),
+            _table(data["combine"]),
+            data["when"],
+            bool(data.get("carried", False)),
+            _table(data["handing"]) if data.get("handing") else None,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise MachineError(
+            f"this is no profile of a machine ({type(error).__name__}: {reason}): delete the store, or calibrate again"
+        ) from error
+
+
+def _table(data: Any) -> SizeTable:
+    sizes, seconds = _numbers(data["sizes"]), _numbers(data["all_seconds"])
+    if not sizes or len(sizes) != len(seconds) or list(sizes) != sorted(set(sizes)) or min(seconds) <= 0:
+        raise ValueError("a table of sizes and seconds is empty, out of order, or has no time")
+    return SizeTable(tuple(map(int, sizes)), seconds, _numbers(data["spreads"]))
+
+
+def _numbers(data: Any) -> tuple[Any, ...]:
+    """Finite numbers from 0, as a list has them."""
+    if not isinstance(data, list) or not all(type(item) in (int, float) and 0 <= item < 1e30 for item in data):
+        raise ValueError(f"{data!r} are no numbers")
+    return tuple(data)
+
+
+def _roofline(data: Any) -> Roofline:
+    _numbers([item for name, item in data["device"].items() if name != "name"])
+    _numbers([factor for _, factor in data["factors"]])
+    rates = tuple(
+        (
+            str(kind),
+            Rates(
+                _numbers([item["launch_seconds"]])[0],
+                _pairs(item["flops"]),
+                _pairs(item["memory"]),
+                item["measurements"],
+            ),
+        )
+        for kind, item in data["rates"]
+    )
+    error = None if data["error"] is None else Error(**data["error"])
+    return Roofline(Device(**data["device"]), rates, tuple((name, factor) for name, factor in data["factors"]), error)
+
+
+def _pairs(data: Any) -> tuple[tuple[float, float], ...]:
+    return tuple((size, share) for size, share in map(_numbers, data))

@@ -1,0 +1,51 @@
+"""What the pieces and transfers of one step cost on each device by the roofline: estimates, nothing overlapped."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Graph
+from girih.layout import bounds, level_volumes, taking_part
+from girih.lower import Program
+from girih.lower.lower import node_placements
+from girih.machine import Machine
+from girih.ops import first_description
+from girih.ops.derive.divisions import operations_per_point
+from girih.partition import Strategy
+
+Amounts = NDArray[np.float64]  # [devices]
+
+
+def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts, Amounts]:
+    """(arithmetic operations, seconds) of each device in one step."""
+    mesh, device = machine.mesh, machine.device
+    operations, seconds = np.zeros(mesh.devices), np.zeros(mesh.devices)
+    for number, node in enumerate(graph.nodes):
+        description = first_description(graph, node)
+        options = node_placements(graph, number, strategy)
+        if options.operations == 0:
+            continue
+        amount = np.full(mesh.devices, float(options.points[0]))
+        traffic = np.full(mesh.devices, float(options.bytes[0]))
+        if description is not None:
+            codes = np.asarray([strategy.divisions[number]], np.int64).reshape(1, mesh.axes)
+            starts, stops = bounds(codes, description.sizes, mesh)
+            points = (stops[0] - starts[0]).prod(axis=-1) * taking_part(codes, mesh)[0]
+            amount = points.astype(np.float64) * operations_per_point(description)
+            traffic = traffic * (points / max(float(points.max()), 1.0))
+        operations += amount
+        seconds += np.maximum(amount / device.flops_per_second, traffic / device.memory_bytes_per_second)
+        seconds += device.launch_seconds
+    return operations, seconds
+
+
+def transfer_seconds(program: Program, machine: Machine) -> Amounts:
+    """Seconds of each device in transfers in one step."""
+    mesh, links = machine.mesh, machine.links
+    per_byte, latency = np.asarray(links.seconds_per_byte), np.asarray(links.latency)
+    total = np.zeros(mesh.devices)
+    for step in program.transfers:
+        volumes = level_volumes(mesh, step.before, step.after) * program.graph.values[step.value].item_bytes
+        total += (volumes * per_byte + (volumes > 0) * latency).sum(axis=1)
+    return total

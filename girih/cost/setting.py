@@ -1,0 +1,39 @@
+"""The setting in which costs are measured on this host: its processor, PyTorch, and the threads of its workers."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from girih.cost.store import Setting
+
+
+def threads_of(workers: int, backend: str = "processes") -> int:
+    """Of each worker, where nothing else is said: as the workers themselves decide."""
+    if backend == "threads":
+        import torch
+
+        return int(torch.get_num_threads())
+    return max(1, (os.cpu_count() or 1) // workers)
+
+
+def setting_of(threads: int, together: int, device: str = "cpu", backend: str = "processes") -> Setting:
+    """What measurements made here and now belong to."""
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else _processor()
+    if backend == "threads":
+        name += ", one process"
+    return Setting(name, f"torch {torch.__version__}", threads, together)
+
+
+def _processor() -> str:
+    """The processor and how many cores of it there are."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores"

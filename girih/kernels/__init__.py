@@ -1,0 +1,1 @@
+"""What computes an operator where PyTorch alone does not."""

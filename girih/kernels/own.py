@@ -1,0 +1,396 @@
+"""What girih's own operators compute, as PyTorch functions: `KERNELS["girih.NAME"](tensors..., attributes...)`.
+
+ATen fuses what does not divide (a batch norm that makes its own mean), or returns several tensors at once.
+These operators are the pieces that divide: each makes one tensor, each reduction carries the global `count`
+or size, so that the results of pieces add up to the whole's. Parameters are named as in the Graph.
+They never write into their arguments. What they hold beside operands and result is small: they work in place on
+their own result, and sum products slice by slice; what remains is told by the operators' `temporary` rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.kernels.exact import EXACT_KERNELS
+from girih.kernels.factors import FACTOR_KERNELS
+from girih.kernels.groups import GROUP_KERNELS
+from girih.kernels.ordering import ORDER_KERNELS
+from girih.kernels.paths import PATH_KERNELS
+from girih.kernels.philox import as_dtype, random_integers, random_mask, random_normal, random_uniform
+from girih.kernels.scripted import SCRIPTED_KERNELS
+from girih.kernels.tiles import TILE_KERNELS
+from girih.kernels.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
+from girih.ops.derive.temporaries import STRETCH, kept_and_reduced, slices, summed_item_bytes
+
+Tensor = Any  # torch is untyped for the type checker
+Sizes = Sequence[int]
+
+# Normalisation
+
+
+def centered_square_mean(input: Tensor, mean: Tensor, dims: Sizes, count: int) -> Tensor:
+    """Σ (input - mean)² / count, dimensions kept."""
+    return _summed(lambda part, centre: (part - centre).square_(), dims, input, mean).div_(count)
+
+
+def normalise(
+    input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """(input - mean) · scale · weight + bias, everything broadcast."""
+    out = _times(input - mean, scale)
+    if weight is not None:
+        out = _times(out, weight)
+    if bias is not None:
+        out = _in_place(out, torch.Tensor.add_, torch.add, bias)
+    return out
+
+
+def normalised_dot(
+    grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, dims: Sizes = ()
+) -> Tensor:
+    """Σ grad · weight · (input - mean) · scale, dimensions kept."""
+
+    def element(grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, *weight: Tensor) -> Tensor:
+        out = _times(_times(input - mean, scale), grad)
+        return _times(out, weight[0]) if weight else out
+
+    return _summed(element, dims, *(item for item in (grad, input, mean, scale, weight) if item is not None))
+
+
+def normalise_input_gradient(
+    grad: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    weight: Tensor | None = None,
+    sum: Tensor = None,
+    dot: Tensor = None,
+    count: int = 1,
+) -> Tensor:
+    """scale · (grad · weight - (sum + (input - mean) · scale · dot) / count)."""
+    out = torch.sub(input, mean, out=_like(grad, input, mean))
+    out = _times(out, scale * dot)
+    out = _in_place(out, torch.Tensor.add_, torch.add, sum).div_(-count)
+    if weight is None:
+        out = _in_place(out, torch.Tensor.add_, torch.add, grad)
+    elif _fits(out, grad, weight):
+        out.addcmul_(grad.to(out.dtype), weight.to(out.dtype))
+    else:
+        out = out + grad * weight
+    return _times(out, scale)
+
+
+def product_sum(a: Tensor, b: Tensor, dims: Sizes) -> Tensor:
+    """Σ a · b, dimensions kept."""
+    return _summed(torch.mul, dims, a, b)
+
+
+def masked_sum(input: Tensor, mask: Tensor) -> Tensor:
+    """Σ of the rows of `input` that `mask`, which has its leading dimensions, chooses; only these are read."""
+    rows = mask.reshape(-1).nonzero().squeeze(1)
+    flat = input.reshape(mask.numel(), *input.shape[mask.dim() :])
+    return flat.index_select(0, rows).sum(0, dtype=input.dtype)
+
+
+def _summed(element: Callable[..., Tensor], dims: Sizes, *tensors: Tensor) -> Tensor:
+    """Σ element(tensors...) over `dims`, dimensions kept; made in slices, of kept dimensions where these are enough."""
+    shape = torch.broadcast_shapes(*(item.shape for item in tensors))
+    rank, dtype = len(shape), reduce(torch.promote_types, (item.dtype for item in tensors))
+    kept, reduced = kept_and_reduced(rank, dims)
+    cut, extent = slices(shape, summed_item_bytes(dtype.itemsize), kept, reduced)
+    if not shape or extent >= shape[cut] or not dtype.is_floating_point:
+        return element(*tensors).sum(tuple(dims), keepdim=True)
+
+    def part(item: Tensor, start: int) -> Tensor:
+        own = cut - rank + item.dim()
+        return item if own < 0 or item.shape[own] == 1 else item.narrow(own, start, min(extent, shape[cut] - start))
+
+    exact = torch.promote_types(dtype, torch.float32) if cut in reduced else dtype
+    out = tensors[0].new_zeros([1 if d in reduced else size for d, size in enumerate(shape)], dtype=exact)
+    for start in range(0, shape[cut], extent):
+        parts = [part(item, start) for item in tensors]
+        if cut in reduced:
+            out += element(*parts).sum(tuple(dims), keepdim=True, dtype=exact)
+        else:
+            torch.sum(element(*parts), tuple(dims), keepdim=True, out=part(out, start))
+    return out.to(dtype)
+
+
+def _fits(out: Tensor, *others: Tensor) -> bool:
+    """Whether `others` combine into `out` without changing its shape or dtype."""
+    return all(
+        torch.broadcast_shapes(out.shape, other.shape) == out.shape
+        and torch.promote_types(out.dtype, other.dtype) == out.dtype
+        for other in others
+    )
+
+
+def _like(first: Tensor, other: Tensor, *more: Tensor) -> Tensor | None:
+    """Memory for a result in the order of `first`'s dimensions, as PyTorch's element-wise kernels have it."""
+    return torch.empty_like(first) if first.shape == other.shape and _fits(first, other, *more) else None
+
+
+def _in_place(out: Tensor, write: Callable, make: Callable, other: Tensor) -> Tensor:
+    return write(out, other) if _fits(out, other) else make(out, other)
+
+
+def _times(fresh: Tensor, other: Tensor) -> Tensor:
+    return _in_place(fresh, torch.Tensor.mul_, torch.mul, other)
+
+
+# Softmax
+
+
+def softmax_from(input: Tensor, logsumexp: Tensor) -> Tensor:
+    """exp(input - logsumexp)."""
+    return (input - logsumexp).exp_()
+
+
+def softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
+    """output · (grad - sum), where sum = Σ grad · output."""
+    return _times(grad - sum, output)
+
+
+def log_softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
+    """grad - exp(output) · sum, where sum = Σ grad."""
+    out = _like(grad, output, sum)
+    if out is None:
+        return torch.sub(grad, _times(output.exp(), sum))
+    return torch.sub(grad, torch.exp(output, out=out).mul_(sum), out=out)
+
+
+# Tables
+
+
+def first_index(input: Tensor, extreme: Tensor, dim: int, first: int = 0) -> Tensor:
+    """The least position along `dim`, counted from `first`, at which `input` equals `extreme`; int64's largest if none.
+
+    With the extreme of the whole dimension this is an argmax (argmin) whose pieces combine by Min.
+    """
+    shape = [1] * input.dim()
+    shape[dim] = -1
+    position = torch.arange(first, first + input.shape[dim], device=input.device).reshape(shape)
+    return torch.where(input == extreme, position, torch.iinfo(torch.int64).max).amin(dim)
+
+
+def pick(input: Tensor, index: Tensor, dim: int, first: int = 0) -> Tensor:
+    """input at position `index` of `dim`, which vanishes; 0 where index - first is outside."""
+    place = index.long() - first
+    inside = (place >= 0) & (place < input.shape[dim])
+    place = place.clamp_(0, max(0, input.shape[dim] - 1)).unsqueeze_(dim)
+    return input.gather(dim, place).squeeze_(dim).masked_fill_(~inside, 0)
+
+
+def place(value: Tensor, index: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
+    """Zeros with a new dimension `dim` of `size`, `value` at index - first where that is inside: pick's adjoint."""
+    dim = dim % (value.dim() + 1)
+    out = value.new_zeros((*value.shape[:dim], size, *value.shape[dim:]))
+    spot = index.long() - first
+    inside = (spot >= 0) & (spot < size)
+    spot = spot.clamp_(0, max(0, size - 1)).unsqueeze_(dim)
+    return out.scatter_(dim, spot, torch.where(inside, value, torch.zeros_like(value)).unsqueeze(dim))
+
+
+def embedding(weight: Tensor, indices: Tensor, first: int = 0) -> Tensor:
+    """Rows of a table that begins at row `first` of the whole; 0 for rows outside it."""
+    spot = indices.long() - first
+    inside = (spot >= 0) & (spot < weight.shape[0])
+    if first == 0 and bool(inside.all()):
+        return torch.nn.functional.embedding(spot, weight)
+    rows = torch.nn.functional.embedding(spot.clamp_(0, weight.shape[0] - 1), weight)
+    return rows.masked_fill_(~inside.unsqueeze(-1), 0)
+
+
+def embedding_gradient(grad: Tensor, indices: Tensor, rows: int, first: int = 0, padding: int = -1) -> Tensor:
+    """Σ of the rows of `grad` whose index is each of first ... first + rows - 1; `padding` is dropped."""
+    flat = grad.reshape(-1, grad.shape[-1])
+    index = indices.reshape(-1).long()
+    spot = index - first
+    inside = (spot >= 0) & (spot < rows)
+    if padding >= 0:
+        inside &= index != padding
+    out = grad.new_zeros(rows, grad.shape[-1])
+    if bool(inside.all()):
+        return out.index_add_(0, spot, flat)
+    extent = slices(flat.shape, flat.element_size(), (0,))[1]
+    for part in zip(spot.split(extent), inside.split(extent), flat.split(extent), strict=True):
+        chosen = part[1]
+        out.index_add_(0, part[0][chosen], part[2][chosen])
+    return out
+
+
+def assign(self: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
+    """A copy with values at places; of several for one place the last, as NumPy has it."""
+    out = self.clone(memory_format=torch.contiguous_format)
+    place = tuple(slice(None) if item is None else item.numpy() for item in indices)
+    out.numpy()[place] = values.resolve_conj().numpy()
+    return out
+
+
+# Sparse matrices
+
+
+def sparse_product(
+    values: Tensor, rows: Tensor, columns: Tensor, x: Tensor, count: int, first: int = 0, start: int = 0
+) -> Tensor:
+    """Σ of values[p] · x[columns[p] - start] in row rows[p] - first, of `count` rows; others are left out."""
+    from girih.kernels.sparse import accumulate  # Numba is slow to load
+
+    out = values.new_zeros((count, x.shape[1]))
+    accumulate(out.numpy(), *(item.numpy() for item in (values, rows, columns, x)), first, start)
+    return out
+
+
+# Regressions
+
+
+def ridge_rows(ratings: Tensor, features: Tensor, penalty: float) -> Tensor:
+    """For each row r the x of least Σ (r[k] - x·features[k])² + penalty·n·|x|², over the n places k where r[k] ≠ 0.
+
+    What alternating least squares solves for each user (Zhou et al., AAIM 2008); 0 where nothing is rated.
+    """
+    out = ratings.new_zeros(ratings.shape[0], features.shape[1])
+    for row, solution in zip(ratings, out, strict=True):
+        places = row.nonzero().squeeze(1)
+        if len(places):
+            near = features[places]
+            gram = near.T @ near
+            gram.diagonal().add_(penalty * len(places))
+            solution.copy_(torch.linalg.solve(gram, near.T @ row[places]))
+    return out
+
+
+# Factors
+
+
+def triangular_factor(A: Tensor) -> Tensor:
+    """R of A = Q·R, without Q."""
+    return torch.linalg.qr(A, mode="r")[1]
+
+
+def reflection_signs(Q: Tensor) -> Tensor:
+    """±1 for each column by which orthonormal columns become those of Householder reflections, as LAPACK's are.
+
+    Q: the first rows of the factor, square. The signs are those of the pivots of Q - S without exchanges (Ballard et
+    al., IPDPS 2014, algorithm 5), so that a factor made otherwise is numerically the same as the one made whole.
+    """
+    rest = Q.clone()
+    signs = torch.ones_like(rest.diagonal().real)
+    for column in range(len(rest)):
+        if rest[column, column].real >= 0:
+            signs[column] = -1
+        rest[column, column] -= signs[column]
+        below = rest[column + 1 :, column] / rest[column, column]
+        rest[column + 1 :, column + 1 :] -= torch.outer(below, rest[column, column + 1 :])
+    return signs
+
+
+# Orders
+
+
+def sort_indices(input: Tensor, dim: int, descending: bool = False) -> Tensor:
+    """Positions along `dim` in the order of the values there; equal ones in their own order."""
+    return torch.sort(input, dim=dim, descending=descending, stable=True)[1]
+
+
+def topk_indices(input: Tensor, k: int, dim: int, largest: bool = True) -> Tensor:
+    """Positions along `dim` of the k largest (or smallest) values, in their order."""
+    return torch.topk(input, k, dim=dim, largest=largest)[1]
+
+
+def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tensor:
+    """How many elements of an ascending sequence are below each value (right: not above it); NaN is above all."""
+    if not sequence.dtype.is_floating_point:
+        return torch.searchsorted(sequence, values, right=right)
+    known = len(sequence) - int(sequence.isnan().sum())
+    found = torch.searchsorted(sequence[:known], values.contiguous(), right=right)
+    return found.masked_fill_(values.isnan(), len(sequence) if right else known)
+
+
+def correlate(input: Tensor, weight: Tensor) -> Tensor:
+    """Σ weight[k] · input[i + k] of sequences, wherever all of the weight lies on the input; by NumPy, which has it of
+    all numbers and needs no windows in memory."""
+    values, weights = input.numpy(force=True), weight.numpy(force=True)
+    size, total = len(values) - len(weights) + 1, None
+    for start in range(0, len(weights), STRETCH):
+        part = weights[start : start + STRETCH][::-1]
+        made = np.convolve(values[start : start + len(part) + size - 1], part, "valid")
+        total = made if total is None else np.add(total, made, out=total)
+    return torch.from_numpy(total)
+
+
+def head_product(self: Tensor, mat2: Tensor) -> Tensor:
+    """self · mat2 of matrices that lie in two dimensions, batch and heads."""
+    left, right = self.contiguous(), mat2.contiguous()
+    return torch.bmm(left.flatten(0, 1), right.flatten(0, 1)).unflatten(0, self.shape[:2])
+
+
+# Random masks
+
+
+def apply_mask(input: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """input · mask · scale."""
+    return (input * mask).mul_(scale)
+
+
+# Constants
+
+
+def constant(data: Any, size: Sizes, dtype: Any, device: Any = None) -> Tensor:
+    """A tensor written out in the Graph."""
+    return torch.tensor(data, dtype=as_dtype(dtype), device=device).reshape(tuple(size))
+
+
+KERNELS: dict[str, Callable[..., Tensor]] = (
+    {
+        f"girih.{kernel.__name__}": kernel
+        for kernel in (
+            first_index,
+            centered_square_mean,
+            normalise,
+            normalised_dot,
+            normalise_input_gradient,
+            product_sum,
+            masked_sum,
+            softmax_from,
+            softmax_gradient,
+            log_softmax_gradient,
+            pick,
+            place,
+            embedding,
+            embedding_gradient,
+            assign,
+            sparse_product,
+            ridge_rows,
+            triangular_factor,
+            reflection_signs,
+            sort_indices,
+            topk_indices,
+            search_sorted,
+            random_uniform,
+            random_normal,
+            random_mask,
+            random_integers,
+            apply_mask,
+            convolution_input_gradient,
+            convolution_weight_gradient,
+            max_pool,
+            max_pool_gradient,
+            correlate,
+            head_product,
+            constant,
+        )
+    }
+    | EXACT_KERNELS
+    | FACTOR_KERNELS
+    | GROUP_KERNELS
+    | ORDER_KERNELS
+    | PATH_KERNELS
+    | SCRIPTED_KERNELS
+    | TILE_KERNELS
+)

@@ -1,0 +1,1 @@
+"""What devices hold, and when: exact, by liveness of storages."""

@@ -1,0 +1,344 @@
+"""Memory of one device while it runs a program: exact, by liveness of storages.
+
+A buffer occupies its device's part in bytes from the step that makes it to the step that frees it. Results of view
+operators share their input's storage where PyTorch can express them so; messages that are not contiguous in their
+buffer, and contributions to a reduction, are staged while the exchange lasts: from its start to its finish, where
+other steps lie between. While a kernel runs it holds its padded operands and what its operator's `temporary` rule
+tells; when all is done, the worker copies new state that is not contiguous or part of something larger. The rules are
+those of kernels that hold the same on every processor, and of transports that take contiguous tensors; some are bounds.
+What a library's kernel holds on one processor is asked of `scratch`, which the caller gives: exact where it was
+measured there, else a bound (`girih.ops.scratch`).
+
+Where workers are threads that compute chunks of each other's loops (`Program.stealing`), the peak is a bound: of a loop
+that is offered the sums of all chunks are counted, on its own device, and on every device the buffers of the largest
+chunk that any other one offers, whenever its worker waits for a message or stands between two steps. A worker computes
+one chunk at a time, so that the peaks of all devices together are a bound for the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.graph import Node
+from girih.layout import bounds
+from girih.lower.exchange import Message
+from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
+from girih.lower.program import BlockStep, ComputeStep, Program, StartStep, Step, TransferStep
+from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
+from girih.ops import Description, description_of
+from girih.ops.derive.pieces import PieceCall, make_piece
+from girih.ops.derive.temporaries import Operand, Work
+from girih.ops.scratch import ScratchSource, at_most, held, rule_for
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes on one device. state: what lives from step to step. peak: the most at any time, state included.
+
+    at: the node during which the peak is reached. largest: the biggest storages at the peak, (buffer, bytes).
+    """
+
+    device: int
+    state: int
+    peak: int
+    at: int
+    largest: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class _Buffer:
+    storage: int
+    shape: Shape
+    strides: Shape
+
+
+class _Tracker:
+    def __init__(self, program: Program, device: int, threads: int, scratch: ScratchSource) -> None:
+        self.program = program
+        self.device = device
+        self.threads = threads
+        self.scratch = scratch
+        self.stolen = stolen_bytes(program, device, threads)
+        self.buffers: dict[str, _Buffer] = {}
+        self.owners: Counter[int] = Counter()
+        self.sizes: dict[int, int] = {}
+        self.names: dict[int, str] = {}
+        self.now = 0
+        self.most = 0  # marked in this step
+        self.peak = 0
+        self.at = -1
+        self.largest: tuple[tuple[str, int], ...] = ()
+        self.next = 0
+        self.nodes = 0  # computed so far
+        self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
+        self.pieces: dict[tuple[Description, tuple[int, ...]], tuple[PieceCall, frozenset[str]]] = {}
+
+    def shape_of(self, buffer: str) -> Shape:
+        return self.program.part_shape(buffer, self.program.places[buffer], self.device)
+
+    def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
+        shape = self.shape_of(buffer) if shape is None else shape
+        item = self.program.graph.values[self.program.value_of[buffer]].item_bytes
+        elsewhere = buffer in self.program.files or buffer in self.program.streamed
+        storage = self.storage(buffer, 0 if elsewhere else prod(shape) * item)
+        self.buffers[buffer] = _Buffer(storage, shape, strides or contiguous_strides(shape))
+
+    def storage(self, name: str, size: int) -> int:
+        self.next += 1
+        self.sizes[self.next] = size
+        self.names[self.next] = name
+        self.owners[self.next] = 1
+        self.now += size
+        return self.next
+
+    def alias(self, buffer: str, base: str, shape: Shape, strides: Shape) -> None:
+        storage = self.buffers[base].storage
+        self.owners[storage] += 1
+        self.buffers[buffer] = _Buffer(storage, shape, strides)
+
+    def free(self, buffer: str) -> None:
+        self.release(self.buffers.pop(buffer).storage)
+
+    def release(self, storage: int) -> None:
+        self.owners[storage] -= 1
+        if self.owners[storage] == 0:
+            self.now -= self.sizes[storage]
+            del self.sizes[storage], self.names[storage], self.owners[storage]
+
+    def mark(self, node: int, extra: int = 0) -> None:
+        self.most = max(self.most, self.now + extra)
+        if self.now + extra > self.peak:
+            self.peak, self.at = self.now + extra, node
+            order = sorted(self.sizes, key=lambda storage: -self.sizes[storage])[:12]
+            self.largest = tuple((self.names[storage], self.sizes[storage]) for storage in order)
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, ComputeStep):
+            self.compute(step)
+        elif isinstance(step, BlockStep):
+            self.blocks(step)
+        elif isinstance(step, StartStep):
+            self.start(step.transfer)
+        elif isinstance(step, TransferStep):
+            self.transfer(step)
+        else:
+            for buffer in step.buffers:
+                self.free(buffer)
+        self.between()
+
+    def between(self) -> None:
+        """Its worker does nothing itself: it may compute a chunk of another's loop."""
+        if self.stolen:
+            self.mark(self.next_node, self.stolen)
+
+    def read_shape(self, step: ComputeStep, operand: int) -> Shape:
+        part = step.reads[operand]
+        return self.program.part_shape(part.buffer, part.needed, self.device)
+
+    @property
+    def next_node(self) -> int:
+        return min(self.nodes, len(self.program.graph.nodes) - 1)
+
+    def compute(self, step: ComputeStep) -> None:
+        graph = self.program.graph
+        self.nodes = step.node + 1
+        node = graph.nodes[step.node]
+        description = description_of(graph, node)
+        is_view = description is not None and description.operator.view and len(step.reads) == 1
+        is_view = is_view and 0 not in self.shape_of(step.writes[0])  # nothing shares nothing
+        read = sum(
+            prod(self.read_shape(step, number)) * graph.values[self.program.value_of[part.buffer]].item_bytes
+            for number, part in enumerate(step.reads)
+            if part.buffer in self.program.streamed
+        )
+        if is_view and not read and self.view(step, node.operator):
+            return
+        strides = None
+        if description is not None and description.operator.elementwise and step.reads:
+            # TensorIterator keeps the order of dimensions of a dense input of the output's shape.
+            base = self.buffers[step.reads[0].buffer]
+            if self.read_shape(step, 0) == base.shape == self.shape_of(step.writes[0]) and _dense(base):
+                strides = base.strides
+        extra = read + (0 if description is None else self.temporaries(step, node, description))
+        for buffer in step.writes:
+            self.allocate(buffer, strides=strides if len(step.writes) == 1 else None)
+        self.mark(step.node, extra)
+
+    def blocks(self, step: BlockStep) -> None:
+        """A group: what leaves it is made before the first block, sums behind the last; the rest is one block long."""
+        node = step.members[-1].node
+        self.nodes = node + 1
+        loop = loop_bytes(self.program, step, self.device, self.threads)
+        for buffer in step.writes:
+            if buffer not in loop.sums:
+                self.allocate(buffer)
+        self.mark(node, loop.peak)
+        for buffer in loop.sums:
+            self.allocate(buffer)
+        self.mark(node, loop.after)
+
+    def temporaries(self, step: ComputeStep, node: Node, description: Description) -> int:
+        """Bytes that are held beside operands and result while the kernel runs: padded operands, the kernel's own."""
+        operator, values = description.operator, self.program.graph.values
+        shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
+        temporary = rule_for(operator.temporary, result.item_bytes)
+        if (operator.padding is None and temporary is None) or 0 in shape:
+            return 0
+        piece, cut = self.piece(step, node, description)
+        total, inputs = 0, {}
+        for part, name, region, pads in zip(step.reads, piece.names, piece.regions, piece.pads, strict=True):
+            size = tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True))
+            value, strides = values[self.program.value_of[part.buffer]], self.buffers[part.buffer].strides
+            padded = any(before or after for before, after in pads)
+            in_order = padded or is_contiguous(size, strides) or 0 in size
+            total += prod(size) * value.item_bytes if padded else 0
+            if name is not None:
+                inputs[name] = Operand(size, value.item_bytes, in_order, None if in_order else strides, value.dtype)
+        if temporary is None:
+            return total
+        output = Operand(shape, result.item_bytes, dtype=result.dtype)
+        work = Work(piece.attributes, inputs, output, cut, self.threads)
+        return total + held(temporary, piece.operator, work, self.scratch)
+
+    def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:
+        """The call on this device, and the names of the index variables that are divided; equal nodes share it."""
+        division = self.program.strategy.divisions[step.node]
+        if (description, division) not in self.pieces:
+            mesh, sizes = self.program.mesh, description.sizes
+            starts, stops = bounds(np.asarray([division], np.int64).reshape(1, mesh.axes), sizes, mesh)
+            start, stop = starts[0, self.device].tolist(), stops[0, self.device].tolist()
+            named = zip(description.names, start, stop, sizes, strict=True)
+            cut = frozenset(name for name, low, high, size in named if high - low != size)
+            piece = make_piece(description, node.attributes, start, stop)
+            self.pieces[description, division] = (piece, cut)
+        return self.pieces[description, division]
+
+    def settle(self) -> None:
+        """The worker's last act: new state in the order of the inputs (`girih.run.worker.worker.settle`)."""
+        graph = self.program.graph
+        kept = {output.name for output in graph.outputs if output.replaces is None}
+        updates = [graph.updates[item.name] for item in graph.state_inputs if item.name in graph.updates]
+        readers = Counter(name for name in updates if name not in kept)
+        for name in updates:
+            held = self.buffers[name]
+            size = prod(held.shape) * graph.values[name].item_bytes
+            if not is_contiguous(held.shape, held.strides) or self.sizes[held.storage] != size:
+                self.now += size
+                self.mark(len(graph.nodes) - 1)
+            else:
+                self.owners[held.storage] += 1  # it lives on as state
+            readers[name] -= 1
+            if readers[name] == 0:
+                self.free(name)
+        self.between()
+
+    def view(self, step: ComputeStep, operator: str) -> bool:
+        source, target = self.buffers[step.reads[0].buffer], step.writes[0]
+        shape, goal = self.read_shape(step, 0), self.shape_of(target)
+        attributes = self.program.graph.nodes[step.node].attributes
+        strides = strides_of_view(operator, attributes, shape, source.strides, goal)
+        if strides is None:
+            return False
+        self.alias(target, step.reads[0].buffer, goal, strides)
+        return True
+
+    def transfer(self, step: TransferStep) -> None:
+        """All of an exchange, or the finish of one that has started."""
+        if step.target in self.underway:
+            if step.target not in self.buffers:
+                self.allocate(step.target)
+            self.mark(self.next_node, self.stolen)
+            self.release(self.underway.pop(step.target))
+            return
+        self.allocate(step.target)
+        self.mark(step.node, self.staged(step) + self.stolen)
+
+    def start(self, step: TransferStep) -> None:
+        """The target is made at once if messages arrive in it, at the finish if contributions are combined in it."""
+        if self.program.terms_of(step) == 1:
+            self.allocate(step.target)
+        self.underway[step.target] = self.storage(f"{step.target} (messages)", self.staged(step))
+        self.mark(self.next_node)
+
+    def staged(self, step: TransferStep) -> int:
+        """Bytes of the messages that are packed, and of those that do not arrive in the target itself."""
+        if step.source in self.program.streamed:  # a bound: each part is read when it is packed
+            return prod(self.shape_of(step.source)) * self.program.graph.values[step.value].item_bytes
+        messages, combined = self.program.messages_of(step, self.device), self.program.terms_of(step) > 1
+        held, goal = self.buffers[step.source].strides, contiguous_strides(self.shape_of(step.target))
+        packed = set()  # a box that goes to several peers is packed once
+        elements = 0
+        for message in messages:
+            if message.source == message.target:
+                continue
+            if message.target == self.device:
+                elements += message.elements if combined or not _run(message, goal) else 0
+            elif not _run(message, held) and message.box not in packed:
+                packed.add(message.box)
+                elements += message.elements
+        return elements * self.program.graph.values[step.value].item_bytes
+
+
+def _dense(buffer: _Buffer) -> bool:
+    order = sorted(range(len(buffer.shape)), key=lambda axis: -buffer.strides[axis])
+    return is_contiguous(tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order))
+
+
+def _run(message: Message, strides: Shape) -> bool:
+    """Does the message's box lie in one run of the memory of a buffer with these strides (of a scalar: none)?"""
+    return not strides or is_contiguous(tuple(stop - start for start, stop in message.box), strides)
+
+
+def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: ScratchSource = at_most) -> MemoryUse:
+    """Walk the program on one device. Cost: linear in steps and messages.
+
+    threads: of each worker; 0: as worker processes on this host decide, its cores divided among them. scratch: what
+    kernels of libraries hold; by default a bound.
+    """
+    tracker = _begun(program, device, threads, scratch)
+    roles = {item.name: item.role for item in program.graph.inputs}
+    state = sum(
+        tracker.sizes[tracker.buffers[name].storage]
+        for name, role in roles.items()
+        if role in ("parameter", "buffer", "state")
+    )
+    for step in program.steps:
+        tracker.step(step)
+    tracker.settle()
+    return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
+
+
+def live_bytes(
+    program: Program, device: int = 0, threads: int = 0, scratch: ScratchSource = at_most
+) -> NDArray[np.int64]:
+    """The most bytes in use on one device before the first step, in each step (of a free: behind it), and at the
+    worker's last act: [steps + 2]. As exact as `memory_use`, and the largest is its peak."""
+    tracker = _begun(program, device, threads, scratch)
+    most = [tracker.most]
+    for step in program.steps:
+        tracker.most = 0
+        tracker.step(step)
+        most.append(max(tracker.most, tracker.now))
+    tracker.most = tracker.now
+    tracker.settle()
+    return np.asarray([*most, tracker.most], np.int64)
+
+
+def threads_here(program: Program) -> int:
+    """Of each worker process of a host that has all of them, as they decide themselves."""
+    return max(1, (os.cpu_count() or 1) // program.mesh.devices)
+
+
+def _begun(program: Program, device: int, threads: int, scratch: ScratchSource) -> _Tracker:
+    """With the inputs in memory."""
+    tracker = _Tracker(program, device, threads or threads_here(program), scratch)
+    for item in program.graph.inputs:
+        tracker.allocate(item.name)
+    tracker.mark(-1, tracker.stolen)
+    return tracker

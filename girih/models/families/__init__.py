@@ -1,0 +1,1 @@
+"""Models by name: how names are read, and what each model is trained on."""

@@ -1,0 +1,117 @@
+"""Families of models that look at images, whole or as vectors."""
+
+from __future__ import annotations
+
+from girih.models.batches import BatchDescription, TensorDescription, images
+from girih.models.families.family import FLEXFLOW_BATCH, TOFU, ModelFamily, Options, constant, no_numbers, tiny
+
+
+def _mlp_options(*sizes: int) -> Options:
+    return {"sizes": sizes or (784, 512, 512, 10)}
+
+
+def _mlp_batch(options: Options, batch: int) -> BatchDescription:
+    sizes = options["sizes"]
+    return {
+        "images": TensorDescription((batch, sizes[0])),
+        "labels": TensorDescription((batch,), below=sizes[-1]),
+    }
+
+
+def _image_batch(options: Options, batch: int) -> BatchDescription:
+    return images(batch, 3, options["image"], options["classes"])
+
+
+def _lenet_batch(options: Options, batch: int) -> BatchDescription:
+    return images(batch, 1, 32, options["classes"])
+
+
+def _wide_resnet_options(depth: int, width: int, image: int = 224) -> Options:
+    return {"depth": depth, "width": width, "image": image}
+
+
+def _wide_resnet_default(options: Options) -> int:
+    """What Tofu fits: 8 for WResNet-152-10; otherwise the 128 of its ideal baseline."""
+    return 8 if (options["depth"], options["width"]) == (152, 10) else 128
+
+
+IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
+    ModelFamily(
+        name="mlp",
+        pattern="mlp[-SIZE-SIZE…]",
+        examples=("mlp", "mlp-512-512-10"),
+        description="linear layers with ReLU between them",
+        source="",
+        build="mlp",
+        configure=_mlp_options,
+        describe_batch=_mlp_batch,
+        step="classify",
+        default_batch=constant(128),
+        presets=(tiny("mlp", sizes=(32, 64, 64, 16)),),
+    ),
+    ModelFamily(
+        name="lenet",
+        pattern="lenet",
+        examples=("lenet",),
+        description="LeNet-5 on 32×32 grey images",
+        source="LeCun, Bottou, Bengio, Haffner 1998",
+        build="lenet",
+        configure=no_numbers,
+        describe_batch=_lenet_batch,
+        step="classify",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("lenet"),),
+    ),
+    ModelFamily(
+        name="alexnet",
+        pattern="alexnet",
+        examples=("alexnet",),
+        description="AlexNet, one tower, on ImageNet",
+        source="Krizhevsky 2014, arXiv:1404.5997",
+        build="alexnet",
+        configure=no_numbers,
+        describe_batch=_image_batch,
+        step="classify",
+        default_batch=constant(256),  # FlexFlow's, "which has a much smaller model"
+        presets=(tiny("alexnet", image=64, classes=16, channels=(8, 16, 32, 16, 16), hidden=64),),
+    ),
+    ModelFamily(
+        name="resnet",
+        pattern="resnet-DEPTH[-IMAGE]",
+        examples=("resnet-50", "resnet-101", "resnet-152"),
+        description="bottleneck ResNet on ImageNet",
+        source="He, Zhang, Ren, Sun 2015, arXiv:1512.03385",
+        build="wide_resnet",
+        configure=lambda depth, image=224: {"depth": depth, "image": image},
+        describe_batch=_image_batch,
+        step="classify",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("resnet", depth=14, blocks=(1, 1, 1, 1), channels=8, image=32, classes=16),),
+    ),
+    ModelFamily(
+        name="wresnet",
+        pattern="wresnet-DEPTH-WIDTH[-IMAGE]",
+        examples=("wresnet-50-4", "wresnet-101-8", "wresnet-152-10", "wresnet-50-2-32"),
+        description="bottleneck ResNet with every convolution widened by WIDTH",
+        source=TOFU,
+        build="wide_resnet",
+        configure=_wide_resnet_options,
+        describe_batch=_image_batch,
+        step="classify",
+        default_batch=_wide_resnet_default,
+        presets=(tiny("wresnet", depth=14, blocks=(1, 1, 1, 1), width=2, channels=8, image=32, classes=16),),
+    ),
+    ModelFamily(
+        name="inception",
+        pattern="inception[-IMAGE]",
+        examples=("inception",),
+        description="Inception-v3 on ImageNet",
+        source="Szegedy et al. 2015, arXiv:1512.00567",
+        build="inception_v3",
+        configure=lambda image=299: {"image": image},
+        describe_batch=_image_batch,
+        step="classify",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("inception", image=75, classes=16, scale=1 / 16),),
+    ),
+)

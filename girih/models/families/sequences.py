@@ -1,0 +1,178 @@
+"""Families of models that read sequences: recurrent networks and transformers."""
+
+from __future__ import annotations
+
+from girih.models.batches import BatchDescription, TensorDescription, next_tokens
+from girih.models.families.family import FLEXFLOW, FLEXFLOW_BATCH, TOFU, ModelFamily, Options, Preset, constant, tiny
+
+
+def _rnn_options(layers: int, hidden: int) -> Options:
+    return {"layers": layers, "hidden": hidden}
+
+
+def _rnn_default(options: Options) -> int:
+    """Tofu takes 512, and 128 "in order to fit RNN-10-8K in memory"."""
+    return 128 if (options["layers"], options["hidden"]) == (10, 8192) else 512
+
+
+def _rnn_batch(options: Options, batch: int) -> BatchDescription:
+    return {
+        "vectors": TensorDescription((batch, options["steps"], options["input"])),
+        "targets": TensorDescription((batch, options["steps"]), below=options["vocabulary"]),
+    }
+
+
+def _unrolled_options(layers: int | None = None, hidden: int | None = None, steps: int | None = None) -> Options:
+    """FlexFlow's sizes where the name leaves them out."""
+    given = {"layers": layers, "hidden": hidden, "steps": steps}
+    return {key: number for key, number in given.items() if number is not None}
+
+
+def _text_batch(options: Options, batch: int) -> BatchDescription:
+    return {
+        "tokens": TensorDescription((batch, options["steps"]), below=options["vocabulary"]),
+        "labels": TensorDescription((batch,), below=options["classes"]),
+    }
+
+
+def _word_batch(options: Options, batch: int) -> BatchDescription:
+    return next_tokens(batch, options["steps"], options["vocabulary"])
+
+
+def _translation_batch(options: Options, batch: int) -> BatchDescription:
+    words = TensorDescription((batch, options["steps"]), below=options["vocabulary"])
+    return {"source": words, "tokens": words, "targets": words}
+
+
+def _token_batch(options: Options, batch: int) -> BatchDescription:
+    return next_tokens(batch, options["sequence"], options["vocabulary"])
+
+
+def _bert_batch(options: Options, batch: int) -> BatchDescription:
+    shape = (batch, options["sequence"])
+    return {
+        "tokens": TensorDescription(shape, below=options["vocabulary"]),
+        "segments": TensorDescription(shape, below=options["segments"]),
+        "targets": TensorDescription(shape, below=options["vocabulary"], ignored=0.85),
+    }
+
+
+def _heads(width: int, head_width: int) -> int:
+    if width % head_width:
+        raise ValueError(f"the width must be a multiple of {head_width}, the width of a head; got {width}")
+    return width // head_width
+
+
+def _gpt_options(layers: int, width: int) -> Options:
+    return {"layers": layers, "width": width, "heads": _heads(width, 64)}
+
+
+def _llama_options(layers: int, width: int) -> Options:
+    """The proportions of Llama-3-8B: heads of 128, four to a key-value head, a network of 3.5 widths."""
+    heads = _heads(width, 128)
+    kv_heads = heads // 4 if heads % 4 == 0 else heads
+    return {"layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "hidden": width * 7 // 2}
+
+
+SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
+    ModelFamily(
+        name="rnn",
+        pattern="rnn-LAYERS-HIDDEN",
+        examples=("rnn-6-4k", "rnn-8-8k", "rnn-10-8k"),
+        description="LSTM unrolled for 20 steps (k is 1024)",
+        source=TOFU,
+        build="rnn",
+        configure=_rnn_options,
+        describe_batch=_rnn_batch,
+        step="predict_each_step",
+        default_batch=_rnn_default,
+        presets=(tiny("rnn", layers=2, hidden=32, steps=4, input=16, vocabulary=16),),
+    ),
+    ModelFamily(
+        name="rnntc",
+        pattern="rnntc[-LAYERS[-HIDDEN[-STEPS]]]",
+        examples=("rnntc", "rnntc-4-1k-40"),
+        description="text classification: LSTM of 4 layers of 1024, unrolled for 40 steps",
+        source=FLEXFLOW,
+        build="rnntc",
+        configure=_unrolled_options,
+        describe_batch=_text_batch,
+        step="classify_text",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("rnntc", layers=2, hidden=16, steps=4, vocabulary=32, classes=4),),
+    ),
+    ModelFamily(
+        name="rnnlm",
+        pattern="rnnlm[-LAYERS[-HIDDEN[-STEPS]]]",
+        examples=("rnnlm", "rnnlm-2-2k-2"),
+        description="language model: LSTM of 2 layers of 2048, unrolled for 40 steps",
+        source=FLEXFLOW,
+        build="rnnlm",
+        configure=_unrolled_options,
+        describe_batch=_word_batch,
+        step="predict_each_word",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("rnnlm", layers=2, hidden=16, steps=4, vocabulary=32),),
+    ),
+    ModelFamily(
+        name="nmt",
+        pattern="nmt[-LAYERS[-HIDDEN[-STEPS]]]",
+        examples=("nmt", "nmt-2-1k-10"),
+        description="translation: LSTM encoder and decoder of 2 layers of 1024 each, attention, 40 steps",
+        source=FLEXFLOW,
+        build="nmt",
+        configure=_unrolled_options,
+        describe_batch=_translation_batch,
+        step="translate",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("nmt", layers=2, hidden=16, steps=4, vocabulary=32),),
+    ),
+    ModelFamily(
+        name="gpt",
+        pattern="gpt-LAYERS-WIDTH",
+        examples=("gpt-12-1024", "gpt2", "gpt2-xl"),
+        description="GPT-2, heads of 64, sequences of 1024",
+        source="Radford et al. 2019",
+        build="gpt",
+        configure=_gpt_options,
+        describe_batch=_token_batch,
+        step="predict_next_token",
+        default_batch=constant(8),
+        presets=(
+            Preset("gpt2", _gpt_options(12, 768)),
+            Preset("gpt2-medium", _gpt_options(24, 1024)),
+            Preset("gpt2-large", _gpt_options(36, 1280)),
+            Preset("gpt2-xl", _gpt_options(48, 1600)),
+            tiny("gpt", layers=2, width=32, heads=4, sequence=16, vocabulary=64),
+        ),
+    ),
+    ModelFamily(
+        name="llama",
+        pattern="llama-LAYERS-WIDTH",
+        examples=("llama-8b", "llama-32-4096"),
+        description="Llama 3, heads of 128, four to a key-value head, sequences of 2048",
+        source="Llama Team 2024, arXiv:2407.21783",
+        build="llama",
+        configure=_llama_options,
+        describe_batch=_token_batch,
+        step="predict_next_token",
+        default_batch=constant(8),
+        presets=(
+            Preset("llama-8b", _llama_options(32, 4096)),
+            tiny("llama", layers=2, width=32, heads=4, kv_heads=2, hidden=64, vocabulary=64, sequence=16),
+        ),
+    ),
+    ModelFamily(
+        name="bert",
+        pattern="bert-LAYERS-WIDTH",
+        examples=("bert-12-768", "bert-24-1024"),
+        description="BERT with its masked-token head, heads of 64, sequences of 512",
+        source="Devlin, Chang, Lee, Toutanova 2018, arXiv:1810.04805",
+        build="bert",
+        configure=_gpt_options,
+        describe_batch=_bert_batch,
+        step="fill_masked_tokens",
+        default_batch=constant(32),
+        presets=(tiny("bert", layers=2, width=32, heads=4, sequence=16, vocabulary=64),),
+    ),
+)

@@ -1,0 +1,1 @@
+"""The architectures, as ordinary PyTorch modules."""

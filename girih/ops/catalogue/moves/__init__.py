@@ -1,0 +1,1 @@
+"""Operators that move elements: shapes, indices, tables, orders."""

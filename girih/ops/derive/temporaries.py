@@ -1,0 +1,143 @@
+"""What a kernel holds while it runs, beside its operands and its result: the `temporary` rules of operators, in bytes.
+
+The rules describe girih's own kernels and those that PyTorch has in portable C++, which hold the same on every
+processor; each says where its terms come from. They are exact where it is not said that they are a bound. Kernels and
+rules share `slices`, by which what would be large is done part by part. Of kernels that a library brings there are no
+rules: their operators say `Measured` (`girih.ops.scratch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+
+SLICE_BYTES = 1 << 20
+"""What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
+STRETCH = 8192
+"""Elements of a weight that are gone through at a time: of more, BLAS shares a product among threads, and those of
+several workers wait for each other."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as the kernel gets it.
+
+    contiguous: in the order of its dimensions, without gaps. strides: where it is not, in elements. dtype: its name.
+    """
+
+    shape: Shape
+    item_bytes: int
+    contiguous: bool = True
+    strides: Shape | None = None
+    dtype: str = "float32"
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.item_bytes
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call on one device: attributes of the piece, tensors by parameter name, padded as they are passed.
+
+    cut: names of the index variables that are divided. threads: of the worker that runs it.
+    """
+
+    attributes: dict[str, Any]
+    inputs: dict[str, Operand]
+    output: Operand
+    cut: frozenset[str] = frozenset()
+    threads: int = 1
+
+    @property
+    def shape(self) -> Shape:
+        """The shape to which the inputs broadcast."""
+        return broadcast_shape(*self.inputs.values())
+
+    @property
+    def copied(self) -> int:
+        """Kernels that call `contiguous` copy what is not."""
+        return sum(item.bytes for item in self.inputs.values() if not item.contiguous)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a kernel's scratch without measuring it.
+
+    bound: bytes that it is never more than, whatever the processor. operations: about how much arithmetic a call takes.
+    images: how many there are of what a call can be measured with less of. cut: the same work with so many of them.
+    only: where it is not (), only calls whose results have elements of so many bytes take any.
+    """
+
+    bound: Callable[[Work], int]
+    operations: Callable[[Work], int]
+    images: Callable[[Work], int] = lambda work: 1
+    cut: Callable[[Work, int], Work] = lambda work, count: work
+    only: tuple[int, ...] = ()
+
+
+Temporary = Callable[[Work], int] | Measured
+
+
+def broadcast_shape(*items: Operand) -> Shape:
+    rank = max((len(item.shape) for item in items), default=0)
+    shapes = [(1,) * (rank - len(item.shape)) + item.shape for item in items]
+    return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*shapes, strict=True))
+
+
+def slices(shape: Sequence[int], item_bytes: int, preferred: Iterable[int], others: Iterable[int] = ()) -> Shape:
+    """(dimension, extent): how to cut a tensor into slices of about `SLICE_BYTES`; the whole first one if it is small.
+
+    The outermost of the preferred dimensions is cut whose smallest slices are small enough, else of the others, else
+    the longest of all of them.
+    """
+    whole = prod(shape) * item_bytes
+    choices = [*preferred, *others]
+    if whole <= SLICE_BYTES or not choices:
+        return 0, shape[0] if shape else 1
+    for dimension in choices:
+        smallest = whole // shape[dimension]
+        if smallest <= SLICE_BYTES:
+            return dimension, SLICE_BYTES // smallest
+    return max(choices, key=lambda dimension: shape[dimension]), 1
+
+
+def slice_bytes(shape: Sequence[int], item_bytes: int, cut: Shape) -> int:
+    """Of the largest slice."""
+    if not shape or 0 in shape:
+        return prod(shape) * item_bytes
+    dimension, extent = cut
+    return prod(shape) // shape[dimension] * min(extent, shape[dimension]) * item_bytes
+
+
+def kept_and_reduced(rank: int, dims: Sequence[int]) -> tuple[Shape, Shape]:
+    """The dimensions that a sum over `dims` keeps and those that it does not; () names all."""
+    reduced = {dim % rank for dim in dims} if dims else set(range(rank))
+    return tuple(d for d in range(rank) if d not in reduced), tuple(sorted(reduced)) if rank else ()
+
+
+def summed_item_bytes(item_bytes: int) -> int:
+    """For each element of a sum: PyTorch adds float16 and bfloat16 in a float32 copy, where several dimensions go."""
+    return item_bytes if item_bytes >= 4 else item_bytes + 4
+
+
+def summed(work: Work) -> int:
+    """girih.kernels.own._summed: one slice of what is summed, and its sum where reduced dimensions are cut."""
+    shape, item = work.shape, summed_item_bytes(work.output.item_bytes)
+    kept, reduced = kept_and_reduced(len(shape), work.attributes["dims"])
+    cut = slices(shape, item, kept, reduced)
+    again = work.output.bytes if cut[0] in reduced and cut[1] < shape[cut[0]] else 0
+    return slice_bytes(shape, item, cut) + again
+
+
+def pooled_slices(shape: Sequence[int], spatial: int) -> Shape:
+    """How girih's max pooling is cut: by batch or channel, for the int64 positions of the greatest elements."""
+    return slices(shape, 8, range(len(shape) - spatial))

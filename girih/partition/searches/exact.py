@@ -1,0 +1,67 @@
+"""`exact`: the least cost over all strategies on the mesh, with a proof (Tofu §5, without its restrictions).
+
+Tofu restricts itself to recursive plans because its dynamic program over all divisions takes hours. Here the graph
+becomes a weighted constraint problem (`girih.partition.space.problem`) that exact reductions, dual bounds and
+elimination solve (`girih.partition.solver.elimination`); repeated layers are priced and eliminated once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from girih.graph import Graph
+from girih.partition.solver.elimination import Problem, Solution, minimise
+from girih.partition.space.options import SECONDS, TOFU, Rules
+from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
+from girih.partition.strategy import Certificate, SearchResult
+
+SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
+
+
+NANOSECONDS = 1e9
+
+
+def solve(problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0) -> Solution:
+    """The cheapest labels; seconds are solved as nanoseconds, where the solver's tolerance of 1e-6 is nothing."""
+    if objective.name != "seconds":
+        return minimise(problem, seconds=seconds, enough=enough)
+    scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
+    found = minimise(scaled, seconds=seconds, enough=enough)
+    return replace(found, cost=found.cost / NANOSECONDS, bound=found.bound / NANOSECONDS)
+
+
+def exact(
+    graph: Graph,
+    objective: Objective,
+    *,
+    rules: Rules | None = None,
+    candidates: Candidates = EVERYTHING,
+    seconds: float = 60.0,
+    space: str = SPACE,
+) -> SearchResult:
+    """The cheapest strategy and its certificate.
+
+    rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
+    seconds: the time after which the best strategy so far is returned with its gap; pricing, which has to be done,
+    counts.
+
+    Raises:
+        OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
+    """
+    started = time.perf_counter()
+    chosen = rules if rules is not None else (SECONDS if objective.name == "seconds" else TOFU)
+    problem = build(graph, objective, chosen, candidates)
+    built = time.perf_counter()
+    solution = solve(problem.problem, objective, max(seconds - (built - started), 0.0))
+    statistics: dict[str, float | int | str] = {
+        "seconds to price": round(built - started, 3),
+        "seconds to search": round(time.perf_counter() - built, 3),
+        "variables": len(problem.problem.domains),
+        "tables": len(problem.problem.tables),
+        **solution.statistics,
+    }
+    certificate = Certificate(
+        solution.cost, solution.bound, objective.name, solution.how, solution.stopped, space, statistics
+    )
+    return SearchResult(problem.strategy(solution.labels), certificate)

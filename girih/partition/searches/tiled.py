@@ -1,0 +1,168 @@
+"""Tilings of array programs, exact or greedy, with second copies of arrays within a budget of memory (Spartan §3.4).
+
+`tiled` is what lazy arrays ask for. Without a budget it is the search by name. With one, arrays that are read several
+times may lie in two layouts (`girih.partition.space.copies`), and the tiling comes with the Graph in which the copies
+stand.
+
+The budget couples all arrays, which tables over pairs cannot say. The exact search first leaves it out; where the best
+copies do not fit, it branches on the largest of them (one child without it, one that has it), lowest bound first:
+a child's optimum is the bound of its part of the space. With copies free, the answer is the optimum of all tilings;
+proved like every other. Copies that save nothing are dropped.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from girih.graph import Graph
+from girih.partition.searches.exact import solve
+from girih.partition.searches.spartan import TilingGraph, greedy_certificate, spartan_labels
+from girih.partition.solver.elimination import Problem, cost_of
+from girih.partition.space.choice import Choice, Tiling, applied, choice_of
+from girih.partition.space.copies import CopyProblem, Held, widened
+from girih.partition.space.options import SECONDS, TOFU, Rules
+from girih.partition.space.problem import Objective
+from girih.partition.strategy import Certificate, SearchError
+
+SPACE = "every assignment of mesh axes to index variables of every node, every value in one layout or two"
+ALONE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to search for.
+
+    search: `exact` or `spartan`. copies: bytes that second copies may take on all devices together. held: layouts of
+    inputs that lie already, one or two of each; others are loaded where they are wanted. seconds: for the exact search.
+    """
+
+    search: str = "exact"
+    copies: int = 0
+    held: Held | None = None
+    seconds: float = 60.0
+    rules: Rules | None = None
+
+
+WANTED = Wanted()
+
+
+def tiled(graph: Graph, objective: Objective, wanted: Wanted = WANTED) -> tuple[Tiling, Certificate]:
+    """The tiling of a graph, and what is proved of it.
+
+    Raises SearchError for a search, or a layout, that is not there.
+    """
+    choice, certificate = chosen(graph, objective, wanted)
+    return applied(graph, choice), certificate
+
+
+def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[Choice, Certificate]:
+    """`tiled`, free of names."""
+    if wanted.search not in ("exact", "spartan"):
+        raise SearchError(f"no search {wanted.search!r} with second copies: expected exact or spartan")
+    held = dict(wanted.held or {})
+    rules = wanted.rules or (SECONDS if objective.name == "seconds" else TOFU)
+    started = time.perf_counter()
+    item = widened(graph, objective, rules, held, wanted.copies)
+    if wanted.search == "exact":
+        labels, certificate = _optimum(item, objective, wanted, started)
+    else:
+        labels = spartan_labels(item.single, item.problem, item.bytes, wanted.copies)
+        spent = round(time.perf_counter() - started, 4)
+        certificate = greedy_certificate(item.problem, labels, objective, spent)
+    return choice_of(item, labels, objective, frozenset(held)), certificate
+
+
+def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: float) -> tuple[np.ndarray, Certificate]:
+    """The cheapest labels whose copies fit the budget."""
+    until = time.perf_counter() + wanted.seconds
+    count = itertools.count()
+    everything = tuple(np.ones(len(costs), np.bool_) for costs in item.bytes)
+    queue: list[tuple[float, int, np.ndarray, tuple[np.ndarray, ...]]] = []
+    best: np.ndarray | None = None
+    cost, how, left_out = np.inf, "elimination", np.inf
+
+    def open_part(allowed: tuple[np.ndarray, ...]) -> None:
+        nonlocal best, cost, how, left_out
+        if sum(float(costs[able].min()) for costs, able in zip(item.bytes, allowed, strict=True)) > wanted.copies:
+            return
+        found = solve(_restricted(item.problem, allowed), objective, max(0.0, until - time.perf_counter()))
+        labels = _without_idle_copies(item, found.labels)
+        if found.how != "elimination":
+            how = found.how
+        if item.cost_of_copies(labels) <= wanted.copies:
+            left_out = min(left_out, found.bound)
+            if (met := cost_of(item.problem, labels)) < cost:
+                best, cost = labels, met
+        else:
+            heapq.heappush(queue, (found.bound, next(count), labels, allowed))
+
+    open_part(everything)
+    while queue and queue[0][0] < cost:
+        if time.perf_counter() > until:
+            break
+        _, _, labels, allowed = heapq.heappop(queue)
+        how = "branch and bound"
+        for able in _split(item, labels, allowed):
+            open_part(able)
+    bound = min(left_out, cost, *(entry[0] for entry in queue))
+    if best is None:  # out of time: no copies
+        open_part(tuple(np.asarray([len(held) == 1 or len(holds) == 1 for held in holds]) for holds in item.holds))
+    assert best is not None
+    closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.name == "seconds" else 1e-6)
+    statistics: dict[str, float | int | str] = {
+        "seconds to search": round(time.perf_counter() - started, 4),
+        "variables": len(item.problem.domains),
+        "bytes of copies": item.cost_of_copies(best),
+        "parts": next(count),
+    }
+    space = SPACE if wanted.copies else ALONE
+    stopped = "optimal" if closed else "time"
+    return best, Certificate(cost, cost if closed else bound, objective.name, how, stopped, space, statistics)
+
+
+def _restricted(problem: Problem, allowed: tuple[np.ndarray, ...]) -> Problem:
+    """The problem with some labels of values forbidden."""
+    if all(able.all() for able in allowed):
+        return problem
+    unary, tables = list(problem.unary), list(problem.tables)
+    for value, able in enumerate(allowed):
+        if not able.all():
+            own = tables[unary[value]] if unary[value] >= 0 else np.zeros(len(able))
+            unary[value] = len(tables)
+            tables.append(np.where(able, own, np.inf))
+    return replace(problem, unary=tuple(unary), tables=tuple(tables))
+
+
+def _split(
+    item: CopyProblem, labels: np.ndarray, allowed: tuple[np.ndarray, ...]
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Two parts: the largest copy that need not be is not made, or takes at least so much."""
+    spare = [
+        float(costs[labels[value]] - costs[able].min())
+        for value, (costs, able) in enumerate(zip(item.bytes, allowed, strict=True))
+    ]
+    value = int(np.argmax(spare))
+    smaller = item.bytes[value] < item.bytes[value][labels[value]]
+    without, within = list(allowed), list(allowed)
+    without[value], within[value] = allowed[value] & smaller, allowed[value] & ~smaller
+    return tuple(without), tuple(within)
+
+
+def _without_idle_copies(item: CopyProblem, labels: np.ndarray) -> np.ndarray:
+    """The labels without the second copies that save nothing."""
+    idle = [value for value, holds in enumerate(item.holds) if len(holds[labels[value]]) > 1]
+    if not idle:
+        return labels
+    graph = TilingGraph(item.single, item.problem)
+    graph.labels[: len(item.bytes)] = labels[: len(item.bytes)]
+    for value in reversed(idle):  # views before their bases, which serve them
+        costs = graph.costs(value)
+        lone = np.where([len(held) == 1 for held in item.holds[value]], costs, np.inf)
+        if lone.min() <= costs[labels[value]] * (1 + 1e-12):
+            graph.labels[value] = int(np.argmin(lone))
+    return graph.finished()

@@ -1,0 +1,1 @@
+"""What may be chosen: divisions, layouts, and their tables of costs."""

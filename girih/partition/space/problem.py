@@ -1,0 +1,248 @@
+"""A graph, a mesh and rules as one weighted constraint problem: variables, labels and tables of costs.
+
+Every value is a variable whose labels are its layouts; every node is a variable whose labels are its divisions. A
+node's own cost is the time of its largest piece (zero under `bytes`); between a node and a value that it reads stands
+the cost of bringing the value from its layout to where the pieces read; between a node and a value that it makes the
+cost of bringing the pieces, partial sums and all, to the value's layout. An input and the output that replaces it
+share one variable: what goes round from step to step lies the same. The sum over all tables is exactly what lowering
+emits (`girih.layout.transfer`). Equal operators on equal shapes share their tables, so repeated layers are priced once,
+and equal pieces of different operators are, too (`girih.partition.space.pricing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from girih.graph import Graph, Node
+from girih.layout import Layout, Mesh, Transfers
+from girih.machine import Machine
+from girih.ops import Description
+from girih.ops.known import several_descriptions
+from girih.partition.solver.elimination import Problem
+from girih.partition.space.options import (
+    NodeOptions,
+    Rules,
+    layouts_of,
+    node_options,
+    options_at,
+    several_options,
+    whole_options,
+)
+from girih.partition.space.pricing import Wanted, priced
+from girih.partition.strategy import FloatTable, Strategy
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`bytes`: all bytes that devices receive in a step. `seconds`: the roofline of the pieces plus transfers.
+
+    deadline: of `time.perf_counter`, behind which no tables are priced any more; None where they have to be.
+    """
+
+    name: str
+    machine: Machine
+    deadline: float | None = None
+
+    @property
+    def transfers(self) -> Transfers:
+        return Transfers(self.machine.mesh, self.machine.links, self.name)
+
+    def node_costs(self, options: NodeOptions) -> FloatTable:
+        """What each division costs besides transfers: [divisions]."""
+        if self.name == "bytes":
+            return np.zeros(len(options.divisions))
+        if options.operations == 0:
+            return np.zeros(len(options.divisions))
+        device = self.machine.device
+        arithmetic = options.points * options.operations / device.flops_per_second
+        costs: FloatTable = np.maximum(arithmetic, options.bytes / device.memory_bytes_per_second)
+        return costs + device.launch_seconds
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a search may choose from, where it is narrower than the rules: layouts by value, divisions by node."""
+
+    layouts: Mapping[str, tuple[Layout, ...]]
+    divisions: Mapping[int, np.ndarray]
+
+
+EVERYTHING = Candidates({}, {})
+
+
+@dataclass(frozen=True)
+class PartitionProblem:
+    """The constraint problem, and what its labels mean.
+
+    variable: of each value (values that replace one another share theirs); nodes follow after the values.
+    """
+
+    graph: Graph
+    mesh: Mesh
+    problem: Problem
+    variable: dict[str, int]
+    layouts: tuple[tuple[Layout, ...], ...]
+    options: tuple[NodeOptions, ...]
+
+    def strategy(self, labels: np.ndarray) -> Strategy:
+        first_node = len(self.layouts)
+        divisions = tuple(
+            tuple(int(code) for code in options.divisions[labels[first_node + number]])
+            for number, options in enumerate(self.options)
+        )
+        layouts = {name: self.layouts[number][labels[number]] for name, number in self.variable.items()}
+        return Strategy(self.mesh, divisions, layouts)
+
+    def labels(self, strategy: Strategy) -> np.ndarray | None:
+        """The labels of a strategy; None where it chooses what this problem does not have."""
+        found = np.zeros(len(self.problem.domains), np.int64)
+        for name, number in self.variable.items():
+            if strategy.layouts[name] not in self.layouts[number]:
+                return None
+            found[number] = self.layouts[number].index(strategy.layouts[name])
+        for number, (options, division) in enumerate(zip(self.options, strategy.divisions, strict=True)):
+            same = np.flatnonzero((options.divisions == np.asarray(division)).all(axis=1))
+            if not len(same):
+                return None
+            found[len(self.layouts) + number] = same[0]
+        return found
+
+
+def value_variables(graph: Graph) -> dict[str, int]:
+    """The variable of each value; an update and the input that it replaces have one together."""
+    leader = {name: name for name in graph.values}
+
+    def find(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for old, new in graph.updates.items():
+        leader[find(new)] = find(old)
+    numbers: dict[str, int] = {}
+    return {name: numbers.setdefault(find(name), len(numbers)) for name in graph.values}
+
+
+class _Tables:
+    """Tables by meaning, so that equal ones are one object. Those of transfers are priced together, at the end."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self.numbers: dict[object, int] = {}
+        self.wanted: dict[int, Wanted] = {}
+
+    def add(self, key: object, make: Callable[[], np.ndarray | Wanted]) -> int:
+        """The number of a table."""
+        number = self.numbers.get(key)
+        if number is not None:
+            return number
+        number = self.numbers[key] = len(self.arrays)
+        if not isinstance(made := make(), Wanted):
+            self.arrays.append(made)
+            return number
+        contents = made.contents
+        if contents is not None and (same := self.numbers.setdefault(contents, number)) != number:
+            self.numbers[key] = same
+            return same
+        self.wanted[number] = made
+        self.arrays.append(_NONE)
+        return number
+
+    def priced(self, transfers: Transfers, deadline: float | None) -> tuple[np.ndarray, ...]:
+        for number, table in zip(self.wanted, priced(list(self.wanted.values()), transfers, deadline), strict=True):
+            self.arrays[number] = table
+        return tuple(self.arrays)
+
+
+_NONE = np.empty(0)
+
+
+def build(
+    graph: Graph,
+    objective: Objective,
+    rules: Rules,
+    candidates: Candidates = EVERYTHING,
+) -> PartitionProblem:
+    """The problem of dividing `graph` on the objective's machine.
+
+    Raises:
+        OutOfTimeError: the objective's deadline was reached before all tables were priced.
+    """
+    mesh = objective.machine.mesh
+    variable = value_variables(graph)
+    count = max(variable.values(), default=-1) + 1
+    layouts: list[tuple[Layout, ...]] = [()] * count
+    # What enters or leaves the step is never a partial sum.
+    stored = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
+    for name, number in variable.items():
+        if layouts[number] and name not in candidates.layouts:
+            continue
+        value = graph.values[name]
+        chosen = candidates.layouts.get(name)
+        layouts[number] = chosen if chosen is not None else layouts_of(value, mesh, rules, name in stored)
+    tables = _Tables()
+    options = _options(graph, mesh, rules, candidates)
+    known: dict[tuple[Layout, ...], int] = {}
+    alike = [known.setdefault(choices, number) for number, choices in enumerate(layouts)]  # hashed once each
+    pairs: list[tuple[int, int, int]] = []
+    unary: list[int] = [-1] * count
+    for number, (node, choice) in enumerate(zip(graph.nodes, options, strict=True)):
+        unary.append(tables.add((id(choice), "own"), lambda choice=choice: objective.node_costs(choice)))  # type: ignore[misc]
+        for operand, name in enumerate(node.inputs):
+            key = (id(choice), "in", operand, alike[variable[name]])
+            table = tables.add(
+                key,
+                lambda: Wanted(graph.values[name], layouts[variable[name]], choice.needs[operand], True),  # noqa: B023
+            )
+            pairs.append((count + number, variable[name], table))
+        for result, name in enumerate(node.outputs):
+            key = (id(choice), "out", result, alike[variable[name]])
+            sums = choice.reducer in (None, "sum")  # only sums may stay partial
+            table = tables.add(
+                key,
+                lambda: Wanted(graph.values[name], layouts[variable[name]], choice.makes[result], False, sums),  # noqa: B023
+            )
+            pairs.append((count + number, variable[name], table))
+    domains = (*(len(choices) for choices in layouts), *(len(choice.divisions) for choice in options))
+    arrays = tables.priced(objective.transfers, objective.deadline)
+    problem = Problem(domains, tuple(unary), tuple(pairs), arrays)
+    return PartitionProblem(graph, mesh, problem, variable, tuple(layouts), options)
+
+
+def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> tuple[NodeOptions, ...]:
+    """Of each node. Equal descriptions and candidates are mostly the same objects: they are looked up as such first."""
+    items = {name: value.item_bytes for name, value in graph.values.items()}
+    known: dict[tuple[object, ...], NodeOptions] = {}
+    options = []
+    for number, (node, found) in enumerate(zip(graph.nodes, several_descriptions(graph), strict=True)):
+        if not found:
+            options.append(_whole(graph, node, mesh))
+            continue
+        chosen = candidates.divisions.get(number)
+        each = tuple([items[name] for name in (*node.inputs, *node.outputs)])
+        key = (*map(id, found), None if chosen is None else id(chosen), each)
+        if key not in known:
+            known[key] = _options_of(found, each, chosen, mesh, rules)
+        options.append(known[key])
+    return tuple(options)
+
+
+def _options_of(
+    found: tuple[Description, ...], items: tuple[int, ...], chosen: np.ndarray | None, mesh: Mesh, rules: Rules
+) -> NodeOptions:
+    if chosen is not None:
+        return options_at(found, tuple(map(tuple, chosen.tolist())), items, mesh)
+    if len(found) > 1:
+        return several_options(found, items, mesh, rules)
+    return node_options(found[0], items, mesh, rules)
+
+
+def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:
+    values = graph.values
+    return whole_options(
+        tuple(values[name] for name in node.inputs), tuple(values[name] for name in node.outputs), mesh
+    )

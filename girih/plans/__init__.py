@@ -1,0 +1,1 @@
+"""Plan: the noun, its file, its law, predictions, comparisons."""

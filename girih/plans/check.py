@@ -1,0 +1,210 @@
+"""The law of a Plan, as code; and of one that was read from a file, what keeps it harmless and within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+import numpy as np
+
+from girih.graph import Argument, Graph, GraphError
+from girih.graph import check as check_graph
+from girih.graph.graph import ITEM_BYTES
+from girih.layout import Layout, Mesh, kind_of
+from girih.layout.mesh import MOST_COORDINATES, among, bounds, coordinates_of
+from girih.lower import ProgramError
+from girih.lower import check as check_program
+from girih.ops import Description, descriptions_of
+from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
+from girih.ops.gate import refusals
+from girih.partition.strategy import PASS, REPEAT
+from girih.plans.plan import Plan, PlanError
+
+MOST_AXES = 64  # of a tensor
+MOST_BYTES = 1 << 52  # of a tensor
+MOST_IN_ALL = 1 << 60  # of all tensors on all devices: what is counted in 64 bits
+MOST_DEVICES = 1 << 17
+MOST_WORK = 4 << 30  # bytes of tables that say what of each tensor is where
+
+
+def check(made: Plan) -> None:
+    """Prove the invariants of a plan; see `girih.plans.plan.check`."""
+    if made.file:
+        _check_file(made)
+    try:
+        check_graph(made.graph)
+    except GraphError as error:
+        raise PlanError(f"the plan's graph is broken: {error}") from error
+    _check_strategy(made)
+    try:
+        check_program(made.program)
+    except ProgramError as error:
+        raise PlanError(f"the plan's program is broken: {error}") from error
+    if made.objective == "bytes" and not abs(made.certificate.cost - int(made.bytes_received.sum())) <= 0.5:
+        raise PlanError(
+            f"the certificate says {made.certificate.cost:.0f} bytes, the program moves {made.bytes_received.sum()}"
+        )
+    if made.memory is not None and made.peak > made.memory:
+        raise PlanError(f"the plan needs {made.peak} bytes on a device, its limit is {made.memory}")
+
+
+def one_line(error: BaseException) -> str:
+    """A message without the neighbours that it shows: of these the marked one."""
+    reasons, shown = [], ""
+    for line in str(error).splitlines():
+        if line.startswith(("→", "  ")):
+            shown = line.removeprefix("→").strip() if line.startswith("→") else shown
+        elif line.strip():
+            reasons.append(line.strip())
+    said = "; ".join(reasons) or type(error).__name__
+    return _cut(said, 600) + (f" ({_cut(shown, 160)})" if shown else "")
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def _check_file(made: Plan) -> None:
+    """What a file may hold: before anything is computed of it."""
+    for node, why in refusals(made.graph, trust=made.trusted):
+        raise PlanError(f"{made.file} is refused: node {node.name!r}: {why}")
+    _check_sizes(made.graph, made.machine.mesh)
+    _check_constants(made.graph)
+    _check_work(made)
+
+
+def _check_sizes(graph: Graph, mesh: Mesh) -> None:
+    if mesh.devices > MOST_DEVICES:
+        raise PlanError(f"the machine has {mesh.devices} devices: expected at most {MOST_DEVICES}")
+    total = 0
+    for name, value in graph.values.items():
+        if value.dtype not in ITEM_BYTES:
+            raise PlanError(f"value {name} is {value.dtype!r}: expected one of {', '.join(ITEM_BYTES)}")
+        if len(value.shape) > MOST_AXES:
+            raise PlanError(f"value {name} has {len(value.shape)} dimensions: expected at most {MOST_AXES}")
+        # Sizes beside a zero count too: they are multiplied on the way.
+        size = prod(max(extent, 1) for extent in value.shape) * value.item_bytes
+        if size > MOST_BYTES:
+            raise PlanError(f"value {name} {_short(value.shape)} has {size} bytes: expected at most {MOST_BYTES}")
+        total += size
+    if total * mesh.devices > MOST_IN_ALL:
+        raise PlanError(f"the plan's tensors have {total} bytes on each of {mesh.devices} devices: too many to count")
+
+
+def _check_constants(graph: Graph) -> None:
+    """A tensor that is written out in the graph has the numbers that it says."""
+    for node in graph.nodes:
+        if node.operator == "girih.constant":
+            shape, given = graph.values[node.outputs[0]].shape, node.attributes
+            written = sum(1 for _ in _numbers(given.get("data")))
+            if given.get("size") != shape or written != prod(shape):
+                raise PlanError(
+                    f"node {node.name!r}, girih.constant, writes out {written} numbers of size "
+                    f"{_short(given.get('size'))}: expected {_short(shape)}"
+                )
+
+
+def _numbers(item: Argument) -> Iterator[Argument]:
+    if isinstance(item, tuple):
+        for part in item:
+            yield from _numbers(part)
+    else:
+        yield item
+
+
+def _check_work(made: Plan) -> None:
+    """Is the plan within what can be worked out? Bytes of the tables of regions, of cuts and of sizes."""
+    mesh, graph = made.machine.mesh, made.graph
+    layouts = made.strategy.layouts
+    each = {(value.shape, layouts.get(name)) for name, value in graph.values.items()}
+    extents = {extent for value in graph.values.values() for extent in value.shape}
+    sets = min(mesh.axes, 64)
+    needed = mesh.devices * 16 * (sum(max(1, len(shape)) for shape, _ in each) + (len(extents) + 1 << sets))
+    if needed > MOST_WORK:
+        raise PlanError(
+            f"to work out what lies where on a mesh {_cut(str(mesh), 60)} takes about {needed} bytes for these "
+            f"tensors: expected at most {MOST_WORK}"
+        )
+
+
+def _check_strategy(made: Plan) -> None:
+    mesh: Mesh = made.machine.mesh
+    strategy, graph = made.strategy, made.graph
+    if strategy.mesh != mesh:
+        raise PlanError(f"the strategy is for a mesh {strategy.mesh}, the machine has {mesh}")
+    if len(strategy.divisions) != len(graph.nodes):
+        raise PlanError(f"{len(strategy.divisions)} divisions for {len(graph.nodes)} nodes")
+    if unknown := strategy.layouts.keys() - graph.values.keys():
+        raise PlanError(f"there is a layout of {_short(min(unknown))}, which is no value of the graph")
+    fits: set[tuple[int, Layout]] = set()  # repeated layers lie alike
+    for name, value in graph.values.items():
+        layout = strategy.layouts.get(name)
+        if layout is None or len(layout) != mesh.axes:
+            raise PlanError(f"value {name} {_short(value.shape)} has layout {_short(layout)} on a mesh {mesh}")
+        if (len(value.shape), layout) in fits:
+            continue
+        if not all(-2 <= kind_of(code) < len(value.shape) for code in layout) or not _named(layout, mesh):
+            raise PlanError(f"value {name} {_short(value.shape)} has layout {_short(layout)} on a mesh {mesh}")
+        fits.add((len(value.shape), layout))
+    _check_divisions(graph, mesh, strategy.divisions)
+    for old, new in graph.updates.items():
+        if strategy.layouts[old] != strategy.layouts[new]:
+            raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
+    for output in graph.outputs:
+        if any(kind_of(code) == -2 for code in strategy.layouts[output.name]):
+            raise PlanError(f"output {output.name} would leave the program as a partial sum")
+
+
+def _named(codes: Iterable[int], mesh: Mesh) -> bool:
+    """Are the coordinates that codes name, if they do, some of their axes?"""
+    for code, size in zip(codes, mesh.sizes, strict=True):
+        if kind_of(code) == code:
+            continue
+        if not 0 < code - kind_of(code) < among(0, (min(size, MOST_COORDINATES - 1),)) or not coordinates_of(
+            code, size
+        ):
+            return False
+    return True
+
+
+def _check_divisions(graph: Graph, mesh: Mesh, divisions: tuple[tuple[int, ...], ...]) -> None:
+    """Every axis cuts what the node's operator can be cut along, repeats its work, or lets partial sums pass."""
+    known: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+    for number, codes in enumerate(divisions):
+        node = graph.nodes[number]
+        try:
+            found = descriptions_of(graph, node)
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
+            raise PlanError(
+                f"node {node.name!r}: {node.operator} does not take these arguments ({type(error).__name__}: {error})"
+            ) from error
+        key = (tuple(map(id, found)), codes)  # equal nodes share their descriptions
+        if found and key in known:
+            continue
+        if len(codes) != mesh.axes or not _named(codes, mesh):
+            raise PlanError(f"node {node.name!r} is divided as {_short(codes)} on a mesh {mesh}")
+        if wrong := _wrongly_divided(found, codes, mesh):
+            raise PlanError(f"node {node.name!r}, {node.operator}, is divided as {_short(codes)} on {mesh}: {wrong}")
+        known.add(key)
+
+
+def _wrongly_divided(found: tuple[Description, ...], codes: tuple[int, ...], mesh: Mesh) -> str:
+    kinds = [kind_of(code) for code in codes]
+    if not found:
+        return "" if all(kind == REPEAT for kind in kinds) else "nobody has described how it can be divided"
+    for description in found:
+        able, passing = divisible(description), len(passing_sets(description))
+        for kind in kinds:
+            if kind >= 0 and not (kind < len(able) and able[kind]):
+                return f"it cannot be divided along index variable {kind}"
+            if kind <= PASS and not PASS - kind < passing:
+                return "no partial sums can pass through it"
+        if any(kind >= 0 for kind in kinds) and merged(description):
+            starts, stops = bounds(np.asarray([codes], np.int64), description.sizes, mesh)
+            if not (executable(description, starts, stops) | (stops <= starts).any(axis=-1)).all():
+                return "its pieces are no boxes"
+    return ""
+
+
+def _short(item: object) -> str:
+    return _cut(repr(list(item) if isinstance(item, tuple) else item), 60)

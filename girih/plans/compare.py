@@ -1,0 +1,94 @@
+"""A plan beside its alternatives: what other searches find, and what their steps take by the simulator.
+
+A plan and its alternatives are simulated as they are planned, whatever the objective was, unless they are so large that
+it would be felt. For another machine, or by other measurements, the alternatives' searches, which are quick, are made
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from girih.graph import Graph
+from girih.machine import Machine
+from girih.plans.plan import Costs, Observe, PlanError, goal_of
+from girih.plans.predict import predict
+from girih.search.memory_limit import searched
+
+if TYPE_CHECKING:
+    from girih.plans.plan import Plan
+
+SECONDS = 10.0  # that each search may take
+MOST_SIMULATED = 100_000
+"""Nodes times devices of a plan that is simulated as it is planned: that many take about 0.4 seconds."""
+
+
+def simulated_step(plan: Plan, store: str | Path | None) -> float | None:
+    """Seconds of a plan's step by the simulator, or None where that takes long."""
+    if plan.objective == "time":
+        return plan.certificate.cost
+    if len(plan.graph.nodes) * plan.machine.devices > MOST_SIMULATED:
+        return None
+    return predict(plan, store=store, memory=False).seconds
+
+
+def compared(
+    plan: Plan,
+    graph: Graph,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    store: str | Path | None,
+    note: Observe,
+) -> tuple[tuple[Costs, ...], tuple[str, ...]]:
+    """What other searches' plans of the graph cost, and why there is none of some.
+
+    graph: as it was given; the plan's search may have written it otherwise.
+    """
+    goal = goal_of(plan.objective, plan.machine)
+    found, missing = [], []
+    for name in dict.fromkeys("exact" if item == "optimum" else item for item in names):
+        if name == plan.search:
+            continue
+        note(f"compare {name}", 0.0)
+        try:
+            other = searched(name, graph, goal, seconds)
+        except PlanError as error:
+            missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
+            continue
+        beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
+                         search=name, memory=None, baselines=())  # fmt: skip
+        if plan.objective == "time":
+            took = predict(beside, store=store, memory=False).seconds
+            beside = replace(beside, certificate=replace(beside.certificate, cost=took))
+        found.append(replace(beside, simulated=simulated_step(beside, store)).costs)
+    return tuple(found), tuple(missing)
+
+
+def simulated_alternatives(
+    plan: Plan, *, machine: str | Machine | None = None, store: str | Path | None = None, backend: str = "processes"
+) -> tuple[Costs, ...]:
+    """The plan's baselines, their seconds simulated; what cannot be made again is left out. See `predict`."""
+    if plan.objective == "time" and machine is None:
+        return plan.baselines
+    made = []
+    for item in plan.baselines:
+        try:
+            found = searched(item.name, plan.graph, goal_of(plan.objective, plan.machine), SECONDS)
+        except PlanError:
+            continue
+        other = replace(
+            plan,
+            graph=found.graph or plan.graph,
+            strategy=found.strategy,
+            certificate=found.certificate,
+            search=item.name,
+            memory=None,
+            baselines=(),
+        )
+        seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds
+        made.append(replace(item, seconds=seconds))
+    return tuple(made)

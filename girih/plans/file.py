@@ -1,0 +1,241 @@
+"""Plan files: JSON with a version. What can be derived again is not in it: programs are lowered on loading.
+
+A file is data: reading it runs nothing that its writer chose (`girih.ops.gate`), and takes bounded time and memory.
+Everything in it is held against a schema first (`girih.plans.schema`), then against the law of plans
+(`girih.plans.check`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from girih.cost.scratch import Scratch
+from girih.graph import Graph, GraphError, Node, format_graph, parse_graph
+from girih.lower import Overlap
+from girih.machine import Device, Level, Machine
+from girih.ops.functions import FunctionError, import_name, imported
+from girih.ops.gate import FUNCTION, is_safe
+from girih.partition import Certificate, Strategy
+from girih.plans.check import check, one_line
+from girih.plans.plan import Costs, Plan, PlanError
+from girih.plans.schema import PlanFile, SchemaError, read_schema
+
+VERSION = 2
+MOST_TEXT = 1 << 27  # bytes of a plan's text, uncompressed: about a quarter of a million nodes
+
+
+def save(made: Plan, path: str | Path) -> None:
+    """Write the plan as JSON (gzipped if the name ends in .gz): whole, or the file is as it was before.
+
+    Raises:
+        PlanError: it cannot be written, or calls a function that a file cannot name.
+    """
+    where = Path(path)
+    text = json.dumps(to_json(made), indent=1, allow_nan=False).encode()
+    if len(text) > MOST_TEXT:
+        raise PlanError(f"{where}: the plan is {len(text)} bytes of text, and a file holds at most {MOST_TEXT}")
+    written = gzip.compress(text) if where.suffix == ".gz" else text
+    beside = where.with_name(f".{where.name}.{os.getpid()}.part")
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.write(written)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(where)
+        _keep_name(where.parent)
+    except OSError as error:
+        raise PlanError(f"{where} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def _keep_name(folder: Path) -> None:
+    """The new name outlives a power failure, where the system can promise it."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def to_json(made: Plan) -> dict[str, Any]:
+    certificate = vars(made.certificate)
+    machine_json = {
+        "name": made.machine.name,
+        "source": made.machine.source,
+        "device": vars(made.machine.device),
+        "levels": [vars(level) for level in made.machine.levels],
+    }
+    return {
+        "girih plan": VERSION,
+        "model": made.model,
+        "search": made.search,
+        "objective": made.objective,
+        "memory": made.memory,
+        "machine": machine_json,
+        "certificate": _finite(certificate),
+        "simulated": _finite(made.simulated),
+        "notes": made.notes,
+        "baselines": [_finite(vars(item)) for item in made.baselines],
+        "scalars": _finite(made.scalars),
+        "ranges": made.ranges,
+        "overlap": vars(made.overlap),
+        "scratch": made.told_scratch.to_json(),
+        "keys": made.keys,
+        "constants": made.constants,
+        "initial": _finite(made.initial),
+        "layouts": made.strategy.layouts,
+        "divisions": made.strategy.divisions,
+        "graph": format_graph(_named(made.graph)).splitlines(),
+    }
+
+
+def _finite(item: Any) -> Any:
+    """With texts for the numbers that JSON does not have."""
+    if isinstance(item, dict):
+        return {name: _finite(value) for name, value in item.items()}
+    if isinstance(item, (list, tuple)):
+        return [_finite(value) for value in item]
+    return item if not isinstance(item, float) or math.isfinite(item) else str(item)
+
+
+def _named(graph: Graph) -> Graph:
+    """The graph with its user's functions by their import names.
+
+    Raises:
+        PlanError: one has none.
+    """
+    return replace(graph, nodes=tuple(_with_names(node) for node in graph.nodes))
+
+
+def _with_names(node: Node) -> Node:
+    if not node.operator.startswith("girih.") or FUNCTION not in node.attributes:
+        return node
+    try:
+        arguments = [(name, import_name(str(item)) if name == FUNCTION else item) for name, item in node.arguments]
+    except FunctionError as error:
+        raise PlanError(f"the plan cannot be saved: {error} (node {node.name!r}, {node.operator})") from error
+    return replace(node, arguments=tuple(arguments))
+
+
+def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
+    """The plan that a file describes, not checked."""
+    described = data.machine
+    levels = tuple(Level(**_fields(level)) for level in described.levels)
+    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source)
+    certificate = {**_fields(data.certificate)}
+    for name in ("cost", "bound"):
+        certificate[name] = float(certificate[name])
+    return Plan(
+        parse_graph("\n".join(data.graph)),
+        where_to,
+        Strategy(where_to.mesh, data.divisions, data.layouts),
+        Certificate(**certificate),
+        data.search,
+        data.objective,
+        data.memory,
+        {path: (kind, float(a), float(b)) for path, (kind, a, b) in data.initial.items()},
+        data.model,
+        {path: float(rate) for path, rate in data.scalars.items()},
+        tuple(
+            Costs(item.name, float(item.seconds), item.bytes, item.peak, _number(item.simulated))
+            for item in data.baselines
+        ),
+        data.ranges,
+        Overlap(data.overlap.fetch, data.overlap.store),
+        keys=data.keys,
+        constants=data.constants,
+        simulated=_number(data.simulated),
+        notes=data.notes,
+        scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
+        file=where,
+        trusted=trust,
+    )
+
+
+def _number(item: float | str | None) -> float | None:
+    return None if item is None else float(item)
+
+
+def _fields(item: Any) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in item.__struct_fields__}
+
+
+def load(path: str | Path, *, trust: bool = False) -> Plan:
+    """Read a plan that `save` wrote; see `girih.plans.plan.load`."""
+    where = Path(path)
+    with _refused(where):
+        made = from_json(read_schema(_text(where), VERSION), trust, str(where))
+        check(made)
+        if trust:
+            _import_all(made.graph)
+    return made
+
+
+def _text(where: Path) -> bytes:
+    """The file's text, inflated.
+
+    Raises:
+        PlanError: there is none, or more than a plan can have.
+    """
+    try:
+        with where.open("rb") as file:
+            start = file.read(2)
+            raw = start + file.read(MOST_TEXT)
+    except FileNotFoundError:
+        raise PlanError(f"there is no file {where}") from None
+    except OSError as error:
+        raise PlanError(f"{where} cannot be read: {error.strerror or error}") from error
+    try:
+        text = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(MOST_TEXT + 1) if start == b"\x1f\x8b" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise PlanError(f"{where} is damaged: it cannot be inflated ({error})") from error
+    if len(text) > MOST_TEXT:
+        raise PlanError(
+            f"{where} is no plan: it has more than {MOST_TEXT} bytes of text, the most that a plan can have"
+        )
+    return text
+
+
+def _import_all(graph: Graph) -> None:
+    """Every function that a trusted file names, and every operator that is not girih's: now, not in a worker."""
+    for node in graph.nodes:
+        if node.operator.startswith("girih.") and FUNCTION in node.attributes:
+            imported(str(node.attributes[FUNCTION]))
+        elif not is_safe(node.operator):
+            from girih.kernels.evaluate import resolve
+
+            resolve(node.operator)
+
+
+@contextmanager
+def _refused(where: Path) -> Iterator[None]:
+    """Whatever is wrong with a file is one line of a PlanError. Attributes that no operator takes break in any way,
+    where its description computes with them."""
+    try:
+        yield
+    except PlanError as error:
+        message = one_line(error)
+        raise PlanError(message if str(where) in message else f"{where}: {message}") from error
+    except SchemaError as error:
+        raise PlanError(f"{where} {error}") from error
+    except (GraphError, FunctionError) as error:
+        raise PlanError(f"{where} is damaged: {one_line(error)}") from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
+        raise PlanError(f"{where} is damaged: {type(error).__name__}: {one_line(error)}") from error
+    except (RecursionError, MemoryError) as error:
+        raise PlanError(f"{where} is damaged: it is nested or sized beyond what can be read") from error

@@ -1,0 +1,126 @@
+"""What a plan keeps of the user's program beside its graph: learning rates, keys of the state, ranges of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from girih.graph import Graph, check
+
+if TYPE_CHECKING:
+    from girih.plans.plan import Plan
+
+_PLAIN = (bool, int, float, complex, str)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names."""
+
+    graph: Graph
+    model: str
+    initial: dict[str, tuple[str, float, float]]
+    scalars: dict[str, float]
+    ranges: dict[str, int]
+    keys: Mapping[str, str] | None
+    constants: Mapping[str, str]
+    state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+
+    def in_plan(self, plan: Plan) -> Plan:
+        """The plan, which was made of the graph alone, with all the rest."""
+        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "graph"}
+        return replace(plan, **rest)
+
+
+def program_of(step: Any, batch: Any, model: str = "") -> Program:
+    """Capture a training step, or an Inference, on a batch.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+    """
+    from girih.capture import capture, state_of
+
+    captured = capture(step, batch)
+    check(captured.graph)
+    state = partial(state_of, step, captured.graph)
+    state()  # what is wrong with it is told now
+    return Program(
+        captured.graph,
+        model,
+        {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
+        learning_rates(step),
+        ranges_of(flatten_batch(batch)),
+        state_keys(step.model),
+        constants_of(batch),
+        state,
+    )
+
+
+def flatten_batch(batch: Any) -> dict[str, Any]:
+    """The tensors of a nested batch by path: `0`, `1/input_ids`."""
+    return {path: leaf for path, leaf in leaves_of(batch) if hasattr(leaf, "shape")}
+
+
+def learning_rates(step: Any) -> dict[str, float]:
+    """Learning rates by their input's path, as the optimizer has them now."""
+    optimizer = getattr(step, "optimizer", None)
+    groups = [] if optimizer is None else optimizer.param_groups
+    if len(groups) == 1:
+        return {"lr": float(groups[0]["lr"])}
+    return {f"lr/{number}": float(group["lr"]) for number, group in enumerate(groups)}
+
+
+def rates_of(scalars: Mapping[str, float], given: Any) -> dict[str, float]:
+    """Learning rates by path. given: one for all groups, one for each of them, or None for those of the plan.
+
+    Raises:
+        ValueError: another number of rates than there are groups.
+    """
+    if given is None:
+        return dict(scalars)
+    if not isinstance(given, Sequence):
+        return dict.fromkeys(scalars, float(given))
+    if len(given) != len(scalars):
+        raise ValueError(
+            f"lr= has {len(given)} learning rates for {len(scalars)} of the optimizer's groups: give one for each, as "
+            "a scheduler's get_last_lr() does, or one number for all"
+        )
+    return {path: float(rate) for path, rate in zip(scalars, given, strict=True)}
+
+
+def state_keys(model: Any) -> dict[str, str]:
+    """By key of the model's `state_dict`, the path under which a plan knows the tensor.
+
+    A tensor that several modules share has a key in each and one path; a buffer that is not persistent has no key.
+    """
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    paths = {id(tensor): path for path, tensor in own.items()}
+    kept = model.state_dict(keep_vars=True)
+    return {key: paths[id(tensor)] for key, tensor in kept.items() if id(tensor) in paths}
+
+
+def leaves_of(batch: Any) -> list[tuple[str, Any]]:
+    """(path, item) of all in a nested batch: `0`, `1/input_ids`."""
+    from torch.utils._pytree import tree_flatten_with_path
+
+    leaves, _ = tree_flatten_with_path(batch)
+    return [
+        ("/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path), leaf)
+        for path, leaf in leaves
+    ]
+
+
+def constants_of(batch: Any) -> dict[str, str]:
+    """By path, how Python writes the numbers, words and None in a batch: a plan has them as constants."""
+    return {path: repr(leaf) for path, leaf in leaves_of(batch) if leaf is None or type(leaf) in _PLAIN}
+
+
+def ranges_of(batch: Mapping[str, Any]) -> dict[str, int]:
+    """By path, one more than the largest number in each real integer tensor: for making data like it."""
+    found = {}
+    for path, tensor in batch.items():
+        if not tensor.is_floating_point() and tensor.device.type == "cpu" and type(tensor).__name__ == "Tensor":
+            found[path] = int(tensor.max()) + 1 if tensor.numel() else 1
+    return found

@@ -1,0 +1,1 @@
+"""Graph → Graph: rewrites that keep what is computed."""

@@ -1,0 +1,1 @@
+"""What operators, links, copies and scratch take on this host."""

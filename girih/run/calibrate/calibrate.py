@@ -1,0 +1,282 @@
+"""Calibrate a machine: measure what operators, links and copies take in its workers, into the store of costs.
+
+The workers are those of a run: the same processes (or threads), threads of each, transport. All measure the same thing
+at the same time, because in a run they compute at the same time. What is measured: about a hundred common calls for the
+roofline, then every different call of the given programs; the links in each pattern by message size; packing and
+combining; what the driver takes to hand a batch in. What the store has already in the same setting is not measured
+again, unless `again`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from girih.cost.calls import Call
+from girih.cost.device_calls import local_calls
+from girih.cost.profile import SEND, Profile, save_profile
+from girih.cost.roofline import fit
+from girih.cost.setting import setting_of, threads_of
+from girih.cost.store import Measurement, Setting, Store
+from girih.graph import Graph, Input, Node, Output, Ref, Value
+from girih.layout import Links, Mesh, Transfers
+from girih.lower import Program, lower
+from girih.machine import MachineError, machine
+from girih.machine.sizes import SizeTable
+from girih.partition.strategy import REPEAT, Strategy
+from girih.run.calibrate.common_calls import common_calls
+from girih.run.calibrate.measure_links import (
+    SIZES,
+    Between,
+    CopyTask,
+    HandTask,
+    LinkTask,
+    meetings,
+    patterns,
+    sizes_of,
+)
+from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
+from girih.run.engines.crew import Crew
+from girih.run.engines.processes import ProcessCrew
+from girih.run.engines.threads import ThreadCrew
+from girih.run.worker.service import Options
+
+Observe = Callable[[str, float], None]
+
+CREWS: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew, "threads": ThreadCrew}
+
+LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
+PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
+MOST_SECONDS = 0.25  # for each call
+HANDED = (1 << 10, 1 << 16, 1 << 20, 1 << 23)  # bytes of a batch
+HANDINGS = 9
+WORKER_SECONDS = 300.0  # beyond the budget, after which a worker counts as hung
+CHUNK_CALLS, CHUNK_BYTES = 400, 256 << 20  # that are measured in the same rounds
+
+
+def calibrate(
+    machine_name: str,
+    *,
+    store_path: str | Path,
+    programs: Sequence[Program] = (),
+    budget_seconds: float = 45.0,
+    backend: str = "processes",
+    threads: int = 0,
+    device: str = "cpu",
+    largest_bytes: int = SIZES[-1],
+    again: bool = False,
+    observe: Observe | None = None,
+) -> Profile:
+    """Measure `local:N` and keep the measurements and the profile.
+
+    programs: whose calls are measured beside the common ones; they must be for N devices. budget_seconds: about how
+    long measuring takes, besides starting the workers; calls that are slow themselves take longer. threads: of each
+    worker process; 0: the cores divided by the workers. largest_bytes: of messages, and of what common calls read and
+    write. again: measure what is known, too. observe: told what is being measured, and which share of all is done.
+
+    Raises:
+        MachineError: another machine than local:N, a program for another number of devices, a store that is none.
+        WorkerError: a worker failed or could not start.
+    """
+    where = machine(machine_name)
+    if not 0 < budget_seconds < float("inf"):
+        raise MachineError(f"budget_seconds must be a finite number of more than 0, got {budget_seconds!r}")
+    if not machine_name.startswith("local:"):
+        raise MachineError(f"{machine_name!r} is not here: only local:N can be calibrated")
+    if backend not in CREWS:
+        raise MachineError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
+    for program in programs:
+        if program.mesh.devices != where.devices:
+            raise MachineError(f"a program for {program.mesh.devices} devices cannot be measured on {machine_name}")
+    workers = where.devices
+    threads = threads or threads_of(workers, backend)
+    setting = setting_of(threads, workers, device, backend)
+    note = observe or _silent
+    note("start workers", 0.0)
+    options = Options(timeout=WORKER_SECONDS + budget_seconds, device=device, threads=threads)
+    with Store(store_path) as store:
+        crew = CREWS[backend](idle_program(workers), options)
+        try:
+            crowded = threads * workers > (os.cpu_count() or 1)
+            _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
+            between: Between = "one clock" if crew.carries and not crowded else "nothing"
+            links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
+            copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
+            handing = measured_handing(crew, largest_bytes)
+        finally:
+            crew.close()
+        roofline = fit(store.samples(setting), where.device)
+        profile = Profile(machine_name, backend, setting, roofline, links, copy, combine, _now(), crew.carries, handing)
+        save_profile(store, profile)
+    note("done", 1.0)
+    return profile
+
+
+# ------------------------------------------------------------------------------------------- operators
+
+
+def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
+    """The different calls of each program, in the order in which it executes them, so that a call finds in the caches
+    what it finds in a step; then the common ones, by about how long they take. None comes twice."""
+    groups = [list(local_calls(program).calls) for program in programs]
+    groups.append(sorted((call for call in common_calls() if call.work.bytes <= largest), key=_size))
+    seen: set[str] = set()
+    found = []
+    for group in groups:
+        new = {call.key: call for call in group if call.key not in seen}
+        seen.update(new)
+        found.append(list(new.values()))
+    return found
+
+
+def _operators(
+    crew: Crew,
+    store: Store,
+    setting: Setting,
+    wanted: list[list[Call]],
+    budget_seconds: float,
+    crowded: bool,
+    again: bool,
+    note: Observe,
+) -> None:
+    known = {} if again else store.measured(setting, [call for group in wanted for call in group])
+    groups = [[call for call in group if call.key not in known] for group in wanted]
+    count = sum(map(len, groups))
+    share = budget_seconds * (1 - LINK_SHARE - COPY_SHARE - PREPARE_SHARE) / max(1, count)
+    done = 0
+    for part in (part for group in groups for part in _chunks(group)):
+        note(f"operators {done} of {count}", (1 - LINK_SHARE - COPY_SHARE) * done / count)
+        replies = _ask(crew, OperatorTask(part, min(share, MOST_SECONDS) * len(part), crowded))
+        rows = []
+        for number, call in enumerate(part):
+            samples = [reply[number] for reply in replies if isinstance(reply[number], Sample)]
+            if samples:
+                rows.append((call, _measurement(samples)))
+        store.put(setting, rows)
+        done += len(part)
+
+
+def _size(call: Call) -> float:
+    """Orders calls by about how long they take: small ones then have many rounds together, large ones few."""
+    return call.work.operations / 10 + call.work.bytes
+
+
+def _chunks(calls: list[Call]) -> Iterator[tuple[Call, ...]]:
+    """Calls that are measured together: some hundred, as far as their tensors do not take too much memory."""
+    part: list[Call] = []
+    held = 0.0
+    for call in calls:
+        if part and (len(part) == CHUNK_CALLS or held + call.work.bytes > CHUNK_BYTES):
+            yield tuple(part)
+            part, held = [], 0.0
+        part.append(call)
+        held += call.work.bytes
+    if part:
+        yield tuple(part)
+
+
+def _ask(crew: Crew, task: Task) -> list[Any]:
+    return crew.command("measure", [{"task": task} for _ in range(crew.size)])
+
+
+def _measurement(samples: list[Sample]) -> Measurement:
+    """Of all workers: the mean of their medians, the largest of their spreads."""
+    seconds = float(np.mean([sample.seconds for sample in samples]))
+    return Measurement(
+        seconds, max(sample.spread for sample in samples), sum(sample.repeats for sample in samples), _now()
+    )
+
+
+# ------------------------------------------------------------------------------------------- links and copies
+
+
+def measured_links(
+    crew: Crew,
+    budget_seconds: float,
+    largest: int = SIZES[-1],
+    note: Observe | None = None,
+    between: Between = "nothing",
+) -> Iterator[tuple[str, SizeTable]]:
+    """(pattern, seconds by size) between the workers of any crew, whatever lies between them.
+
+    largest: bytes of a message. A message takes at least a dozen turns, however long they are. between: what workers do
+    between exchanges; with one clock for all, each must have cores of its own.
+    """
+    workers, tell = crew.size, note or _silent
+    points = [(pattern, size) for pattern in patterns(workers) for size in sizes_of(pattern, workers, largest)]
+    made: dict[str, list[tuple[int, Measurement]]] = {}
+    for number, (pattern, size) in enumerate(points):
+        tell(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
+        task = LinkTask(pattern, size, budget_seconds / len(points), "nothing" if pattern == SEND else between)
+        replies = _ask(crew, task)
+        samples = [reply for reply in replies if reply is not None]
+        if task.between == "one clock":
+            samples = [meetings(samples, task.messages(workers))]
+        made.setdefault(pattern, []).append((size, _measurement(samples)))
+    for pattern, found in made.items():
+        yield pattern, _table(found)
+
+
+def _copies(
+    crew: Crew, workers: int, budget_seconds: float, largest: int, note: Observe
+) -> tuple[SizeTable, SizeTable]:
+    note("copies", 1 - COPY_SHARE)
+    sizes = sizes_of("", workers, largest)
+    replies = _ask(crew, CopyTask(sizes, budget_seconds / len(sizes) / 2))
+    tables = []
+    for kind in (0, 1):
+        found = [(size, _measurement([reply[number][kind] for reply in replies])) for number, size in enumerate(sizes)]
+        tables.append(_table(found))
+    return tables[0], tables[1]
+
+
+def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
+    """What the driver takes to hand each worker so many bytes and to have its answer; where every rank is its own
+    driver, what the ranks take to have each other's answers."""
+    import torch
+
+    points = []
+    for size in (size for size in HANDED if size <= largest):
+        fields = [{"task": HandTask(torch.ones(size, dtype=torch.uint8))} for _ in range(crew.size)]
+        took = []
+        for _ in range(HANDINGS):
+            began = time.perf_counter()
+            crew.command("measure", fields)
+            took.append(time.perf_counter() - began)
+        points.append((size, _measurement([Sample(float(np.median(took[1:])), 0.0, HANDINGS)])))
+    return _table(points)
+
+
+def _table(found: list[tuple[int, Measurement]]) -> SizeTable:
+    """A smaller size never takes more than a larger one: where it seemed so, something else disturbed it."""
+    sizes = tuple(size for size, _ in found)
+    seconds = np.minimum.accumulate([measured.seconds for _, measured in reversed(found)])[::-1]
+    return SizeTable(sizes, tuple(seconds.tolist()), tuple(measured.spread for _, measured in found))
+
+
+# ------------------------------------------------------------------------------------------- workers
+
+
+def idle_program(workers: int) -> Program:
+    """The least program for so many workers, for a crew that measures instead of running it."""
+    values = {name: Value(name, (), "float32") for name in "xy"}
+    node = Node("y", "aten.neg", (("self", Ref("x")),), ("y",))
+    graph = Graph(values, (node,), (Input("x", "batch", "x"),), (Output("y", "result"),))
+    mesh = Mesh((workers,) if workers > 1 else ())
+    layout = (REPEAT,) * mesh.axes
+    strategy = Strategy(mesh, (layout,), dict.fromkeys(values, (-1,) * mesh.axes))
+    return lower(graph, strategy, Transfers(mesh, Links((1e-9,) * mesh.axes, (1e-5,) * mesh.axes)))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _silent(what: str, share: float) -> None:
+    pass

@@ -1,0 +1,197 @@
+"""Measure calls as a worker would execute them: the same function, arguments, regions and memory order.
+
+A worker executes hundreds of different calls one after another. A call that is repeated alone finds its code and its
+inputs in the nearest caches and takes a third of the time; among calls of another program it finds less than in its
+own. So the calls of one program are measured in rounds, each executed once in a round, in the program's order, with
+results that live until the next. All processes of a run compute at once on the same cores, caches and memory:
+`OperatorTask` is therefore done by all of them together.
+
+A worker is also stopped now and then for longer than most calls take, by others on its cores or by the machine's host.
+The median of a call does not see that, a round does: it is about as long as a step. So each median is multiplied with
+how much longer rounds took than their calls' medians: the median round, or where processes share cores, and wait for
+turns that are longer than a round, all rounds together.
+
+On CUDA, calls are queued as in a run and timed by events between them: a call takes what its kernels or what starting
+them takes, whichever is longer. Written for CUDA, tested on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from girih.cost.calls import Call, Operand
+from girih.graph import Argument, Ref
+from girih.lower.strides import contiguous_strides
+from girih.run.transport.transport import Transport, exchange
+from girih.run.worker.compute import Compute, Hole, Slots, bind
+from girih.run.worker.parts import Cuts, Tensor
+
+LEAST_ROUNDS = 3
+RANDOM = 1 << 20
+"""So many values are random; longer tensors repeat them, because drawing is slow."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of one execution: the median of rounds; spread: interquartile range / median."""
+
+    seconds: float
+    spread: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class OperatorTask:
+    """Measure calls in rounds for `seconds`, together with the other workers.
+
+    crowded: the workers share cores. Replies with a Sample for each call, or the text of its error.
+    """
+
+    calls: tuple[Call, ...]
+    seconds: float
+    crowded: bool
+
+    def __call__(self, transport: Transport, rank: int, device: Any) -> list[Sample | str]:
+        return measure(self.calls, self.seconds, device, self.crowded, lambda: barrier(transport, rank, device))
+
+
+Task = Callable[[Transport, int, Any], Any]
+"""What a worker can be asked to do with its transport, its rank and its device."""
+
+
+def barrier(transport: Transport, rank: int, device: Any) -> None:
+    """Return when all workers have come here."""
+    peers = [peer for peer in range(len(transport.sent)) if peer != rank]
+    sends = [(peer, torch.zeros(1, device=device)) for peer in peers]
+    exchange(transport, sends, [(peer, torch.zeros(1, device=device)) for peer in peers])
+    wait_for(device)
+
+
+def wait_for(device: Any) -> None:
+    """Until the device has done what was queued."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure(
+    calls: Sequence[Call],
+    seconds: float,
+    device: Any = "cpu",
+    crowded: bool = False,
+    ready: Callable[[], None] = lambda: None,
+) -> list[Sample | str]:
+    """Execute calls in rounds for about `seconds`, at least three rounds.
+
+    A call that cannot be executed on random inputs (a matrix that is not positive definite) gives its error's text.
+    ready: called before the first round, when everything has been executed once, and after the last.
+    """
+    device = torch.device(device)
+    prepared: list[tuple[Compute, Slots] | str] = []
+    with torch.no_grad():
+        for call in calls:
+            try:
+                instruction, slots = prepare(call, device)
+                instruction.run(slots, [0.0, 0.0])
+                wait_for(device)
+                prepared.append((instruction, slots))
+            except Exception as error:
+                prepared.append(f"{type(error).__name__}: {error}")
+        able = [item for item in prepared if not isinstance(item, str)]
+        ready()
+        rounds: list[list[float]] = []
+        deadline = perf_counter() + seconds
+        while able and (len(rounds) < LEAST_ROUNDS or perf_counter() < deadline):
+            rounds.append(_queued(able) if device.type == "cuda" else _executed(able))
+    ready()
+    samples = iter(_samples(np.asarray(rounds), crowded)) if able else iter(())
+    return [item if isinstance(item, str) else next(samples) for item in prepared]
+
+
+def _executed(able: Sequence[tuple[Compute, Slots]]) -> list[float]:
+    """Seconds of each, one after another."""
+    took, work = [], [0.0, 0.0]
+    for instruction, slots in able:
+        began = perf_counter()
+        instruction.run(slots, work)
+        took.append(perf_counter() - began)
+    return took
+
+
+def _queued(able: Sequence[tuple[Compute, Slots]]) -> list[float]:
+    """Seconds of each on the current CUDA stream, all queued at once."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(len(able) + 1)]
+    events[0].record()
+    for (instruction, slots), event in zip(able, events[1:], strict=True):
+        instruction.run(slots, [0.0, 0.0])
+        event.record()
+    events[-1].synchronize()
+    return [first.elapsed_time(second) / 1e3 for first, second in pairwise(events)]
+
+
+def _samples(took: np.ndarray, crowded: bool) -> list[Sample]:
+    """took: seconds [rounds, calls]."""
+    low, middle, high = np.quantile(took, [0.25, 0.5, 0.75], axis=0)
+    rounds = took.sum(axis=1)
+    stopped = max(1.0, float((rounds.mean() if crowded else np.median(rounds)) / middle.sum()))
+    return [
+        Sample(float(seconds) * stopped, float(spread), len(took))
+        for seconds, spread in zip(middle, (high - low) / middle, strict=True)
+    ]
+
+
+def prepare(call: Call, device: Any) -> tuple[Compute, Slots]:
+    """The instruction of a call, and slots with fresh inputs."""
+    holes = [Hole(number) for number in range(len(call.operands))]
+    named = {name: _with_holes(value, holes) for name, value in call.arguments}
+    function, arguments, options = bind(call.operator, named, device)
+    # Operand n is in slot n, the results follow.
+    reads = [(number, _cuts(operand), _flat_pads(operand)) for number, operand in enumerate(call.operands)]
+    writes = tuple(range(len(reads), len(reads) + len(call.shapes)))
+    instruction = Compute(function, arguments, options, reads, writes, call.shapes, call.padding, call.result)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [tensor_of(operand, generator, device) for operand in call.operands]
+    return instruction, [*inputs, *([None] * len(writes))]
+
+
+def tensor_of(operand: Operand, generator: Any, device: Any) -> Tensor:
+    """The buffer that an operand is cut from, with values that most operators take: numbers from 0.1 to 1."""
+    held = operand.held or operand.shape
+    strides = contiguous_strides(held) if operand.strides is None else operand.strides
+    count = 0 if 0 in held else 1 + sum((size - 1) * stride for size, stride in zip(held, strides, strict=True))
+    values = _random(operand, min(count, RANDOM), generator)
+    flat = values.repeat(-(-count // max(len(values), 1)))[:count].clone().to(device)
+    return flat.as_strided(held, strides)
+
+
+def _random(operand: Operand, count: int, generator: Any) -> Tensor:
+    dtype = getattr(torch, operand.dtype)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, [count], generator=generator).bool()
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.rand(count, generator=generator).mul_(0.9).add_(0.1).to(dtype)
+    return torch.randint(0, max(1, operand.high), [count], generator=generator).to(dtype)
+
+
+def _cuts(operand: Operand) -> Cuts:
+    if operand.held is None:
+        return ()
+    pairs = zip(operand.shape, operand.held, strict=True)
+    return tuple((dim, 0, size) for dim, (size, held) in enumerate(pairs) if size != held)
+
+
+def _flat_pads(operand: Operand) -> list[int] | None:
+    """In PyTorch's order, the last dimension first."""
+    return [amount for pair in reversed(operand.pads) for amount in pair] if operand.pads else None
+
+
+def _with_holes(argument: Argument, holes: list[Hole]) -> Any:
+    if isinstance(argument, Ref):
+        return holes[int(argument.name)]
+    return tuple(_with_holes(item, holes) for item in argument) if isinstance(argument, tuple) else argument

@@ -1,0 +1,204 @@
+"""Measure the scratch memory of libraries' kernels on this host, each call once, and keep it in a store.
+
+A call is made once, on zeros of its shapes and memory order, with exactly its number of threads, in a thread of its
+own: neither the caller's modes (fake tensors, gradients, a profiler) nor the number of its threads are touched. PyTorch
+reports to that thread's profiler what its allocator gives and takes back, scratch that it hands to oneDNN included. The
+highest sum of that, less the result, is the scratch: exact, in the bytes that were asked for. It takes about a
+millisecond besides the call itself.
+
+Of a call with more than `MOST_OPERATIONS`, or whose tensors and bound are more than `MOST_BYTES`, fewer images are
+measured, and the bytes are taken to grow with the images: an estimate, and never more than the bound from shapes. Where
+one image is too much, there is only the bound.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import threading
+import warnings
+from collections.abc import Iterable
+from functools import cache
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from girih.cost.scratch import BOUND, ESTIMATE, MEASURED, ScratchSetting, ScratchStore, Told
+from girih.kernels.evaluate import call as apply
+from girih.lower.strides import contiguous_strides
+from girih.ops.derive.temporaries import Operand
+from girih.ops.scratch import ScratchCall
+from girih.run.worker.measure import highest
+
+MOST_OPERATIONS = 30_000_000_000
+"""A third of a second to a few seconds of a core. All calls of a plan take about a step of it, once."""
+MOST_BYTES = 1 << 30
+INSTRUCTIONS = re.compile(r"sse4_1|avx\w*|amx\w*|asimd\w*|sve\w*|bf16|i8mm")
+"""Of the processor's flags, those by which libraries choose kernels."""
+ADVICE = ("ONEDNN_", "DNNL_", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
+"""Variables of the environment that tell libraries which of these to use, or how exactly to compute."""
+
+_one_at_a_time = threading.Lock()
+
+
+class HostScratch:
+    """The scratch of calls on this host: known, in the store, or measured when it is asked for."""
+
+    def __init__(self, setting: ScratchSetting, store: ScratchStore) -> None:
+        self.setting = setting
+        self._store = store
+        self._known: dict[str, Told] | None = None
+        self._lock = threading.Lock()
+        self._warned = False
+
+    def __call__(self, call: ScratchCall) -> Told:
+        with self._lock:
+            if self._known is None:
+                self._known = self._store.every(self.setting)
+            told = self._known.get(call.key)
+            if told is None:
+                told = self._known[call.key] = measured(call)
+                self._store.put(self.setting, call.key, told)
+            warn, self._warned = bool(self._store.trouble) and not self._warned, bool(self._store.trouble)
+        if warn:
+            warnings.warn(self._store.trouble, stacklevel=2)
+        return told
+
+
+@cache
+def host_scratch(path: Path | None = None) -> HostScratch:
+    """Of this process. path: of the store; None: in the user's cache, beside the costs of `girih calibrate`."""
+    return HostScratch(setting_here(), ScratchStore(path or default_path()))
+
+
+def default_path() -> Path:
+    """$XDG_CACHE_HOME/girih/scratch.sqlite, or in ~/.cache."""
+    cache_home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache_home) if cache_home else Path.home() / ".cache") / "girih" / "scratch.sqlite"
+
+
+@cache
+def setting_here() -> ScratchSetting:
+    """The processor and the libraries of this process, which read their variables once, too."""
+    name, flags = _processor()
+    advice = [f"{key}={os.environ[key]}" for key in sorted(os.environ) if key.startswith(ADVICE)]
+    caches = [f"{level} {size}" for level, size in _caches()]
+    device = "; ".join([name, " ".join(flags), ", ".join(caches)])
+    found = re.search(r"MKL-DNN v([\w.]+)", torch.__config__.show())
+    library = f"torch {torch.__version__}, oneDNN {found[1] if found else 'unknown'}"
+    ways = f"kernels for {torch.backends.cpu.get_cpu_capability()}"
+    return ScratchSetting(device, ", ".join([library, ways, *advice]))
+
+
+def _processor() -> tuple[str, list[str]]:
+    """Its name, and those of its instruction sets by which libraries choose kernels."""
+    name, flags = platform.processor() or platform.machine(), list[str]()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return name, flags
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
+    listed = fields.get("flags", fields.get("Features", "")).split()
+    return fields.get("model name", name), sorted(flag for flag in listed if INSTRUCTIONS.fullmatch(flag))
+
+
+def _caches() -> Iterable[tuple[str, str]]:
+    """(level, size) of the caches that the first core sees."""
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            kind, level, size = ((folder / item).read_text().strip() for item in ("type", "level", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction":
+            yield f"L{level}", size
+
+
+# ------------------------------------------------------------------------------------------- measuring
+
+
+def measured(call: ScratchCall) -> Told:
+    """Bytes of a call's scratch on this processor: measured, an estimate, or the bound where it cannot be measured."""
+    work, known = call.work, call.known
+    whole = known.images(work)
+    count = min(whole, _affordable(call))
+    if count < 1:
+        return Told(call.bound, BOUND)
+    part = call if count == whole else ScratchCall(call.operator, known.cut(work, count), known)
+    try:
+        size = _alone(part)
+    except (RuntimeError, TypeError, ValueError, IndexError):  # what PyTorch refuses, or has no memory for
+        return Told(call.bound, BOUND)
+    if count == whole:
+        return Told(size, MEASURED)
+    return Told(min(call.bound, ceil(size * whole / count)), ESTIMATE)
+
+
+def _affordable(call: ScratchCall) -> int:
+    """How many images can be measured; all where that is not said by less."""
+    work, known = call.work, call.known
+    whole = known.images(work)
+    count = whole
+    while count > 0:
+        less = work if count == whole else known.cut(work, count)
+        held = sum(item.bytes for item in (*less.inputs.values(), less.output)) + known.bound(less)
+        if held <= MOST_BYTES and known.operations(less) <= MOST_OPERATIONS:
+            break
+        count //= 2
+    return count
+
+
+def _alone(call: ScratchCall) -> int:
+    """The scratch of one call, in a thread of its own with as many threads as the call has."""
+    before = torch.get_num_threads()
+    found: list[int | BaseException] = []
+
+    def work() -> None:
+        try:
+            torch.set_num_threads(call.work.threads)
+            found.append(_scratch(call))
+        except BaseException as error:
+            found.append(error)
+        finally:
+            torch.set_num_threads(before)
+
+    with _one_at_a_time:
+        thread = threading.Thread(target=work, name="girih scratch")
+        thread.start()
+        thread.join()
+    (result,) = found
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _scratch(call: ScratchCall) -> int:
+    operands = {name: _zeros(operand) for name, operand in call.work.inputs.items()}
+    with torch.no_grad():
+        changes = _changes(lambda: apply(call.operator, {**call.work.attributes, **operands}))
+    return max(0, highest(changes) - call.work.output.bytes)
+
+
+def _zeros(operand: Operand) -> Any:
+    strides = operand.strides or contiguous_strides(operand.shape)
+    return torch.empty_strided(operand.shape, strides, dtype=getattr(torch, operand.dtype)).zero_()
+
+
+def _changes(work: Any) -> list[int]:
+    """What PyTorch's allocator gives (> 0) and takes back (< 0) in this thread, in order.
+
+    By PyTorch's older profiler, which is there at once; the one that writes traces takes more than a second to begin
+    and speaks to standard error.
+    """
+    profiler: Any = torch._C._autograd
+    kinds: Any = torch._C._profiler
+    options = (False, True, False, False, False, kinds._ExperimentalConfig())  # shapes, memory, stack, flops, modules
+    profiler._enable_profiler_legacy(kinds.ProfilerConfig(kinds.ProfilerState.CPU, *options))
+    try:
+        result = work()
+    finally:
+        events = profiler._disable_profiler_legacy()
+    del result
+    return [event.cpu_memory_usage() for thread in events for event in thread if event.kind() == "memory_alloc"]

@@ -1,0 +1,1 @@
+"""Where workers live: threads, processes, torchrun's ranks, Ray's actors."""

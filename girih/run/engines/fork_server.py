@@ -1,0 +1,273 @@
+"""Where worker processes come from: a process that has loaded what they need, and forks one for each that is asked for.
+
+Loading PyTorch takes more than a second of a core, and each worker of a host would take it. A nursery takes it once for
+all workers of a driver that have as many threads. It computes nothing, so that a fork of it is as new as a process that
+has just loaded the same; it ends with its driver's end of a socket. A worker has the driver's environment, working
+directory, output and errors as they are when it is asked for, and a session of its own; of open files it keeps those
+that are handed to it. Variables that libraries read as they are loaded count as they were at a driver's first worker.
+
+Only on Linux: elsewhere not all libraries allow a fork, and every worker loads for itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol
+
+WORKER = ("girih.run.engines.processes", "main")
+LOADED = ("torch", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared")
+NUMBER = struct.Struct("q")
+MOST_FILES = 250  # the kernel hands over 253 with a message
+
+
+class Process(Protocol):
+    """A worker process, as its driver sees it; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; of a signal, negative.
+
+        Raises:
+            subprocess.TimeoutExpired: it goes on.
+        """
+
+    def kill(self) -> None:
+        """End it at once."""
+
+
+def launch(arguments: Sequence[str], files: Sequence[int], threads: int) -> Process:
+    """A new process in which the worker's main has these arguments, and behind them the numbers of the open files.
+
+    Raises:
+        OSError: it could not be started.
+    """
+    if sys.platform == "linux" and len(files) <= MOST_FILES:
+        return _nursery(threads).fork(arguments, files)
+    module, name = WORKER
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {module} import {name}; {name}()", *arguments, *map(str, files)],
+        env=_environment(threads),
+        pass_fds=tuple(files),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is the driver's to handle
+    )
+
+
+def _environment(threads: int) -> dict[str, str]:
+    found = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+        "OMP_NUM_THREADS": str(threads),
+    }
+    if sys.platform == "linux":
+        found.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return found
+
+
+# ------------------------------------------------------------------------------------------- in the driver
+
+_known: dict[tuple[int, int], Nursery] = {}  # by driver (a fork of one is another) and threads
+_lock = threading.Lock()
+
+
+@atexit.register
+def _end_all() -> None:
+    for (driver, _), nursery in _known.items():
+        if driver == os.getpid():
+            nursery.close()
+
+
+def _nursery(threads: int) -> Nursery:
+    with _lock:
+        key = os.getpid(), threads
+        known = _known.get(key)
+        if known is None or not known.lives:
+            if known is not None:
+                known.close()
+            known = _known[key] = Nursery(threads)
+        return known
+
+
+class Nursery:
+    """A process that forks workers of so many threads, until it is closed or its driver ends."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._lock = threading.Lock()
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())],
+                env=_environment(threads),
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self, arguments: Sequence[str], files: Sequence[int]) -> Forked:
+        """See `launch`."""
+        status, theirs = os.pipe()
+        text = pickle.dumps((list(arguments), _environment(self.threads), os.getcwd()))
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [NUMBER.pack(len(text))], [theirs, 1, 2, *files])
+                self._socket.sendall(text)
+        except BaseException:
+            os.close(status)
+            raise
+        finally:
+            os.close(theirs)
+        return Forked(status)
+
+
+class Forked:
+    """A process that a nursery made. status: a pipe on which come its process number, then its exit code."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+        self._code: int | None = None
+        self.pid = self._read()
+        if self._code is not None:
+            raise OSError("the process that starts workers is gone; its errors are above")
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self._code is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"worker process {self.pid}", timeout or 0.0)
+            code = self._read()
+            if self._code is None:
+                self._code = code
+                os.close(self._status)
+        return self._code
+
+    def kill(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(timeout=0.0)
+        if self._code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _read(self) -> int:
+        """The next number; without a nursery there is none, and its workers count as killed."""
+        data = os.read(self._status, NUMBER.size)
+        if len(data) == NUMBER.size:
+            return int(NUMBER.unpack(data)[0])
+        self._code = -signal.SIGKILL
+        os.close(self._status)
+        return 0
+
+    def __del__(self) -> None:
+        if self._code is None:
+            os.close(self._status)
+
+
+# ------------------------------------------------------------------------------------------- in the nursery
+
+
+def main() -> None:
+    """A nursery, from its command line: its end of the socket."""
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    for name in LOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a worker need not touch, and so copy, what all share
+    ended, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    pipes: dict[int, int] = {}  # of each child
+    while True:
+        ready = select.select([orders.fileno(), ended], [], [])[0]
+        if ended in ready:
+            os.read(ended, 1 << 16)
+            _bury(pipes)
+        if orders.fileno() not in ready:
+            continue
+        try:
+            order, files, _, _ = socket.recv_fds(orders, NUMBER.size, MOST_FILES + 3)
+        except ConnectionError:
+            order = b""
+        if len(order) < NUMBER.size:  # the driver is gone, or wants no more
+            os._exit(0)
+        text = _received(orders, NUMBER.unpack(order)[0])
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(pickle.loads(text), files)
+        pipes[pid] = files[0]
+        with suppress(BrokenPipeError):  # the driver was interrupted meanwhile; the child sees it and ends
+            os.write(files[0], NUMBER.pack(pid))
+        for file in files[1:]:
+            os.close(file)
+
+
+def _received(orders: socket.socket, count: int) -> bytes:
+    text = b""
+    while len(text) < count:
+        part = orders.recv(count - len(text))
+        if not part:
+            os._exit(0)
+        text += part
+    return text
+
+
+def _bury(pipes: dict[int, int]) -> None:
+    """Tell the driver of those that have ended."""
+    with suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pipe = pipes.pop(found[0])
+            with suppress(OSError):  # nobody listens any more
+                os.write(pipe, NUMBER.pack(os.waitstatus_to_exitcode(found[1])))
+            os.close(pipe)
+
+
+def _become_worker(order: tuple[list[str], dict[str, str], str], files: list[int]) -> NoReturn:
+    arguments, environment, directory = order
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.dup2(files[1], 1)
+        os.dup2(files[2], 2)
+        keep = {0, 1, 2, *files[3:]}
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in keep:
+                with suppress(OSError):  # the directory's own, closed by now
+                    os.close(int(name))
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(directory)
+        sys.path[:] = ["", *environment["PYTHONPATH"].split(os.pathsep)]
+        module, name = WORKER
+        work: Any = getattr(importlib.import_module(module), name)
+        work([*arguments, *map(str, files[3:])])
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

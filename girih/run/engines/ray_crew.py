@@ -1,0 +1,307 @@
+"""Workers as Ray actors, one each, spread over the nodes: Ray starts, places, watches and restarts them.
+
+Commands go to actors by Ray; tensors go from worker to worker by torch.distributed (gloo), in a group that the driver
+forms when all actors are there, and again after one was lost. Those that live keep what they hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from girih.lower import Program
+from girih.run.engines.crew import Status, first_failure, hanging
+from girih.run.engines.ray_connect import RayUnavailableError, imported
+from girih.run.engines.ray_worker import WATCH, RayWorker
+from girih.run.errors import IDLE, ClosedError, Failure, WorkerError, where
+from girih.run.transport import wire
+from girih.run.worker.service import Options
+
+LOOK_SECONDS = 0.2  # between looks at the replies that are there
+WATCH_SECONDS = 1.0  # between questions how far the workers are
+GRACE_SECONDS = 5.0  # after a broken exchange, until the one that broke it is known; Ray takes over a second to say it
+SETTLE_SECONDS = 10.0  # for workers to notice that a peer is gone
+
+
+@dataclass(frozen=True)
+class RayOptions(Options):
+    """cpus: processors that Ray reserves for a worker. start: seconds until all workers are there. silence: seconds
+    without an answer to the question how far it is, after which a worker counts as hanging; `timeout` holds as well."""
+
+    cpus: float = 1.0
+    start: float = 60.0
+    silence: float = 60.0
+
+
+class RayCrew:
+    """One actor for each device of the program, on the cluster that this process is connected to.
+
+    Raises:
+        RayUnavailableError: the cluster has no room for the workers.
+        WorkerError: a worker could not start.
+    """
+
+    carries = False
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self.ray = imported()
+        self.program = program
+        self.options = options if isinstance(options, RayOptions) else RayOptions(**vars(options))
+        self.timeout = options.timeout
+        self.size = program.mesh.devices
+        self.broken: WorkerError | ClosedError | None = None
+        self.seen = [Status(rank, 0, IDLE) for rank in range(self.size)]
+        self.places: list[tuple[str, str, int]] = []  # by rank: identity, address of the node, process
+        self.group: Any = None
+        self.actors: list[Any] = []
+        self._pending: dict[Any, int] = {}
+        self._content = wire.pack((program, self.options))
+        try:
+            self._reserve()
+            self._hire()
+            self.places = self._identify()
+            self._form()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for _, _, pid in self.places]
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        """Have every worker do a command, each with its own fields; their replies by rank.
+
+        Raises:
+            WorkerError: one failed, died, or took longer than the timeout; the crew may be mended (`mend`).
+            ClosedError: the crew was closed.
+        """
+        if self.broken is not None:
+            raise self.broken
+        try:
+            packed = [wire.pack(own) for own in fields]
+            return [wire.unpack(reply) for reply in self._ask(name, "handle", [(name, own) for own in packed])]
+        except WorkerError:
+            raise
+        except BaseException:  # also KeyboardInterrupt: workers that wait for each other are in the middle of a command
+            self.broken = WorkerError(0, where(self.program, IDLE), "was stopped with the driver's command", lost=True)
+            self._end_command()
+            raise
+
+    def mend(self) -> list[int]:
+        """Wait until all workers are there again and form their group anew; those that have lost what they held.
+
+        Raises:
+            WorkerError: there is no worker in time.
+        """
+        self._settle()
+        before = self.places
+        self.places = self._identify()
+        self._form()
+        self.broken = None
+        return [rank for rank in range(self.size) if before[rank][0] != self.places[rank][0]]
+
+    def status(self) -> list[Status]:
+        """How far the workers were when they were last asked, which is about once in a second."""
+        return list(self.seen)
+
+    def close(self) -> None:
+        """End all workers. May be called again."""
+        self.broken = self.broken or ClosedError()
+        if not self.ray.is_initialized():
+            return
+        for actor in self.actors:
+            self.ray.kill(actor)
+        self.actors = []
+        if self.group is not None:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(self.group)
+            self.group = None
+
+    # --------------------------------------------------------------------------------------- the beginning
+
+    def _reserve(self) -> None:
+        """A bundle of processors for each worker, on as many nodes as there are."""
+        from ray.util.placement_group import placement_group
+
+        self.group = placement_group([{"CPU": self.options.cpus}] * self.size, strategy="SPREAD")
+        if not self.group.wait(self.options.start):
+            processors = self.ray.cluster_resources().get("CPU", 0.0)
+            free = self.ray.available_resources().get("CPU", 0.0)
+            raise RayUnavailableError(
+                f"Ray found no room for {self.size} workers of {self.options.cpus:g} processors within "
+                f"{self.options.start:g} s: the cluster has {processors:g}, of which {free:g} are free; "
+                "ask for fewer workers, or fewer cpus for each"
+            )
+
+    def _hire(self) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        nodes = self.ray.util.placement_group_table(self.group)["bundles_to_node_id"]
+        bundles = sorted(range(self.size), key=lambda bundle: (nodes[bundle], bundle))  # neighbours on one node
+        self.ray.method(concurrency_group=WATCH)(RayWorker.status)  # a client of Ray takes no group with the call
+        made = self.ray.remote(concurrency_groups={WATCH: 1}, max_restarts=-1)(RayWorker)
+        for rank, bundle in enumerate(bundles):
+            strategy = PlacementGroupSchedulingStrategy(self.group, bundle)
+            options = made.options(num_cpus=self.options.cpus, scheduling_strategy=strategy)
+            self.actors.append(options.remote(rank))
+
+    def _identify(self) -> list[tuple[str, str, int]]:
+        """Ask all workers who they are, until all answer."""
+        deadline = time.monotonic() + self.options.start
+        found: list[tuple[str, str, int]] = []
+        for rank, actor in enumerate(self.actors):
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    found.append(self.ray.get(actor.identify.remote(), timeout=max(left, 0.1)))
+                    break
+                except self.ray.exceptions.ActorUnavailableError:  # it is being restarted
+                    if left <= 0:
+                        raise self._not_there(rank) from None
+                    time.sleep(0.05)
+                except self.ray.exceptions.GetTimeoutError:
+                    raise self._not_there(rank) from None
+                except self.ray.exceptions.RayError as error:
+                    raise self._lost(rank, f"could not be started by Ray ({_said(error)})") from None
+        return found
+
+    def _form(self) -> None:
+        if self.size > 1:
+            try:
+                host, port = self.ray.get(self.actors[0].open.remote(), timeout=self.options.start)
+            except self.ray.exceptions.RayError as error:
+                raise self._lost(0, f"did not open a meeting place ({_said(error)})") from None
+        else:
+            host, port = "", 0
+        self._ask("join", "join", [(self._content, host, port)] * self.size, max(self.options.start, self.timeout))
+
+    # --------------------------------------------------------------------------------------- commands
+
+    def _ask(self, name: str, method: str, arguments: Sequence[tuple[Any, ...]], timeout: float = 0.0) -> list[Any]:
+        self._pending = {
+            getattr(actor, method).remote(*own): rank
+            for rank, (actor, own) in enumerate(zip(self.actors, arguments, strict=True))
+        }
+        return self._gather(name, timeout or self.timeout)
+
+    def _gather(self, name: str, timeout: float) -> list[Any]:
+        replies: dict[int, Any] = {}
+        failures: list[Failure] = []
+        began = time.monotonic()
+        deadline = began + timeout
+        watch = _Watch(self, began)
+        while self._pending and time.monotonic() < deadline:
+            waiting = list(self._pending)
+            ready, _ = self.ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_SECONDS)
+            for reference in ready:
+                rank = self._pending.pop(reference)
+                try:
+                    reply = self.ray.get(reference)
+                except self.ray.exceptions.RayError as error:
+                    self._break(self._lost(rank, f"died ({_said(error)})"))
+                if not isinstance(reply, Failure):
+                    replies[rank] = reply
+                    continue
+                failures.append(reply)
+                if not reply.in_transfer:
+                    self._break(reply.error())
+                deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            silent = watch.silent(set(self._pending.values()))
+            if silent is not None:
+                _, why = self._hanging([silent])
+                self._break(self._hangs(silent, f"has not said for {self.options.silence:g} s how far it is; {why}"))
+        if failures:
+            self._break(first_failure(failures).error())
+        if self._pending:
+            late, why = self._hanging(list(self._pending.values()))
+            self._break(self._hangs(late.rank, f"did not finish {name!r} within {timeout:g} s; {why}"))
+        return [replies[rank] for rank in range(self.size)]
+
+    def _hanging(self, ranks: Sequence[int]) -> tuple[Status, str]:
+        """Who of these is to blame, and why; of processes on other nodes only how far they came is known."""
+        here = {rank: self.places[rank][2] for rank in ranks if self.places and self._is_here(rank)}
+        return hanging(self.program, [self.seen[rank] for rank in ranks], here)
+
+    def _is_here(self, rank: int) -> bool:
+        return bool(self.places[rank][1] == self.ray.util.get_node_ip_address())
+
+    def _hangs(self, rank: int, reason: str) -> WorkerError:
+        self._kill(rank)
+        return self._lost(rank, reason)
+
+    def _kill(self, rank: int) -> None:
+        """End a worker's process; Ray starts another."""
+        if self._is_here(rank):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.places[rank][2], signal.SIGKILL)  # at once, also if it is stopped; Ray waits for seconds
+                return
+        self.ray.kill(self.actors[rank], no_restart=False)
+
+    def _lost(self, rank: int, reason: str) -> WorkerError:
+        node = f" on {self.places[rank][1]}" if self.places else ""
+        return WorkerError(rank, where(self.program, self.seen[rank].step), f"{reason}{node}", lost=True)
+
+    def _not_there(self, rank: int) -> WorkerError:
+        return self._lost(rank, f"was not there {self.options.start:g} s after Ray was asked for it")
+
+    def _break(self, error: WorkerError) -> None:
+        self.broken = error
+        raise error
+
+    def _settle(self) -> None:
+        """Nobody does a command any more: who still does after a while is ended."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while self._pending and (left := deadline - time.monotonic()) > 0:
+            ready, _ = self.ray.wait(
+                list(self._pending), num_returns=len(self._pending), timeout=min(left, LOOK_SECONDS)
+            )
+            for reference in ready:
+                del self._pending[reference]
+        self._end_command()
+
+    def _end_command(self) -> None:
+        for rank in self._pending.values():
+            self._kill(rank)
+        self._pending = {}
+
+
+class _Watch:
+    """Asks the workers how far they are while they do a command, and says who does not answer."""
+
+    def __init__(self, crew: RayCrew, now: float) -> None:
+        self.crew = crew
+        self.next = now + WATCH_SECONDS
+        self.asked: dict[Any, tuple[int, float]] = {}
+
+    def silent(self, busy: set[int]) -> int | None:
+        """The worker among the busy ones that has not answered for too long, if there is one."""
+        now = time.monotonic()
+        ray = self.crew.ray
+        if self.asked:
+            ready, _ = ray.wait(list(self.asked), num_returns=len(self.asked), timeout=0)
+            for reference in ready:
+                rank, _ = self.asked.pop(reference)
+                with contextlib.suppress(ray.exceptions.RayError):  # that it is dead its reply says
+                    self.crew.seen[rank] = Status(rank, *ray.get(reference))
+        for rank, since in self.asked.values():
+            if rank in busy and now - since > self.crew.options.silence:
+                return rank
+        if now >= self.next:
+            self.next = now + WATCH_SECONDS
+            waiting = {rank for rank, _ in self.asked.values()}
+            for rank in sorted(busy - waiting):
+                self.asked[self.crew.actors[rank].status.remote()] = rank, now
+        return None
+
+
+def _said(error: Exception) -> str:
+    """What Ray says in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,133 @@
+"""A worker in a Ray actor: the same Service as in a thread or a process, and its place in a process group of gloo.
+
+The group is formed by the driver, and again whenever a worker was lost. A worker that fails leaves the group: its
+peers then fail in their exchanges at once in place of waiting for it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import uuid
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+from girih.run.engines.crew import resident_bytes
+from girih.run.engines.ray_connect import imported
+from girih.run.errors import NOT_BEGUN, Failure, failure_of
+from girih.run.transport import wire
+from girih.run.transport.remote_stealing import AWAY, Address, LendingBoard
+from girih.run.transport.transport import GroupTransport, NoTransport, Transport
+from girih.run.worker.pages import keep_freed
+from girih.run.worker.service import Service
+
+WATCH = "watch"
+"""The concurrency group of what must be answered while the worker computes."""
+
+
+class RayWorker:
+    """What the actor is. identity: of this process; another one after a restart, which has lost everything."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.identity = uuid.uuid4().hex
+        self.progress = list(NOT_BEGUN)
+        self.rendezvous: Any = None
+        self.service: Service | None = None
+        self.board: LendingBoard | None = None
+        self.address: Address | None = None
+
+    def identify(self) -> tuple[str, str, int]:
+        """Who this is, on which host, in which process."""
+        return self.identity, _address(), os.getpid()
+
+    def open(self) -> tuple[str, int]:
+        """Rank 0: where the others meet, for the group that is formed next."""
+        from torch.distributed import TCPStore
+
+        self.rendezvous = TCPStore(_address(), 0, None, True, wait_for_workers=False)
+        return _address(), self.rendezvous.port
+
+    def join(self, content: wire.Packed, host: str, port: int) -> None:
+        """Form the group, all workers at once. content: the crew's program and its Options."""
+        import torch
+        import torch.distributed as dist
+        from torch.distributed import TCPStore
+
+        program, options = wire.unpack(content)
+        if options.keeps:
+            keep_freed()
+        torch.set_num_threads(options.threads or 1)  # of the kernels that the calling thread, the actor's, asks for
+        workers = program.mesh.devices
+        transport: Transport = NoTransport()
+        if workers > 1:
+            self.leave()
+            if interface := _interface(_address()):
+                os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            store = self.rendezvous if self.rank == 0 else TCPStore(host, port, None, False)
+            # The driver's deadline comes first, so that it can name the worker that the others wait for.
+            limit = timedelta(seconds=options.timeout * 1.5 + 1.0)
+            dist.init_process_group("gloo", store=store, rank=self.rank, world_size=workers, timeout=limit)
+            transport = GroupTransport()
+        if options.stealing and workers > 1:
+            transport.board = self._meet(max(1, options.threads), workers)
+        if self.service is None:  # a transport speaks through whatever group there is
+            self.service = Service(program, self.rank, transport, options, self.progress)
+
+    def _meet(self, threads: int, workers: int) -> LendingBoard:
+        """Where this worker lends chunks; all tell each other."""
+        import torch.distributed as dist
+
+        if self.board is None:
+            self.board = LendingBoard(self.rank, threads, AWAY)
+            self.address = self.board.listen(_address())
+        addresses: list[Any] = [None] * workers
+        dist.all_gather_object(addresses, self.address)
+        self.board.meet(workers, addresses.__getitem__)
+        return self.board
+
+    def leave(self) -> None:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def handle(self, name: str, fields: wire.Packed) -> wire.Packed | Failure:
+        """Do a command (a method of Service)."""
+        try:
+            if self.service is None:
+                raise RuntimeError("the worker has not joined the others")
+            with nullcontext() if self.board is None else self.board.working():
+                return wire.pack(self.service.handle(name, wire.unpack(fields)))
+        except Exception as error:
+            self.leave()
+            return failure_of(self.rank, error)
+
+    def status(self) -> tuple[int, ...]:
+        """Its progress (`girih.run.errors.NOT_BEGUN`), and the bytes of its memory."""
+        return *self.progress, resident_bytes()
+
+
+def _address() -> str:
+    """Of this host, as the other nodes know it."""
+    return str(imported().util.get_node_ip_address())
+
+
+def _interface(address: str) -> str:
+    """The network interface with an address, or "": gloo would take the one of the host's name, often the loopback."""
+    if sys.platform != "linux":
+        return ""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            try:
+                found = fcntl.ioctl(any_socket, 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
+            except OSError:
+                continue  # it has none
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    return ""

@@ -1,0 +1,127 @@
+"""Workers as threads of this process: no start-up, no copies between them; PyTorch releases the interpreter in kernels.
+
+A thread cannot be killed: one that hangs inside a kernel is left behind (it is a daemon), and the run is over.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from girih.lower import Program
+from girih.run.engines.crew import Status, culprit, first_failure
+from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
+from girih.run.worker.service import Options, Service
+
+_Command = tuple[str, dict[str, Any]] | None
+
+
+class ThreadCrew:
+    """One thread for each device of the program."""
+
+    carries = True
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self.program = program
+        self.timeout = options.timeout
+        self.size = program.mesh.devices
+        # The driver's own deadline names who hangs; waiting threads give up a little later.
+        self.hub = ThreadHub(self.size, options.timeout * 1.5 + 1.0)
+        self.progress = [list(NOT_BEGUN) for _ in range(self.size)]
+        self.broken: WorkerError | ClosedError | None = None
+        self.services: list[Service | None] = [None] * self.size
+        self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._commands: list[queue.SimpleQueue[_Command]] = [queue.SimpleQueue() for _ in range(self.size)]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(rank, options), name=f"girih worker {rank}", daemon=True)
+            for rank in range(self.size)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._gather("start", max(options.timeout, 120.0))
+
+    def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
+        """Have every worker do a command, each with its own fields; their replies by rank.
+
+        Raises:
+            WorkerError: one failed or took longer than the timeout; the crew is then broken.
+            ClosedError: the crew was closed.
+        """
+        if self.broken is not None:
+            raise self.broken
+        for commands, own in zip(self._commands, fields, strict=True):
+            commands.put((name, own))
+        del fields
+        return self._gather(name, self.timeout)
+
+    def status(self) -> list[Status]:
+        """They share one memory."""
+        return [Status(rank, *cells) for rank, cells in enumerate(self.progress)]
+
+    def close(self) -> None:
+        failed, self.broken = self.broken is not None, self.broken or ClosedError()
+        for commands in self._commands:
+            commands.put(None)
+        self.hub.abort()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=1.0 if failed else 5.0)
+
+    def _gather(self, name: str, timeout: float) -> list[Any]:
+        replies: dict[int, Any] = {}
+        failures: list[Failure] = []
+        deadline = time.monotonic() + timeout
+        while len(replies) + len(failures) < self.size:
+            try:
+                rank, reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if isinstance(reply, Failure):
+                if not failures:
+                    self.hub.abort()
+                    deadline = min(deadline, time.monotonic() + 2.0)
+                failures.append(reply)
+            else:
+                replies[rank] = reply
+        if failures:
+            self._break(first_failure(failures).error())
+        late = [status for status in self.status() if status.rank not in replies]
+        if late:
+            slow = culprit(self.program, late)
+            reason = f"did not finish {name!r} within {timeout:g} s; it hangs"
+            self._break(WorkerError(slow.rank, where(self.program, slow.step), reason, lost=True))
+        return [replies[rank] for rank in range(self.size)]
+
+    def _break(self, error: WorkerError) -> None:
+        self.broken = error
+        self.close()
+        raise error
+
+    def _serve(self, rank: int, options: Options) -> None:
+        try:
+            if options.threads:  # of this thread's kernels; those of the program's own threads stay as they are
+                torch.set_num_threads(options.threads)
+            transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
+            service = Service(self.program, rank, transport, options, self.progress[rank])
+            self.services[rank] = service
+        except BaseException as error:
+            self._replies.put((rank, failure_of(rank, error)))
+            return
+        self._replies.put((rank, None))
+        while (received := self.hub.board.next(self._commands[rank])) is not None:
+            name, fields = received
+            del received
+            try:
+                with self.hub.board.working():
+                    reply = service.handle(name, fields)
+            except BaseException as error:
+                self._replies.put((rank, failure_of(rank, error)))
+                return
+            self._replies.put((rank, reply))
+            del reply, fields

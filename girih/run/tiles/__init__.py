@@ -1,0 +1,1 @@
+"""Arrays that live in the workers between programs."""

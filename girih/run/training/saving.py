@@ -1,0 +1,279 @@
+"""How a checkpoint is written: beside the one that is there, which it replaces in one step.
+
+Each worker writes the boxes that it reports (of equal copies the lowest rank writes) into a file of a new folder, and
+syncs it. Then the driver syncs the folder and replaces the manifest, which names the folder: until that one step the
+checkpoint before is whole, and from then on the new one. A lock, which the system takes from a dead process, keeps two
+savers apart; its holder removes what savers left that died. Where a file system knows no locks nobody is kept out, and
+only the folder that was replaced is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import uuid
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from girih.lower import Program
+from girih.run.training import durable
+from girih.run.training.checkpoint import DCP_METADATA, MANIFEST, Answer, CheckpointError, read_manifest
+from girih.run.training.manifest import BLOCK_BYTES, Chunk, Entry, Manifest, blocks, checksum, from_bytes, to_bytes
+from girih.run.training.sealed import LARGEST_BYTES, SealError
+from girih.run.worker.initial import key_of
+from girih.run.worker.parts import Tensor, box_of, cut, reporters
+
+LOCK = "girih.lock"
+FOLDER = re.compile(r"state-[0-9a-f]{12}")
+DCP_FILE = re.compile(r"__\d+_\d+\.distcp")  # of checkpoints in the format of girih's first version
+SLICE_SECONDS = 1.0
+"""A worker reports to the driver about so often, so that a long save does not look as if it hung."""
+SYNC_BYTES = 256 << 20
+"""After so many bytes a worker waits for the disk: at the end the wait is short, too."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one worker wrote: its file and that file's bytes, and the chunk that it has of each entry, by path."""
+
+    file: str
+    bytes: int
+    chunks: Mapping[str, Chunk]
+
+
+class ShardWriter:
+    """A file of a checkpoint's folder, to which chunks are appended.
+
+    Raises:
+        OSError: the folder is not there, or the disk is full.
+    """
+
+    def __init__(self, folder: str, number: int, block: int = BLOCK_BYTES) -> None:
+        self.name = f"rank-{number}.bin"
+        self.block = block
+        self.at = 0
+        self._synced = 0
+        self._descriptor = durable.create(os.path.join(folder, self.name))
+
+    def append(self, offsets: Iterable[int], tensor: Tensor) -> Generator[int, None, Chunk]:
+        """Write a box of an entry; yields the bytes of each block when it is written, returns the chunk."""
+        sizes = tuple(tensor.shape)
+        start, done, checksums = self.at, 0, []
+        for box, size in blocks(sizes, tensor.dtype.itemsize, self.block):
+            data = _bytes_of(cut(tensor, box))
+            checksums.append(checksum(data))
+            durable.write_all(self._descriptor, data)
+            done += size
+            if start + done - self._synced >= SYNC_BYTES:
+                self.sync()
+                self._synced = start + done
+            yield size
+        self.at += done
+        return Chunk(tuple(offsets), sizes, self.name, start, self.at, tuple(checksums))
+
+    def sync(self) -> None:
+        durable.sync(self._descriptor)
+
+    def close(self) -> None:
+        durable.close(self._descriptor)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The elements in row-major order."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return memoryview(plain.reshape(-1).view(torch.uint8).numpy())
+
+
+def write(
+    folder: str, program: Program, rank: int, state: Mapping[str, Tensor], block: int = BLOCK_BYTES
+) -> Generator[int, None, Written | None]:
+    """Write this worker's boxes into the folder; yields the bytes that each stride wrote, returns what `publish` needs.
+
+    Raises:
+        OSError: the folder is not there, or the disk is full.
+    """
+    own = [item for item in program.graph.state_inputs if rank in reporters(program, item.name)]
+    if not own:
+        return None
+    writer = ShardWriter(folder, rank, block)
+    try:
+        chunks = {}
+        for item in own:
+            offsets = [start for start, _ in box_of(program, item.name, rank)]
+            chunks[key_of(item)] = yield from writer.append(offsets, state[item.name])
+        writer.sync()
+    finally:
+        writer.close()
+    return Written(writer.name, writer.at, chunks)
+
+
+class Writing:
+    """A `write` that is done in slices of about a second."""
+
+    def __init__(self, strides: Generator[int, None, Written | None], rank: int, folder: str) -> None:
+        self._strides = strides
+        self._rank = rank
+        self._folder = folder
+        self._bytes = 0
+        self._end: Answer | None = None
+
+    def go_on(self) -> Answer:
+        """The value is how many bytes are written so far; or, when all are, what `write` returns, in a tuple."""
+        began = time.monotonic()
+        try:
+            while self._end is None:
+                self._bytes += next(self._strides)
+                if time.monotonic() - began > SLICE_SECONDS:
+                    return Answer(value=self._bytes)
+        except StopIteration as end:
+            self._end = Answer(value=(end.value,))
+        except OSError as error:
+            place = error.filename or os.path.join(self._folder, f"rank-{self._rank}.bin")
+            self._end = Answer(
+                f"worker {self._rank} cannot write {place}: {error.strerror}; make room, or give a directory that all "
+                "workers can write into: what was there before is whole"
+            )
+        return self._end
+
+
+def manifest_of(program: Program, written: Iterable[Written | None], step: int, seed: int, folder: str) -> Manifest:
+    """All entries of the program's state, with the chunks that the workers wrote."""
+    parts = [part for part in written if part is not None]
+    entries = {}
+    for item in program.graph.state_inputs:
+        value, key = program.graph.values[item.name], key_of(item)
+        chunks = tuple(part.chunks[key] for part in parts if key in part.chunks)
+        entries[key] = Entry(value.dtype, value.shape, chunks)
+    return Manifest(step, seed, folder, {part.file: part.bytes for part in parts}, entries)
+
+
+class Saving:
+    """One save: `begin`, then writers write into `folder`, then `publish`; `end` in any case."""
+
+    def __init__(self, goal: str | Path) -> None:
+        self.goal = Path(goal).absolute()
+        self.folder = ""
+        self._lock: durable.Lock | None = None
+        self._made_goal = False
+        self._before = ""
+
+    def begin(self, block: int = BLOCK_BYTES) -> str:
+        """Make the folder to write into; what dead savers left goes.
+
+        Raises:
+            CheckpointError: something else lies at the goal, another run is saving there, or it cannot be written.
+        """
+        check_goal(self.goal)
+        with _clear(self.goal):
+            self._made_goal = durable.make_folder(str(self.goal))
+            try:
+                self._lock = durable.Lock(str(self.goal / LOCK))
+            except durable.HeldError as error:
+                raise CheckpointError(
+                    f"{self.goal}: another run is saving a checkpoint there: wait for it, or give another directory"
+                ) from error
+            with contextlib.suppress(CheckpointError, OSError):
+                self._before = read_manifest(self.goal).folder
+                self._clean(self._before)
+            self.folder = str(self.goal / f"state-{uuid.uuid4().hex[:12]}")
+            durable.make_folder(self.folder)
+        return self.folder
+
+    def publish(self, manifest: Manifest) -> None:
+        """The folder, with what the manifest says, becomes the checkpoint.
+
+        Raises:
+            CheckpointError: files are missing, or the disk is full; what was there before is whole.
+        """
+        data = to_bytes(replace(manifest, folder=os.path.basename(self.folder)))
+        with _clear(self.goal):
+            if len(data) > LARGEST_BYTES:
+                raise CheckpointError(
+                    f"{self.goal}: the list of {len(manifest.entries)} tensors takes {len(data)} bytes"
+                )
+            try:
+                from_bytes(data)  # what would be refused is not published
+            except SealError as error:
+                raise CheckpointError(f"{self.goal}: the program's state cannot be saved: it {error}") from error
+            for name, size in manifest.files.items():
+                if os.stat(os.path.join(self.folder, name)).st_size != size:
+                    raise CheckpointError(
+                        f"{self.goal}: {name} changed while it was saved: does another run save there?"
+                    )
+            durable.sync_folder(self.folder)
+            durable.sync_folder(str(self.goal))
+            durable.exchange(str(self.goal / MANIFEST), data)
+        try:
+            durable.sync_folder(str(self.goal))
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.goal}: the new checkpoint is there, but the disk does not confirm it: {error.strerror}; save "
+                "again"
+            ) from error
+        with contextlib.suppress(OSError):  # it is there; what cannot be removed now goes with the next save
+            self._clean(os.path.basename(self.folder))
+        self.folder, self._made_goal = "", False
+
+    def _clean(self, keep: str) -> None:
+        """Remove what belongs to no checkpoint any more."""
+        for name in os.listdir(self.goal):
+            path = str(self.goal / name)
+            if FOLDER.fullmatch(name) and name != keep:
+                if name == self._before or (self._lock is not None and self._lock.works):
+                    durable.remove_folder(path)
+            elif name in (DCP_METADATA, MANIFEST + durable.PART) or DCP_FILE.fullmatch(name):
+                durable.remove(path)
+
+    def _may_be_named(self) -> bool:
+        """Is the folder the checkpoint's, although `publish` did not come to its end, or can nobody tell?"""
+        try:
+            return read_manifest(self.goal).folder == os.path.basename(self.folder)
+        except CheckpointError:
+            return os.path.lexists(self.goal / MANIFEST) and not (self.goal / DCP_METADATA).exists()
+
+    def end(self) -> None:
+        """Let others save. An unfinished save leaves nothing behind."""
+        if self.folder and not self._may_be_named():
+            with contextlib.suppress(OSError):
+                durable.remove_folder(self.folder)
+                durable.remove(str(self.goal / MANIFEST) + durable.PART)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        if self._made_goal:
+            durable.remove_empty(str(self.goal))
+
+
+@contextlib.contextmanager
+def _clear(goal: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{goal}: the checkpoint cannot be written: {error.filename or goal}: {error.strerror}; make room or give "
+            "another directory: what was there before is whole"
+        ) from error
+
+
+def check_goal(goal: Path) -> None:
+    """A checkpoint may be written here.
+
+    Raises:
+        CheckpointError: there is something that is no checkpoint.
+    """
+    with _clear(goal):
+        if not os.path.lexists(goal):
+            return
+        names = os.listdir(goal) if goal.is_dir() else None
+    if names is None or not (MANIFEST in names or all(_is_rubbish(name) for name in names)):
+        raise CheckpointError(f"{goal} exists and is no checkpoint: it is left alone; give another directory")
+
+
+def _is_rubbish(name: str) -> bool:
+    """May a saver have left it that died before there was a checkpoint?"""
+    return name in (LOCK, MANIFEST + durable.PART) or FOLDER.fullmatch(name) is not None

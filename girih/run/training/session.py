@@ -1,0 +1,319 @@
+"""A run: the workers of a program, driven step by step.
+
+with start(program, recipes, backend="processes", state=model_state) as run:
+    for x, y in batches:
+        print(run.step({"x": x, "y": y}, {"rate": 0.1})["loss"])
+    run.save("checkpoint")
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from girih.graph import Input
+from girih.lower import Program
+from girih.run.engines.crew import Crew
+from girih.run.engines.processes import ProcessCrew
+from girih.run.engines.threads import ThreadCrew
+from girih.run.engines.torchrun import RankCrew
+from girih.run.training import checkpoint
+from girih.run.training.saving import Saving, manifest_of
+from girih.run.worker.initial import Recipe, check_known, cut_state, key_of, step_seed
+from girih.run.worker.parts import Tensor, assemble, box_of, cut
+from girih.run.worker.service import Options, Statistics
+from girih.run.worker.worker import Interval
+
+# What is observed, and its value: after each step `step` (its number), `loss` and `seconds` as the driver sees them;
+# about once a second of a save that takes longer `saving`, the bytes written so far, and at its end all of them.
+Observer = Callable[[str, float], None]
+
+
+class Run:
+    """Workers with their state. A context manager: leaving it ends the workers.
+
+    steps: how many have been done, those before a resumed checkpoint included.
+    """
+
+    def __init__(self, program: Program, crew: Crew, *, seed: int, steps: int, observe: Observer | None) -> None:
+        self.program = program
+        self.crew = crew
+        self.seed = seed
+        self.steps = steps
+        self.observe = observe
+        self._given = [item for item in program.graph.inputs if item.role in ("batch", "scalar", "seed")]
+        self._results = [output for output in program.graph.outputs if output.replaces is None]
+
+    @property
+    def workers(self) -> int:
+        return self.crew.size
+
+    def step(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """One application of the graph; the new state stays with the workers.
+
+        batch, scalars: whole tensors or numbers by the input's name or path. The seed need not be given.
+        Returns every result whole, by its name; the loss as a float, also under `loss`.
+
+        Raises:
+            ValueError: an input is missing, unknown, or of another shape or dtype; nothing has happened then.
+            WorkerError: a worker failed, died or hung; the run is over.
+        """
+        began = time.perf_counter()
+        inputs = self.whole_inputs(batch, scalars or {})
+        replies = self.crew.command("step", self._divide(inputs))
+        del inputs
+        self.steps += 1
+        outputs: dict[str, Any] = {}
+        for output in self._results:
+            parts = [(rank, reply[output.name]) for rank, reply in enumerate(replies) if output.name in reply]
+            whole = assemble(self.program, output.name, parts)
+            outputs[output.name] = whole
+            if output.role == "loss":
+                outputs[output.name] = outputs["loss"] = float(whole)
+        if self.observe is not None:
+            self._tell(self.observe, outputs, time.perf_counter() - began)
+        return outputs
+
+    def _tell(self, observe: Observer, outputs: Mapping[str, Any], seconds: float) -> None:
+        observe("step", float(self.steps))
+        if "loss" in outputs:
+            observe("loss", outputs["loss"])
+        observe("seconds", seconds)
+
+    def state(self) -> dict[str, Tensor]:
+        """Parameters, buffers and optimizer state by path, whole, on the CPU."""
+        replies = self.crew.command("get_state", [{} for _ in range(self.workers)])
+        return {
+            key_of(item): assemble(
+                self.program,
+                item.name,
+                [(rank, reply[item.name]) for rank, reply in enumerate(replies) if item.name in reply],
+            )
+            for item in self.program.graph.state_inputs
+        }
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        """Replace (some of) the state by whole tensors, by path."""
+        self._set_state(state, {}, None, [])
+
+    def save(self, directory: str | Path) -> None:
+        """Write a checkpoint (`girih.run.training.saving`), each worker its own parts.
+
+        Until it is whole and on the disk the one that was there stays; then the new one takes its place in one step,
+        whenever this process or a worker is killed. After a CheckpointError the run can go on.
+
+        Raises:
+            CheckpointError: something else is at `directory`, another run saves there, or the disk is full.
+            WorkerError: a worker died.
+        """
+        leads = getattr(self.crew, "rank", 0) == 0
+        saving = Saving(directory)
+        try:
+            folder = self._agree(saving.begin if leads else None)
+            written = self._write(folder)
+            manifest = manifest_of(self.program, written, self.steps, self.seed, "")
+            self._agree((lambda: saving.publish(manifest)) if leads else None)
+        finally:
+            saving.end()
+
+    def _agree(self, do: Callable[[], Any] | None) -> Any:
+        """What the driver that leads does, or why it failed, told to the drivers of all ranks."""
+        word = checkpoint.Answer()
+        if do is not None:
+            try:
+                word = checkpoint.Answer(value=do())
+            except checkpoint.CheckpointError as error:
+                word = checkpoint.Answer(str(error))
+        return checkpoint.agreed(self.crew.command("agree", [{"word": word} for _ in range(self.workers)]))[0]
+
+    def _write(self, folder: str) -> list[Any]:
+        """Have all workers write, slice by slice; what each has written."""
+        begin = folder
+        while True:
+            replies = self.crew.command("save", [{"folder": begin} for _ in range(self.workers)])
+            if any(reply.error for reply in replies):
+                self._agree(None)  # the others let go of what they have begun
+            answers = checkpoint.agreed(replies)
+            ended = all(isinstance(answer, tuple) for answer in answers)
+            if self.observe is not None and not (ended and begin):
+                self.observe("saving", float(sum(_bytes(answer) for answer in answers)))
+            if ended:
+                return [written for (written,) in answers]
+            begin = ""
+
+    def statistics(self) -> list[Statistics]:
+        """What each worker has measured since it started: bytes, seconds."""
+        return list(self.crew.command("statistics", [{} for _ in range(self.workers)]))
+
+    def timeline(self) -> list[list[Interval]]:
+        """The last step's instructions as each worker measured them; `start(…, timeline=True)`."""
+        return list(self.crew.command("timeline", [{} for _ in range(self.workers)]))
+
+    def peak_bytes(self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any] | None = None) -> list[int]:
+        """Measured peak of memory of one step on each worker; the step leaves no trace in the state.
+
+        Raises:
+            ValueError: workers share one process, so that its allocations are not one worker's.
+        """
+        if isinstance(self.crew, ThreadCrew) and self.workers > 1:
+            raise ValueError("memory is measured by process: use backend='processes', or one worker")
+        return list(self.crew.command("peak", self._divide(self.whole_inputs(batch, scalars or {}))))
+
+    def close(self) -> None:
+        self.crew.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def whole_inputs(
+        self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any], step: int | None = None
+    ) -> dict[str, Tensor]:
+        """All inputs that are not state, whole, by name, seeds included; of the next step or a given one, from 0."""
+        given = {**batch, **scalars}
+        inputs = {}
+        for item in self._given:
+            found = given.pop(item.name, None)
+            if found is None and item.path:
+                found = given.pop(item.path, None)
+            if found is None and item.role == "seed":
+                found = step_seed(self.seed, self.steps if step is None else step)
+            if found is None:
+                raise ValueError(f"{item.role} input {item.name!r} is missing; the program takes {self._names()}")
+            inputs[item.name] = self._checked(item, found)
+        if given:
+            raise ValueError(f"no input {sorted(given)}; the program takes {self._names()}")
+        return inputs
+
+    def _names(self) -> list[str]:
+        return [item.name for item in self._given]
+
+    def _checked(self, item: Input, given: Any) -> Tensor:
+        value = self.program.graph.values[item.name]
+        dtype = getattr(torch, value.dtype)
+        if not isinstance(given, torch.Tensor):
+            given = torch.tensor(given, dtype=dtype)
+        elif given.dim() == 0 and not value.shape:
+            given = given.to(dtype)
+        if (tuple(given.shape), given.dtype) != (value.shape, dtype):
+            raise ValueError(
+                f"{item.role} input {item.name!r} must be {value.dtype}{list(value.shape)}, got "
+                f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+            )
+        return given.detach()
+
+    def _divide(self, inputs: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+        return [
+            {"inputs": {name: cut(tensor, box_of(self.program, name, rank)) for name, tensor in inputs.items()}}
+            for rank in range(self.workers)
+        ]
+
+    def _set_state(
+        self,
+        state: Mapping[str, Tensor],
+        recipes: Mapping[str, Recipe],
+        resume: str | None,
+        resumed: list[str],
+        digest: str | None = None,
+    ) -> None:
+        own = {key_of(item) for item in self.program.graph.state_inputs}
+        made = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
+        common = {"recipes": made, "seed": self.seed, "resume": resume, "resumed": resumed}
+        fields = [{"parts": cut_state(self.program, rank, state), **common} for rank in range(self.workers)]
+        digests = checkpoint.agreed(self.crew.command("set_state", fields))
+        if len({*digests, *([] if digest is None else [digest])}) > 1:
+            raise checkpoint.CheckpointError(f"{resume} was replaced while it was read: resume again")
+
+
+def _bytes(answer: Any) -> int:
+    """Written so far by a worker, of which `Writing.go_on` told."""
+    if not isinstance(answer, tuple):
+        return int(answer)
+    return answer[0].bytes if answer[0] is not None else 0
+
+
+def under_torchrun() -> bool:
+    """Has torchrun, or another launcher of torch.distributed, started this process as one of several?"""
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def torchrun_rank() -> int:
+    """This process's rank; 0 where no launcher gave one."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def start(
+    program: Program,
+    initial: Mapping[str, Recipe | tuple[str, float, float]] | None = None,
+    *,
+    backend: str = "processes",
+    state: Mapping[str, Tensor] | None = None,
+    resume: str | Path | None = None,
+    seed: int = 0,
+    timeout: float = 60.0,
+    observe: Observer | None = None,
+    device: str = "cpu",
+    timeline: bool = False,
+) -> Run:
+    """Start the workers of a program and give them their first state.
+
+    initial: recipes by path (`Initial`, or kind, a, b), for state that neither `state` (whole tensors by path) nor
+        `resume` (a checkpoint of any division of the same program) gives. What is given twice: state, then resume,
+        then initial.
+    backend: `processes` of this host, `threads` of this process, or `torchrun`: every rank calls this and all methods
+        of the Run, with whole batches, and is itself one worker; results are whole on every rank, and `observe` is
+        called on rank 0. Where a launcher has set ranks, `processes` means `torchrun`.
+    seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
+        take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
+
+    Raises:
+        ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
+        WorkerError: a worker could not start.
+    """
+    if backend == "processes" and under_torchrun():
+        backend = "torchrun"
+    if backend not in CREWS:
+        raise ValueError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
+    recipes = {path: _Recipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
+    given = state or {}
+    steps, directory, digest, resumed = 0, None, None, list[str]()
+    if resume is not None:
+        manifest = checkpoint.read_manifest(resume)
+        seed, steps, directory, digest = manifest.seed, manifest.step, str(Path(resume).absolute()), manifest.digest
+        held = checkpoint.check_entries(manifest, resume, program, {*recipes, *given})
+        resumed = [path for path in held if path not in given]
+    check_known(program.graph, given, dict.fromkeys(resumed), recipes)
+    cut_state(program, 0, given)  # views: proves the shapes before anything is started
+    crew = CREWS[backend](program, Options(timeout=timeout, device=device, timeline=timeline))
+    run = Run(program, crew, seed=seed, steps=steps, observe=observe if getattr(crew, "rank", 0) == 0 else None)
+    try:
+        run._set_state(given, recipes, directory, resumed, digest)
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+CREWS: dict[str, Callable[[Program, Options], Crew]] = {
+    "processes": ProcessCrew,
+    "threads": ThreadCrew,
+    "torchrun": RankCrew,
+}
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    kind: str
+    a: float
+    b: float = 0.0

@@ -1,0 +1,269 @@
+"""A plan that runs: batches in the user's nesting go in, losses and whole tensors come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from girih.plans.inputs import constants_of, flatten_batch, rates_of
+from girih.plans.plan import PlanError, check
+from girih.plans.scratch import on_this_host
+
+if TYPE_CHECKING:
+    from girih.plans.plan import Plan
+    from girih.simulate.timeline import Timeline
+
+
+def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
+    """The batch's tensors by input name.
+
+    Raises:
+        PlanError: if tensors are missing, or of another shape or dtype than the plan was made for.
+    """
+    given = flatten_batch(batch)
+    wanted = {item.path: item.name for item in plan.graph.inputs if item.role == "batch"}
+    if missing := [path for path in wanted if path not in given]:
+        raise PlanError(
+            f"the batch has no tensor at {missing}: it has {sorted(given)}, the plan reads {sorted(wanted)}"
+        )
+    now = {path: f"a tensor, {list(item.shape)}" for path, item in given.items()} | constants_of(batch)
+    for path, then in plan.constants.items():
+        if now.get(path, then) != then:
+            raise PlanError(
+                f"the batch has {now[path]} at {path!r}, and the plan was made with {then}: what is no tensor is a "
+                "constant of a plan. Plan again, or give a tensor, also when planning"
+            )
+    named = {}
+    for path, name in wanted.items():
+        value, tensor = plan.graph.values[name], given[path]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tuple(tensor.shape) != value.shape or dtype != value.dtype:
+            raise PlanError(
+                f"the batch's tensor {path!r} is {dtype}{list(tensor.shape)}; the plan was made for "
+                f"{value.dtype}{list(value.shape)}: make batches of this shape, or plan again"
+            )
+        if str(tensor.device) == "meta" or type(tensor).__name__ == "FakeTensor":
+            raise PlanError(f"the batch's tensor {path!r} is on the meta device and has no values: give a real one")
+        if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+            raise PlanError(f"the batch's tensor {path!r} is {tensor.layout}: give it with to_dense()")
+        named[name] = tensor
+    return named
+
+
+def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors that the plan keeps from step to step, by path.
+
+    Raises:
+        PlanError: if one is missing or of another shape: a plan made for another model.
+    """
+    found = {}
+    for item in plan.graph.state_inputs:
+        value = plan.graph.values[item.name]
+        tensor = state.get(item.path)
+        if tensor is None:
+            if item.role == "state":
+                continue
+            raise PlanError(f"the model has no {item.role} {item.path!r}: the plan was made for another model")
+        if tuple(tensor.shape) != value.shape:
+            raise PlanError(
+                f"the model's {item.path!r} has shape {list(tensor.shape)}, the plan {list(value.shape)}: "
+                f"the plan was made for another model"
+            )
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if item.role != "state" and dtype != value.dtype:
+            raise PlanError(
+                f"the model's {item.path!r} is {dtype}, in the plan {value.dtype}: give the model as it was planned, "
+                "or plan again"
+            )
+        if tensor.device.type != "meta" and type(tensor).__name__ != "FakeTensor":
+            found[item.path] = tensor
+    return found
+
+
+def start_training(
+    plan: Plan,
+    *,
+    backend: str,
+    model: Any,
+    resume: str | Path | None,
+    seed: int,
+    timeout: float,
+    measure: bool = False,
+) -> TrainingRun:
+    """Check everything, then start the workers; see `Plan.start`."""
+    from girih.run.training.checkpoint import CheckpointError
+    from girih.run.training.session import start
+
+    check(plan)
+    if backend not in ("processes", "threads", "torchrun"):
+        raise PlanError(f"no backend {backend!r}: expected processes, threads or torchrun")
+    if plan.file:
+        from girih.plans.trial import try_plan
+
+        try_plan(plan, backend)
+    if resume is not None and model is not None:
+        raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
+    state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})
+    if model is not None and not hasattr(model, "named_parameters"):
+        raise PlanError(f"model= takes a torch.nn.Module, got {type(model).__name__}")
+    if model is not None:
+        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
+        state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
+    tensors = check_state(plan, state) if state else {}
+    plan = on_this_host(plan, backend)
+    try:
+        run = start(
+            plan.program,
+            plan.initial,
+            backend=backend,
+            state={path: tensor.detach() for path, tensor in tensors.items()},
+            resume=None if resume is None else str(resume),
+            seed=seed,
+            timeout=timeout,
+            timeline=measure,
+        )
+    except (ValueError, CheckpointError) as error:
+        raise PlanError(str(error)) from error
+    return TrainingRun(plan, run)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A step beside the same step of the undivided program on one device.
+
+    loss, undivided: the two losses. worst: the tensor that differs most for its dtype's tolerance. absolute, relative:
+    its largest difference, and that by its largest element.
+    """
+
+    loss: float
+    undivided: float
+    worst: str
+    absolute: float
+    relative: float
+    ok: bool
+
+
+class TrainingRun:
+    """Running workers; a context manager."""
+
+    def __init__(self, plan: Plan, run: Any) -> None:
+        self.plan = plan
+        self.run = run
+        self._verifier: Any = None
+
+    @property
+    def steps(self) -> int:
+        """Steps done, those before a resumed checkpoint included."""
+        return int(self.run.steps)
+
+    def __enter__(self) -> TrainingRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def timeline(self) -> Timeline:
+        """The last step as it was measured, instruction by instruction; `Plan.start(measure=True)`.
+
+        Raises:
+            PlanError: the run does not measure.
+        """
+        from girih.run.training.measured import measured_timeline
+
+        intervals = self.run.timeline()
+        if not any(intervals):
+            raise PlanError("nothing was measured: start the plan with measure=True, and make a step")
+        levels = [level.name for level in self.plan.machine.levels for _ in level.axes]
+        return measured_timeline(self.plan.program, intervals, ("compute", *levels))
+
+    def step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Any:
+        """One step: the loss as a float for a training step, the outputs for an inference.
+
+        batch: as it was planned, `step(x, y)` for a pair or `step({"input_ids": …})`. lr: this step's learning rate, or
+        one for each of the optimizer's groups, such as a scheduler's `get_last_lr()`; by default the optimizer's as it
+        was when the plan was made.
+
+        Raises:
+            PlanError: if the batch does not fit the plan.
+            WorkerError: if a worker failed; it names the rank and the instruction.
+        """
+        outputs = self.run.step(*self._inputs(batch, lr))
+        if "loss" in outputs:
+            return outputs["loss"]
+        return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
+
+    def _inputs(
+        self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
+    ) -> tuple[dict[str, Any], dict[str, float]]:
+        single = len(batch) == 1 and (
+            isinstance(batch[0], (Mapping, tuple, list))
+            or [item.path for item in self.plan.graph.inputs if item.role == "batch"] == [""]
+        )
+        inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
+        try:
+            rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        scalars = {item.name: rates[item.path] for item in inputs}
+        return check_batch(self.plan, batch[0] if single else tuple(batch)), scalars
+
+    def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
+        """A step, done on the workers and by the undivided program on this one device; see `step`.
+
+        Every updated tensor is compared; both start from the workers' state before the step. Costs the memory and
+        time of the whole program in this process.
+        """
+        from girih.run.training.verify import Verifier
+
+        if self._verifier is None:
+            self._verifier = Verifier(self.run)
+        named, scalars = self._inputs(batch, lr)
+        self._verifier.refresh()
+        made = self.run.step(named, scalars)
+        verification = self._verifier.check(named, scalars, made)
+        worst = verification.worst
+        undivided = float("nan") if verification.loss is None else verification.loss
+        return Comparison(
+            float(made.get("loss", float("nan"))),
+            undivided,
+            worst.name if worst is not None else "",
+            worst.absolute if worst is not None else 0.0,
+            worst.relative if worst is not None else 0.0,
+            verification.ok,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and buffers as whole tensors by the keys of the module's own `state_dict`, loadable into it."""
+        paths = [item.path for item in self.plan.graph.inputs if item.role in ("parameter", "buffer")]
+        keys = {path: path for path in paths} if self.plan.keys is None else self.plan.keys
+        state = self.run.state()
+        return {key: state[path] for key, path in keys.items()}
+
+    def save(self, directory: str | Path) -> None:
+        """Write a sharded checkpoint; `plan.start(resume=directory)` goes on from it, also under another plan.
+
+        It is data with checksums, in a directory (`docs/design/008-checkpoints.md`); `girih checkpoint export` converts
+        it to torch.distributed.checkpoint. Until it is whole and on the disk, a checkpoint that was there stays.
+
+        Raises:
+            PlanError: something else is at `directory`, another run saves there, or the disk is full; the run can go
+                on.
+            WorkerError: a worker died.
+        """
+        from girih.run.training.checkpoint import CheckpointError
+
+        try:
+            self.run.save(str(directory))
+        except CheckpointError as error:
+            raise PlanError(str(error)) from error
+
+    def statistics(self) -> Any:
+        """What the workers measured: bytes received, seconds in kernels and transfers."""
+        return self.run.statistics()
+
+    def close(self) -> None:
+        """Stop all workers; none is left behind."""
+        self.run.close()

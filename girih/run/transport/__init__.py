@@ -1,0 +1,1 @@
+"""How workers hand tensors, and work, to each other."""

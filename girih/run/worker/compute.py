@@ -1,0 +1,242 @@
+"""Compute instructions: one call of one function on slots, with everything looked up beforehand."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from girih.graph import Node, Ref
+from girih.kernels.evaluate import resolve
+from girih.kernels.numpy_fallback import WEAK, with_numpy
+from girih.kernels.products import PRODUCTS
+from girih.layout import bounds
+from girih.lower import ComputeStep, Program
+from girih.ops import descriptions_of
+from girih.ops.derive.pieces import PieceCall, make_piece
+from girih.run.tiles.spill import Streamed
+from girih.run.worker.parts import Cuts, held_box, relative, shape_of
+
+Slots = list[Any]
+Read = tuple[Any, Cuts, list[int] | None]  # slot, or the tensor itself where it is empty; cuts; pads or None
+KERNELS = 0  # position in the measured seconds
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Where the n-th tensor that a node reads stands in its arguments."""
+
+    number: int
+
+
+class Compute:
+    """Call one function with tensors from slots.
+
+    arguments: positional, with None where tensors go; places: for each tensor that is passed (position, item in a
+    list or -1, and its Read). shapes: of the results, to be proved.
+    """
+
+    __slots__ = ("arguments", "function", "lists", "options", "padding", "places", "result", "shapes", "writes")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: list[Any],
+        options: dict[str, Any],
+        reads: list[Read],
+        writes: tuple[int, ...],
+        shapes: tuple[tuple[int, ...], ...],
+        padding: float | None,
+        result: int | None,
+    ) -> None:
+        self.function = function
+        self.options = options
+        self.writes = writes
+        self.shapes = shapes
+        self.padding = padding
+        self.result = result
+        self.arguments: list[Any] = [None if isinstance(item, Hole) else item for item in arguments]
+        self.lists = [
+            position
+            for position, item in enumerate(arguments)
+            if isinstance(item, list) and any(isinstance(part, Hole) for part in item)
+        ]
+        self.places: list[tuple[int, int, Any, Cuts, list[int] | None]] = []
+        for position, item in enumerate(arguments):
+            for place, part in enumerate(item if position in self.lists else [item]):
+                if isinstance(part, Hole):
+                    self.places.append((position, place if position in self.lists else -1, *reads[part.number]))
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        arguments = self.arguments.copy()
+        for position in self.lists:
+            arguments[position] = [None if isinstance(part, Hole) else part for part in arguments[position]]
+        padded = 0.0
+        for position, place, slot, cuts, pads in self.places:
+            tensor = slots[slot] if type(slot) is int else slot
+            for dimension, start, length in cuts:
+                tensor = tensor.narrow(dimension, start, length)
+            if tensor.__class__ is Streamed:
+                tensor = tensor.read()
+            if pads is not None:
+                started = perf_counter()
+                tensor = pad(tensor, pads, value=self.padding)
+                padded += perf_counter() - started
+            if place < 0:
+                arguments[position] = tensor
+            else:
+                arguments[position][place] = tensor
+        started = perf_counter()
+        made = self.function(*arguments, **self.options)
+        seconds[KERNELS] += perf_counter() - started + padded
+        if self.result is not None:
+            made = made[self.result]
+        if len(self.writes) == 1:
+            made = (made,)
+        for slot, shape, tensor in zip(self.writes, self.shapes, made, strict=True):
+            if tensor is not None and tensor.shape != shape:
+                raise RuntimeError(f"its piece has shape {list(tensor.shape)}, the program says {list(shape)}")
+            slots[slot] = tensor
+
+
+class Nothing:
+    """A piece without elements."""
+
+    __slots__ = ("device", "dtypes", "shapes", "writes")
+
+    def __init__(self, writes: tuple[int, ...], shapes: tuple[tuple[int, ...], ...], dtypes: list[Any], device: Any):
+        self.writes, self.shapes, self.dtypes, self.device = writes, shapes, dtypes, device
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        for slot, shape, dtype in zip(self.writes, self.shapes, self.dtypes, strict=True):
+            slots[slot] = torch.empty(shape, dtype=dtype, device=self.device)
+
+
+def compile_compute(
+    program: Program, step: ComputeStep, rank: int, slot_of: Mapping[str, int], device: Any
+) -> Compute | Nothing:
+    """A compute step as it is on one device."""
+    graph = program.graph
+    node = graph.nodes[step.node]
+    writes = tuple(slot_of[name] for name in step.writes)
+    shapes = tuple(shape_of(held_box(program, name, program.places[name], rank)) for name in step.writes)
+    if shapes and all(0 in shape for shape in shapes):
+        dtypes = [getattr(torch, graph.values[name].dtype) for name in node.outputs]
+        return Nothing(writes, shapes, dtypes, device)
+    piece = _piece(program, step, rank)
+    needed = [held_box(program, part.buffer, part.needed, rank) for part in step.reads]
+    if piece is not None and list(piece.regions) != needed:
+        raise ValueError(f"node {node.name!r}: its piece reads {piece.regions}, but the program brings {needed}")
+    reads: list[Read] = []
+    for number, (part, box) in enumerate(zip(step.reads, needed, strict=True)):
+        if any(stop <= start for start, stop in box):  # nobody sends what is empty: it may be nowhere
+            dtype = getattr(torch, graph.values[program.value_of[part.buffer]].dtype)
+            reads.append((torch.empty(shape_of(box), dtype=dtype, device=device), (), _flat_pads(piece, number)))
+            continue
+        held = held_box(program, part.buffer, program.places[part.buffer], rank)
+        reads.append((slot_of[part.buffer], relative(box, held), _flat_pads(piece, number)))
+    holes = [Hole(number) for number in range(len(reads))]
+    if piece is None:
+        operator, named = node.operator, _with_holes(node)
+    else:
+        operator, named = piece.operator, piece.arguments(holes)
+    function, arguments, options = bind(operator, named, device)
+    types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
+    if not WEAK.isdisjoint(types) and len(shapes) == 1 and device.type == "cpu":
+        function = with_numpy(
+            operator,
+            function,
+            [name for name, _, _ in _parameters(operator)],
+            None if piece is None else piece.result,
+            shapes[0],
+            graph.values[node.outputs[0]].dtype,
+        )
+    return Compute(
+        function,
+        arguments,
+        options,
+        reads,
+        writes,
+        shapes,
+        None if piece is None else piece.padding,
+        None if piece is None else piece.result,
+    )
+
+
+def _piece(program: Program, step: ComputeStep, rank: int) -> PieceCall | None:
+    node = program.graph.nodes[step.node]
+    found = descriptions_of(program.graph, node)
+    if not found:
+        return None
+    description = found[0]
+    codes = np.asarray([program.strategy.divisions[step.node]], np.int64).reshape(1, program.mesh.axes)
+    starts, stops = bounds(codes, description.sizes, program.mesh)
+    piece = make_piece(description, node.attributes, starts[0, rank].tolist(), stops[0, rank].tolist())
+    return replace(piece, result=None) if len(found) > 1 else piece
+
+
+def _flat_pads(piece: PieceCall | None, number: int) -> list[int] | None:
+    """Pads in PyTorch's order, the last dimension first; None where there are none."""
+    if piece is None or not any(before or after for before, after in piece.pads[number]):
+        return None
+    return [amount for pair in reversed(piece.pads[number]) for amount in pair]
+
+
+def _with_holes(node: Node) -> dict[str, Any]:
+    """A node's arguments with holes for its inputs, in their order."""
+    count = iter(range(len(node.inputs)))
+
+    def fill(argument: Any) -> Any:
+        if isinstance(argument, Ref):
+            return Hole(next(count))
+        return tuple(map(fill, argument)) if isinstance(argument, tuple) else argument
+
+    return {name: fill(argument) for name, argument in node.arguments}
+
+
+def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """A function and its arguments, positional as far as they can be: those are passed fastest."""
+    function = PRODUCTS.get(operator) if device.type == "cpu" else None
+    function = function or resolve(operator)
+    given = {name: _plain(name, value) for name, value in named.items()}
+    order = _parameters(operator)
+    if device.type != "cpu" and any(name == "device" for name, _, _ in order):
+        given.setdefault("device", device)
+    arguments: list[Any] = []
+    last = max((number for number, (name, _, only) in enumerate(order) if name in given and not only), default=-1)
+    for name, default, _ in order[: last + 1]:
+        if name not in given and default is inspect.Parameter.empty:
+            raise TypeError(f"{operator} needs {name!r}; it has {sorted(given)}")
+        arguments.append(given.pop(name, default))
+    unknown = set(given) - {name for name, _, _ in order}
+    if unknown:
+        raise TypeError(f"{operator} has no argument {sorted(unknown)}")
+    return function, arguments, given
+
+
+@cache
+def _parameters(operator: str) -> tuple[tuple[str, Any, bool], ...]:
+    """An operator's parameters in order: (name, default or Parameter.empty, given by name only)."""
+    function = resolve(operator)
+    if operator.startswith("girih."):
+        found = inspect.signature(function).parameters.values()
+        return tuple((item.name, item.default, item.kind is item.KEYWORD_ONLY) for item in found)
+    return tuple(
+        (item.name, item.default_value if item.has_default_value() else inspect.Parameter.empty, item.kwarg_only)
+        for item in function._schema.arguments  # type: ignore[attr-defined]
+    )
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain("", item) for item in value]
+    if name == "dtype" and isinstance(value, str):
+        return getattr(torch, value)
+    return value

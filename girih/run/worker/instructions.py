@@ -1,0 +1,58 @@
+"""One device's instructions: each step of the program with everything looked up beforehand.
+
+What can be known before the run is: functions, positions of tensors in their arguments, slices relative to buffers,
+peers. Buffers are numbered slots of a list. Running an instruction then touches nothing but slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableSequence
+from typing import Any
+
+from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep, TransferStep
+from girih.run.transport.transport import Transport
+from girih.run.worker.blocks import Block
+from girih.run.worker.compute import Compute, Nothing, Slots, compile_compute
+from girih.run.worker.transfers import Finish, Start, Transfer
+
+
+class Free:
+    __slots__ = ("slots",)
+
+    def __init__(self, step: FreeStep, slots: Mapping[str, int]) -> None:
+        self.slots = [slots[name] for name in step.buffers]
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        for slot in self.slots:
+            slots[slot] = None
+
+
+Instruction = Compute | Block | Nothing | Transfer | Start | Finish | Free
+
+
+def compile_instructions(
+    program: Program,
+    rank: int,
+    slots: Mapping[str, int],
+    transport: Transport,
+    device: Any,
+    progress: MutableSequence[int],
+) -> list[Instruction]:
+    """The instructions of one device, one for each step of the program."""
+    result: list[Instruction] = []
+    started: dict[str, Transfer] = {}  # by target
+    for position, step in enumerate(program.steps):
+        if isinstance(step, ComputeStep):
+            result.append(compile_compute(program, step, rank, slots, device))
+        elif isinstance(step, BlockStep):
+            result.append(Block(program, step, rank, slots, device, transport.board, progress, position))
+        elif isinstance(step, StartStep):
+            transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
+            result.append(Start(transfer))
+        elif isinstance(step, TransferStep) and step.target in started:
+            result.append(Finish(started.pop(step.target)))
+        elif isinstance(step, TransferStep):
+            result.append(Transfer(program, step, rank, slots, transport, device))
+        else:
+            result.append(Free(step, slots))
+    return result

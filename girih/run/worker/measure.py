@@ -1,0 +1,110 @@
+"""The measured peak of memory, to hold against `girih.memory.accounts.memory_use`.
+
+PyTorch's profiler reports every allocation and release of its CPU allocator, with sizes. Every tensor of the step
+(state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for
+all that PyTorch allocates, its kernels' temporaries included, also those that it hands to oneDNN, in the bytes that
+were asked for. Not seen: what libraries (MKL's buffers, gloo) allocate by themselves. On CUDA the caching allocator's
+own peak is read.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from girih.run.worker.worker import Worker
+
+Tensor = Any  # torch is untyped for the type checker
+
+
+def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
+    """The most memory in bytes that one step holds at once on this worker, state included.
+
+    The step really runs (exchanges too, so all workers must be asked); the state is as before afterwards. The whole
+    process is measured: let nothing else run in it.
+    """
+    saved = {name: _Outside.of(tensor) for name, tensor in worker.state.items()}
+    given = {name: _Outside.of(inputs.pop(name)) for name in list(inputs)}
+    worker.state.clear()
+    gc.collect()
+    try:
+        with _quiet():
+            return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, given)
+    finally:
+        worker.take_state({name: item.tensor() for name, item in saved.items()})
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """A tensor in memory that is not PyTorch's."""
+
+    data: bytearray
+    dtype: Any
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(tensor: Tensor) -> _Outside:
+        flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
+        return _Outside(bytearray(flat.numpy().data), tensor.dtype, tuple(tensor.shape))
+
+    def tensor(self) -> Tensor:
+        if not self.data:
+            return torch.empty(self.shape, dtype=self.dtype)
+        return torch.frombuffer(self.data, dtype=torch.uint8).view(self.dtype).reshape(self.shape)
+
+
+def _run(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> None:
+    worker.take_state({name: item.tensor() for name, item in state.items()})
+    worker.step({name: item.tensor().to(worker.device, copy=True) for name, item in inputs.items()})
+
+
+def _cpu(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        _run(worker, state, inputs)
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in profiler.profiler.kineto_results.events()
+        if event.name() == "[memory]"
+    ]
+    return highest(change for _, change in sorted(changes, key=lambda item: item[0]))
+
+
+def highest(changes: Iterable[int]) -> int:
+    """The greatest sum of the changes so far."""
+    now = most = 0
+    for change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _cuda(worker: Worker, state: dict[str, _Outside], inputs: dict[str, _Outside]) -> int:
+    torch.cuda.synchronize(worker.device)
+    before = torch.cuda.memory_allocated(worker.device)
+    torch.cuda.reset_peak_memory_stats(worker.device)
+    _run(worker, state, inputs)
+    torch.cuda.synchronize(worker.device)
+    return int(torch.cuda.max_memory_allocated(worker.device) - before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The profiler writes about itself to the process's standard error: not here."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

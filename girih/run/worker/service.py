@@ -1,0 +1,166 @@
+"""What a worker does on a command: the same in a thread, a process of this host, or a rank of torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSequence
+from dataclasses import dataclass
+from typing import Any
+
+from girih.lower import Program
+from girih.run.tiles.store import TileStore
+from girih.run.training import checkpoint, saving
+from girih.run.transport.transport import Transport
+from girih.run.worker import measure
+from girih.run.worker.initial import initial_parts
+from girih.run.worker.parts import Tensor, reporters
+from girih.run.worker.worker import Interval, Times, Worker
+
+
+@dataclass(frozen=True)
+class Options:
+    """How workers run.
+
+    timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
+    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). stealing: workers that are
+    processes compute chunks of each other's loops (`girih.run.transport.remote_stealing`); threads always do.
+    """
+
+    timeout: float = 60.0
+    device: str = "cpu"
+    timeline: bool = False
+    threads: int = 0
+    keeps: bool = True
+    stealing: bool = False
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Measured on one worker since it started.
+
+    sent, received: payload in bytes, for each peer. times: seconds. peak_bytes: of the last measured step, or 0.
+    stolen: chunks of others' loops that it computed (threads count together).
+    """
+
+    rank: int
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+    times: Times
+    peak_bytes: int
+    stolen: int = 0
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(self.received)
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(self.sent)
+
+
+class Service:
+    """A worker and its commands. Each command is a method that takes fields by name and returns a reply.
+
+    OF_TILES: methods of the worker's TileStore; programs other than the crew's, on tiles that stay there.
+    """
+
+    COMMANDS = (
+        "set_state", "step", "get_state", "save", "agree", "peak", "statistics", "timeline", "measure",
+    )  # fmt: skip
+    OF_TILES = (
+        "evaluate", "begin", "advance", "finish", "place", "spill", "fetch", "drop", "forget", "tiles",
+        "check_place", "save_tiles", "load_tiles", "save_step", "load_step",
+    )  # fmt: skip
+
+    def __init__(
+        self, program: Program, rank: int, transport: Transport, options: Options, progress: MutableSequence[int]
+    ) -> None:
+        self.program = program
+        self.rank = rank
+        self.peak_bytes = 0
+        self._writing: saving.Writing | None = None
+        self.worker = Worker(
+            program, rank, transport, device=options.device, progress=progress, timeline=options.timeline
+        )
+        self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
+        self._reports = {
+            output.name
+            for output in program.graph.outputs
+            if output.replaces is None and rank in reporters(program, output.name)
+        }
+
+    def handle(self, command: str, fields: dict[str, Any]) -> Any:
+        if command in self.OF_TILES:
+            return getattr(self.store, command)(**fields)
+        if command not in self.COMMANDS:
+            raise ValueError(f"no command {command!r}")
+        return getattr(self, command)(**fields)
+
+    def set_state(
+        self, parts: dict[str, Tensor], recipes: dict[str, Any], seed: int, resume: str | None, resumed: list[str]
+    ) -> checkpoint.Answer:
+        """First what recipes make, then what the checkpoint `resume` holds of the paths `resumed`, then `parts`.
+
+        The value is the digest of the checkpoint's manifest: all workers must have read the same.
+        """
+        self.worker.take_state(initial_parts(self.program, self.rank, recipes, seed, self.worker.device))
+        digest = ""
+        if resume is not None:
+            try:
+                manifest = checkpoint.read_manifest(resume)
+                for name, part in checkpoint.read(resume, manifest, self.program, self.rank, resumed):
+                    self.worker.take_state({name: part})
+            except checkpoint.CheckpointError as error:
+                return checkpoint.Answer(str(error))
+            digest = manifest.digest
+        self.worker.take_state(parts)
+        return checkpoint.Answer(value=digest)
+
+    def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        device = self.worker.device
+        for name in inputs:
+            inputs[name] = inputs[name].to(device)
+        made = self.worker.step(inputs)
+        return {name: tensor.cpu() for name, tensor in made.items() if name in self._reports}
+
+    def get_state(self) -> dict[str, Tensor]:
+        """The parts that this worker reports, by name."""
+        return {
+            name: tensor for name, tensor in self.worker.state.items() if self.rank in reporters(self.program, name)
+        }
+
+    def save(self, folder: str) -> checkpoint.Answer:
+        """Begin to write this worker's parts into the folder; or, with "", go on for about a second."""
+        if folder:
+            strides = saving.write(folder, self.program, self.rank, self.worker.state)
+            self._writing = saving.Writing(strides, self.rank, folder)
+        assert self._writing is not None
+        return self._writing.go_on()
+
+    def agree(self, word: checkpoint.Answer) -> checkpoint.Answer:
+        """What the driver of this worker says: where each worker has its own, all drivers hear all of them. No save is
+        under way then."""
+        self._writing = None
+        return word
+
+    def peak(self, inputs: dict[str, Tensor]) -> int:
+        self.peak_bytes = measure.peak_bytes(self.worker, inputs)
+        return self.peak_bytes
+
+    def statistics(self) -> Statistics:
+        transport, times = self.worker.transport, self.worker.times
+        return Statistics(
+            self.rank,
+            tuple(transport.sent),
+            tuple(transport.received),
+            Times(times.steps, times.total, times.kernels, times.transfers),
+            self.peak_bytes,
+            0 if transport.board is None else transport.board.stolen,
+        )
+
+    def timeline(self) -> list[Interval]:
+        return list(self.worker.intervals)
+
+    def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
+        """Do something else than the program with the worker's transport and device
+        (`girih.run.calibrate.calibrate`)."""
+        return task(self.worker.transport, self.rank, self.worker.device)

@@ -1,0 +1,261 @@
+"""A worker: one device's instructions and the state that it keeps from step to step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, MutableSequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from girih.lower import BlockStep, ComputeStep, Program
+from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
+from girih.run.tiles.spill import mapped
+from girih.run.transport.transport import NoTransport, Transport
+from girih.run.worker.instructions import compile_instructions
+from girih.run.worker.parts import Tensor, box_of, held_box, shape_of
+
+COMPUTING = (ComputeStep, BlockStep)
+
+
+@dataclass
+class Times:
+    """Measured seconds of a worker, summed over `steps` steps; `kernels` are the operators' own calls."""
+
+    steps: int = 0
+    total: float = 0.0
+    kernels: float = 0.0
+    transfers: float = 0.0
+
+    @property
+    def other(self) -> float:
+        """What the worker itself takes."""
+        return self.total - self.kernels - self.transfers
+
+
+@dataclass
+class Interval:
+    """An instruction as it was measured: its position in the program, and when it began and ended (perf_counter)."""
+
+    step: int
+    start: float
+    stop: float
+
+
+@dataclass
+class Running:
+    """A step that is under way: its buffers, the next instruction, and the seconds of kernels, transfers and all."""
+
+    slots: list[Any]
+    at: int = 0
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    took: float = 0.0
+
+
+class Worker:
+    """Runs one device's share of a program.
+
+    progress: integers that the worker keeps up to date, as NOT_BEGUN. They may lie in memory that others can see.
+    timeline: measure every instruction; the last step's are in `intervals`.
+
+    Raises:
+        ValueError: the strategy lets an updated value lie otherwise than the input that it replaces.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rank: int,
+        transport: Transport | None = None,
+        *,
+        device: Any = "cpu",
+        progress: MutableSequence[int] | None = None,
+        timeline: bool = False,
+    ) -> None:
+        graph = program.graph
+        self.program = program
+        self.rank = rank
+        self.device = torch.device(device)
+        self.transport: Transport = transport if transport is not None else NoTransport()
+        self.progress: MutableSequence[int] = progress if progress is not None else list(NOT_BEGUN)
+        self.times = Times()
+        self.timeline = timeline
+        self.intervals: list[Interval] = []
+        self.state: dict[str, Tensor] = {}
+        self._slot = {name: number for number, name in enumerate(program.places)}
+        self._updates = {item.name: graph.updates.get(item.name) for item in graph.state_inputs}
+        for old, new in self._updates.items():
+            if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
+                raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
+        self._shapes = {item.name: shape_of(box_of(program, item.name, rank)) for item in graph.inputs}
+        self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device, self.progress)
+
+    def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Run the program once.
+
+        inputs: by name, this device's part of everything that is not state. The dictionary is emptied: what nobody
+            else holds is freed after its last use.
+        Returns this device's parts of the outputs that replace nothing; the others became the new state.
+
+        Raises:
+            StepError: an instruction failed. The worker's state is lost.
+        """
+        running = self.begin(inputs)
+        self.advance(running, len(self._instructions))
+        return self.finish(running)
+
+    def begin(self, inputs: dict[str, Tensor]) -> Running:
+        """A step of which nothing is done yet; inputs as for `step`."""
+        running = Running(self._fill(inputs))
+        self.progress[0] += 1
+        return running
+
+    def advance(self, running: Running, stop: int) -> None:
+        """Run the instructions before `stop`. Between two calls no transfer may be under way.
+
+        Raises:
+            StepError: an instruction failed.
+        """
+        began = perf_counter()
+        try:
+            with torch.no_grad():
+                if self.timeline:
+                    self._run_timed(running.slots, running.seconds)
+                else:
+                    self._run(running.slots, running.seconds, running.at, stop)
+        except Exception as error:
+            raise self._failed(error) from (error.__cause__ if isinstance(error, MemberError) else error)
+        running.at = stop
+        running.took += perf_counter() - began
+
+    def attempt(self, running: Running) -> StepError | None:
+        """Run all instructions. After a failure what is left to compute is zeros, and exchanges go on with them: no
+        peer waits for this worker, and what it held before is as it was. The step's results are then worth nothing.
+
+        Returns the failure, if there was one.
+
+        Raises:
+            StepError: an exchange failed, or there was no memory for the zeros.
+        """
+        try:
+            self.advance(running, len(self._instructions))
+        except StepError as failure:
+            at = self.progress[1]
+            if failure.in_transfer or not isinstance(self.program.steps[at], COMPUTING):
+                raise
+            self._go_on(running, at)
+            self.progress[1] = IDLE
+            return failure
+        return None
+
+    def _go_on(self, running: Running, at: int) -> None:
+        try:
+            with torch.no_grad():
+                for index in range(at, len(self._instructions)):
+                    step = self.program.steps[index]
+                    if isinstance(step, COMPUTING):
+                        self._nothing(step.writes, running.slots)
+                    else:
+                        self._run(running.slots, running.seconds, index, index + 1)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _nothing(self, writes: Iterable[str], slots: list[Any]) -> None:
+        """Zeros: numbers of elements are among what is made, and zero is one of any tensor's."""
+        program = self.program
+        for name in writes:
+            shape = shape_of(held_box(program, name, program.places[name], self.rank))
+            dtype = getattr(torch, program.graph.values[program.value_of[name]].dtype)
+            if name in program.files:  # of which there may be more than memory
+                slots[self._slot[name]] = mapped(shape, dtype).zero_()
+            else:
+                slots[self._slot[name]] = torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def _run(self, slots: list[Any], seconds: list[float], start: int, stop: int) -> None:
+        progress = self.progress
+        for index, instruction in enumerate(self._instructions[start:stop], start):
+            progress[1] = index
+            instruction.run(slots, seconds)
+
+    def _failed(self, error: Exception) -> StepError:
+        """At the instruction that progress tells."""
+        at = self.progress[1]
+        if isinstance(error, MemberError):
+            return StepError(self.rank, where(self.program, at, error.node), error.__cause__ or error)
+        return StepError(self.rank, where(self.program, at), error)
+
+    def finish(self, running: Running) -> dict[str, Tensor]:
+        """What the step made, once all its instructions are done."""
+        began = perf_counter()
+        made = self._collect(running.slots)
+        self.progress[1] = IDLE
+        self.times.steps += 1
+        self.times.kernels += running.seconds[0]
+        self.times.transfers += running.seconds[1]
+        self.times.total += running.took + perf_counter() - began
+        return made
+
+    def _run_timed(self, slots: list[Any], seconds: list[float]) -> None:
+        self.intervals = []
+        for index, instruction in enumerate(self._instructions):
+            self.progress[1] = index
+            start = perf_counter()
+            instruction.run(slots, seconds)
+            self.intervals.append(Interval(index, start, perf_counter()))
+
+    def _fill(self, inputs: dict[str, Tensor]) -> list[Any]:
+        slots: list[Any] = [None] * len(self._slot)
+        for name, shape in self._shapes.items():
+            if name in self._updates:
+                held = self.state
+                keep = self._updates[name] is None
+            else:
+                held, keep = inputs, False
+            if name not in held:
+                known = "its state was never set, or was lost in a failed step" if name in self._updates else "missing"
+                raise ValueError(f"worker {self.rank}: input {name!r}: {known}")
+            tensor = held[name] if keep else held.pop(name)
+            if tensor.shape != shape:
+                raise ValueError(
+                    f"worker {self.rank}: its part of {name!r} must be {list(shape)}, got {list(tensor.shape)}"
+                )
+            slots[self._slot[name]] = tensor
+        return slots
+
+    def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
+        made = {
+            output.name: slots[self._slot[output.name]]
+            for output in self.program.graph.outputs
+            if output.replaces is None
+        }
+        readers = Counter(new for new in self._updates.values() if new is not None and new not in made)
+        for old, new in self._updates.items():
+            if new is None:
+                continue
+            self.state[old] = settle(slots[self._slot[new]])
+            readers[new] -= 1
+            if readers[new] == 0:  # what was copied goes before the next is
+                slots[self._slot[new]] = None
+        return made
+
+    def take_state(self, state: Mapping[str, Tensor]) -> None:
+        """Set this device's parts of parameters, buffers and optimizer state, by name; they are copied."""
+        for name, tensor in state.items():
+            if tuple(tensor.shape) != self._shapes[name]:
+                raise ValueError(
+                    f"worker {self.rank}: its part of {name!r} must be {list(self._shapes[name])}, "
+                    f"got {list(tensor.shape)}"
+                )
+            self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
+
+
+def settle(tensor: Tensor) -> Tensor:
+    """A tensor as state is kept: contiguous, and not a view that keeps something larger alive.
+
+    So a step computes the same bits whether its state comes from the step before or from a checkpoint.
+    """
+    if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,1 @@
+"""All choices that are judged by the simulated Program."""

@@ -1,0 +1,1 @@
+"""The simulation's loops, and the arrays on which they work."""

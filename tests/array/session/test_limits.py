@@ -1,0 +1,102 @@
+"""A limit of memory is kept: by files, by reading sources block by block; or the program is refused beforehand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import girih.array as gnp
+from girih.run.worker.worker import Running, Worker
+
+ROWS = 40_000  # of 8 columns: 2.56 MB
+
+
+@pytest.fixture
+def points(tmp_path):
+    content = np.random.default_rng(0).normal(size=(ROWS, 8))
+    np.save(tmp_path / "points.npy", content)
+    return content, tmp_path / "points.npy"
+
+
+def test_a_function_of_the_index_is_never_whole():
+    with gnp.cluster(workers=2, backend="threads", memory="2 MB"):
+        size = 10**7  # 80 MB
+        x = gnp.arange(size)
+        assert int((x % 3).max()) == 2
+        assert float(((x * 2 + 1) % 7).sum(dtype=float)) == sum((k * 2 + 1) % 7 for k in range(7)) * (size // 7) + sum(
+            (k * 2 + 1) % 7 for k in range(size % 7)
+        )
+
+
+def test_blocks_fit_into_a_limit_that_is_smaller_than_a_cache():
+    numbers = np.arange(10**6)
+    with gnp.cluster(workers=1, backend="threads", memory="400 kB"):
+        x = gnp.arange(10**6)
+        assert int((x % 7 * (x % 5)).sum()) == (numbers % 7 * (numbers % 5)).sum()
+
+
+def test_a_large_source_is_read_block_by_block(points):
+    content, path = points
+    with gnp.cluster(workers=2, backend="threads", memory="2 MB"):
+        x = gnp.from_npy(path)
+        centred = (x - x.mean(0)) ** 2
+        np.testing.assert_allclose(centred.mean(0).compute(), content.var(0))
+        nearest = ((x[:, None, :] - x[None, :3]) ** 2).sum(-1).argmin(1)
+        expected = ((content[:, None, :] - content[None, :3]) ** 2).sum(-1).argmin(1)
+        np.testing.assert_array_equal(nearest.compute(), expected)
+        np.testing.assert_allclose((x[nearest == 1]).mean(0).compute(), content[expected == 1].mean(0))
+        assert x.expression.kept is None
+        np.testing.assert_allclose(x[100:103].compute(), content[100:103])
+        np.testing.assert_allclose((x.T @ x).compute(), content.T @ content)
+
+
+def test_tiles_that_do_not_fit_go_to_files():
+    with gnp.cluster(workers=2, backend="threads", memory="3 MB") as cluster:
+        content = [np.random.default_rng(seed).normal(size=(ROWS, 4)) for seed in range(6)]  # 7.7 MB together
+        arrays = [(gnp.array(item) * 2).persist() for item in content]
+        for array, item in zip(arrays, content, strict=True):
+            np.testing.assert_allclose(array.compute(), item * 2)
+        assert cluster.room.files
+        total = sum(arrays[1:], arrays[0]).sum(0)
+        np.testing.assert_allclose(total.compute(), sum(content).sum(0) * 2)
+        product = (arrays[0] * arrays[1]).persist()  # its result is larger than what is left
+        np.testing.assert_allclose(product.compute(), content[0] * content[1] * 4)
+
+
+def test_what_does_not_fit_is_refused_with_its_line():
+    with gnp.cluster(workers=2, backend="threads", memory="1 MB") as cluster:
+        x = gnp.array(np.ones((300, 300)))
+        with pytest.raises(gnp.MemoryLimitError, match=r"test_limits.py:\d+: .* takes .* the limit is 1.00 MB"):
+            gnp.linalg.inv(x + 1.0 * gnp.eye(300)).compute()
+        assert cluster.evaluations == 0
+        assert float(x[0, 0]) == 1.0  # and the workers go on
+
+
+def test_what_is_left_of_a_failed_program_lies_in_files_too(monkeypatch):
+    """Results that were to lie there, which the worker goes on with as zeros."""
+    in_memory: dict[str, bool] = {}
+
+    def go_on(worker: Worker, running: Running, at: int) -> None:
+        original(worker, running, at)
+        for name in worker.program.files:
+            in_memory[name] = running.slots[worker._slot[name]].untyped_storage().resizable()
+
+    original = Worker._go_on
+    monkeypatch.setattr(Worker, "_go_on", go_on)
+    with gnp.cluster(workers=1, backend="threads", memory="1 MB"):
+        x = gnp.array(np.arange(200_000))
+        power = (x - 1000) ** gnp.array(np.r_[np.zeros(199_999, np.int64), -1])
+        with pytest.raises(ValueError, match="negative integer powers"):
+            power.compute()
+        assert int(x.sum()) == 199_999 * 100_000
+    assert len(in_memory) == 3
+    assert not any(in_memory.values())
+
+
+def test_files_are_gone_with_the_cluster(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with gnp.cluster(workers=1, backend="threads", memory="1 MB") as cluster:
+        made = (gnp.array(np.ones(200_000)) * 2).persist()
+        assert cluster.room.files
+        assert float(made.sum()) == 400_000
+        assert not list(tmp_path.glob("girih-tile*"))

@@ -1,0 +1,93 @@
+"""Captures of models by name, kept: the same plans, and nothing that is wrong with the files stops anybody."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from girih.cli import captured
+from girih.cli.main import main
+from girih.cli.programs import in_micro_batches, program
+from girih.plans.inputs import program_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "girih" / "captured"
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["plan", "mlp-tiny", "--no-compare", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["mlp-tiny", "gpt-tiny", "lenet-tiny", "dlrm-tiny"])
+def test_what_is_kept_is_what_was_captured(name: str, folder: Path) -> None:
+    made = in_micro_batches(program(name, None, "adam"), None)
+    fresh = program_of(made.step, made.batch, made.name)
+    path = captured.file_of(name, None, "adam", None)
+    captured.save(path, fresh)
+    assert path.parent == folder
+    assert captured.load(path) == fresh
+
+
+def test_a_model_is_captured_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = planned(capsys)
+    (kept,) = folder.iterdir()
+    written = kept.stat().st_mtime_ns
+    assert planned(capsys) == first
+    assert kept.stat().st_mtime_ns == written
+    assert planned(capsys, "--fresh") == first
+    (kept,) = folder.iterdir()
+    assert kept.stat().st_mtime_ns > written
+    planned(capsys, "--batch", "16")
+    planned(capsys, "--optimizer", "adam")
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_what_a_search_makes_of_the_graph_is_not_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`megatron` divides a rewritten graph."""
+    assert main(["plan", "gpt-tiny", "--no-compare", "--search", "megatron"]) == 0
+    made = program("gpt-tiny")
+    (kept,) = folder.iterdir()
+    assert captured.load(kept) == program_of(made.step, made.batch, made.name)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"junk", gzip.compress(b"{}"), gzip.compress(b"[" * 100_000), gzip.compress(b'{"graph": ["graph", "x"]}')],
+    ids=["empty", "junk", "no keys", "nested", "no graph"],
+)
+def test_a_file_that_cannot_be_read_is_captured_again(
+    content: bytes, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = planned(capsys)
+    (kept,) = folder.iterdir()
+    kept.write_bytes(content)
+    assert captured.load(kept) is None
+    assert planned(capsys) == first
+    assert captured.load(kept) is not None
+
+
+def test_a_cache_that_cannot_be_written_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "mlp-tiny@8 on local:2" in planned(capsys)
+
+
+def test_old_files_go(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(capsys)
+    (kept,) = folder.iterdir()
+    for number in range(captured.MOST_FILES + 5):
+        other = folder / f"{number}.json.gz"
+        other.write_bytes(b"")
+        os.utime(other, (number, number))
+    planned(capsys, "--batch", "16")
+    assert len(list(folder.iterdir())) == captured.MOST_FILES
+    assert kept.exists()

@@ -1,0 +1,107 @@
+"""Kinds of work and amounts, from descriptions alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from girih.cost.work import KINDS, Work, index_ranges, kind_of, work_of
+from girih.ops.describe import describe_call
+from girih.ops.operator import Description, TensorType
+
+
+def described(operator: str, output: tuple[int, ...], attributes: dict | None = None, **shapes: tuple) -> Description:
+    tensors = {
+        name: TensorType(shape[1:], "int64") if shape[:1] == ("int",) else TensorType(shape, "float32")
+        for name, shape in shapes.items()
+    }
+    made = describe_call(operator, tensors, attributes or {}, TensorType(output, "float32"))
+    assert made is not None
+    return made
+
+
+WINDOW = {
+    "bias": None, "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "transposed": False,
+    "output_padding": (0, 0), "groups": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "description"),
+    [
+        ("matmul", described("aten.mm", (4, 6), self=(4, 5), mat2=(5, 6))),
+        ("matmul", described("aten.bmm", (2, 4, 6), self=(2, 4, 5), mat2=(2, 5, 6))),
+        ("matmul", described("aten.addmm", (4, 6), self=(6,), mat1=(4, 5), mat2=(5, 6))),
+        ("convolution", described("aten.convolution", (2, 3, 8, 8), WINDOW, input=(2, 5, 8, 8), weight=(3, 5, 3, 3))),
+        ("element-wise", described("aten.add.Tensor", (4, 6), self=(4, 6), other=(6,))),
+        ("element-wise", described("aten.relu", (4, 6), self=(4, 6))),
+        ("function", described("aten.exp", (4, 6), self=(4, 6))),
+        ("function", described("aten.tanh", (4, 6), self=(4, 6))),
+        ("reduction", described("aten.sum.dim_IntList", (4,), {"dim": (1,), "keepdim": False}, self=(4, 6))),
+        ("reduction", described("aten.logsumexp", (4,), {"dim": (1,), "keepdim": False}, self=(4, 6))),
+        ("reduction", described("aten.dot", (), self=(6,), tensor=(6,))),
+        ("copy", described("aten.cat", (8, 6), {"dim": 0}, **{"tensors.0": (4, 6), "tensors.1": (4, 6)})),
+        ("view", described("aten.permute", (6, 4), {"dims": (1, 0)}, self=(4, 6))),
+        ("view", described("aten.reshape", (24,), {"shape": (24,)}, self=(4, 6))),
+        ("look-up", described("girih.embedding", (7, 6), weight=(50, 6), indices=("int", 7))),
+        ("look-up", described("girih.embedding_gradient", (50, 6), {"rows": 50}, grad=(7, 6), indices=("int", 7))),
+        ("creation", described("aten.full", (4, 6), {"size": (4, 6), "fill_value": 0.0, "dtype": "float32"})),
+        ("opaque", described("aten.linalg_cholesky", (5, 5), self=(5, 5))),
+    ],
+)  # fmt: skip
+def test_kinds_follow_from_descriptions(kind: str, description: Description) -> None:
+    assert kind in KINDS
+    assert kind_of(description) == kind
+
+
+def test_a_product() -> None:
+    description = described("aten.mm", (4, 6), self=(4, 5), mat2=(5, 6))
+    assert work_of(description, (4, 6, 5), (80, 120), 96) == Work("matmul", "aten.mm", 240.0, 296.0)
+    assert work_of(description, (2, 6, 5), (40, 120), 48).operations == 120.0
+
+
+def test_a_look_up_touches_only_what_it_finds() -> None:
+    description = described("girih.embedding", (7, 6), weight=(50, 6), indices=("int", 7))
+    made = work_of(description, description.sizes, (50 * 24, 56), 7 * 24)
+    assert (made.operations, made.bytes) == (0.0, 7 * 24 + 56 + 7 * 24)
+    assert index_ranges(description) == {1: 50}
+
+
+def sums(groups: int, rows: int, columns: int) -> Description:
+    return described(
+        "girih.sums_by_position", (groups, columns), {"groups": groups}, input=(rows, columns), positions=("int", rows)
+    )
+
+
+def test_sums_by_label_read_every_row_once() -> None:
+    """However few the labels are, and whatever a piece has of rows and labels."""
+    for groups in (3, 300):
+        description = sums(groups, 1000, 8)
+        assert kind_of(description) == "look-up"
+        size = groups * 32
+        made = work_of(description, description.sizes, (1000 * 32, 1000 * 8), size)
+        assert (made.operations, made.bytes) == (0.0, 1000 * 32 + 1000 * 8 + size)
+    counts = described("girih.counts_by_position", (3,), {"groups": 3}, positions=("int", 1000))
+    assert work_of(counts, counts.sizes, (8000,), 24).bytes == 8024
+
+
+def test_what_a_gradient_adds_to_rows_is_read_whole() -> None:
+    """Of 50 rows of 6 numbers, most are not touched by 700 others that are added to 2 of them in this piece."""
+    description = described("girih.embedding_gradient", (50, 6), {"rows": 50}, grad=(700, 6), indices=("int", 700))
+    assert work_of(description, description.sizes, (700 * 24, 5600), 50 * 24).bytes == 700 * 24 + 5600 + 50 * 24
+    piece = tuple(2 if size == 50 else size for size in description.sizes)
+    assert work_of(description, piece, (700 * 24, 5600), 2 * 24).bytes == 700 * 24 + 5600 + 2 * 24
+
+
+def test_a_sparse_product_reads_a_row_for_each_stored_element() -> None:
+    shapes = {"values": (40,), "rows": ("int", 40), "columns": ("int", 40)}
+    description = described("girih.sparse_product", (9, 6), {"count": 9}, **shapes, x=(1000, 6))
+    made = work_of(description, description.sizes, (160, 320, 320, 24_000), 9 * 24)
+    assert made.bytes == 160 + 320 + 320 + 40 * 24 + 9 * 24
+    small = described("girih.sparse_product", (9, 6), {"count": 9}, **shapes, x=(10, 6))
+    assert work_of(small, small.sizes, (160, 320, 320, 240), 9 * 24).bytes == 160 + 320 + 320 + 240 + 9 * 24
+
+
+def test_a_view_costs_what_it_moves() -> None:
+    description = described("aten.reshape", (24,), {"shape": (24,)}, self=(4, 6))
+    assert work_of(description, description.sizes, (96,), 96, moves=False) == Work("view", "aten.reshape", 0.0, 0.0)
+    assert work_of(description, description.sizes, (96,), 96) == Work("copy", "aten.reshape", 0.0, 192.0)

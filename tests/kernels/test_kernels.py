@@ -1,0 +1,208 @@
+"""girih's own operators: against PyTorch's, in pieces, and against Philox's published vectors."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from girih.kernels.own import KERNELS
+from girih.kernels.philox import philox
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-4, torch.bfloat16: 1e-1}
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    assert actual.dtype == expected.dtype
+    bound = TOLERANCE[actual.dtype]
+    torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
+
+
+def same(name: str, actual: torch.Tensor, expected: torch.Tensor) -> None:
+    assert torch.equal(actual, expected), name
+
+
+def call(name: str, *arguments: object, **attributes: object) -> torch.Tensor:
+    """Run a kernel and hold it to its word: it does not write into its arguments."""
+    before = [item.clone() if isinstance(item, torch.Tensor) else None for item in arguments]
+    result = KERNELS[f"girih.{name}"](*arguments, **attributes)
+    for old, item in zip(before, arguments, strict=True):
+        if isinstance(item, torch.Tensor):
+            same(name, item, old)
+    return result
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_and_its_gradients(dtype: torch.dtype, affine: bool) -> None:
+    x = draw(4, 3, 5, 2, dtype=dtype).requires_grad_()
+    weight = draw(3, dtype=dtype, seed=1).requires_grad_() if affine else None
+    bias = draw(3, dtype=dtype, seed=2).requires_grad_() if affine else None
+    grad = draw(4, 3, 5, 2, dtype=dtype, seed=3)
+    y = F.batch_norm(x, None, None, weight, bias, training=True, eps=1e-5)
+    expected = torch.autograd.grad(y, [t for t in (x, weight, bias) if t is not None], grad)
+    dims, count = (0, 2, 3), 40
+    with torch.no_grad():
+        wide = [None if t is None else t.reshape(1, 3, 1, 1) for t in (weight, bias)]
+        mean = call("mean", x, dims=dims, keepdim=True, count=count)
+        scale = (call("centered_square_mean", x, mean, dims=dims, count=count) + 1e-5).rsqrt()
+        close(call("normalise", x, mean, scale, *wide), y.detach())
+        dot = call("normalised_dot", grad, x, mean, scale, wide[0], dims=dims)
+        total = (grad if wide[0] is None else grad * wide[0]).sum(dims, keepdim=True)
+        mine = call("normalise_input_gradient", grad, x, mean, scale, wide[0], total, dot, count=count)
+        close(mine, expected[0])
+        if affine:
+            close(call("normalised_dot", grad, x, mean, scale, None, dims=dims).reshape(3), expected[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_softmaxes_and_their_gradients(dtype: torch.dtype) -> None:
+    x, grad = draw(3, 7, dtype=dtype).requires_grad_(), draw(3, 7, dtype=dtype, seed=1)
+    total = x.detach().logsumexp(1, keepdim=True)
+    y = F.softmax(x, 1)
+    output = call("softmax_from", x.detach(), total)
+    close(output, y.detach())
+    dot = call("product_sum", grad, output, dims=(1,))
+    close(call("softmax_gradient", grad, output, dot), torch.autograd.grad(y, x, grad)[0])
+    z = F.log_softmax(x, 1)
+    summed = grad.sum(1, keepdim=True)
+    close(call("log_softmax_gradient", grad, z.detach(), summed), torch.autograd.grad(z, x, grad)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pick_and_place_add_up_over_pieces(dtype: torch.dtype) -> None:
+    x, index = draw(4, 9, 5, dtype=dtype), torch.randint(-1, 9, (4, 5), generator=torch.Generator().manual_seed(1))
+    valid = index >= 0
+    expected = x.gather(1, index.clamp(min=0)[:, None])[:, 0] * valid
+    close(call("pick", x, index, dim=1), expected)
+    pieces = [call("pick", x[:, a:b], index, dim=1, first=a) for a, b in ((0, 4), (4, 5), (5, 9))]
+    close(sum(pieces[1:], pieces[0]), expected)
+    value = draw(4, 5, dtype=dtype, seed=2)
+    whole = call("place", value, index, dim=1, size=9)
+    close(whole, torch.zeros_like(x).scatter(1, index.clamp(min=0)[:, None], (value * valid)[:, None]))
+    close(torch.cat([call("place", value, index, dim=1, size=b - a, first=a) for a, b in ((0, 4), (4, 9))], 1), whole)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_embedding_and_its_gradient_add_up_over_pieces(dtype: torch.dtype) -> None:
+    table = draw(10, 4, dtype=dtype).requires_grad_()
+    index = torch.randint(0, 10, (3, 5), generator=torch.Generator().manual_seed(1))
+    grad = draw(3, 5, 4, dtype=dtype, seed=2)
+    y = F.embedding(index, table, padding_idx=int(index[0, 0]))
+    close(call("embedding", table.detach(), index), y.detach())
+    pieces = [call("embedding", table.detach()[a:b], index, first=a) for a, b in ((0, 3), (3, 10))]
+    close(pieces[0] + pieces[1], y.detach())
+    (expected,) = torch.autograd.grad(y, table, grad)
+    options = {"padding": int(index[0, 0])}
+    close(call("embedding_gradient", grad, index, rows=10, **options), expected)
+    halves = [call("embedding_gradient", grad, index, rows=b - a, first=a, **options) for a, b in ((0, 3), (3, 10))]
+    close(torch.cat(halves), expected)
+
+
+def test_philox_vectors() -> None:
+    zeros = torch.zeros(1, dtype=torch.int64)
+    ones = zeros + 0xFFFFFFFF
+    pi = [zeros + word for word in (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)]
+    assert [int(w) for w in philox([zeros] * 4, (0, 0))] == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert [int(w) for w in philox([ones] * 4, (0xFFFFFFFF,) * 2)] == [
+        0x408F276D,
+        0x41C83B0E,
+        0xA20BC7C6,
+        0x6D5451FD,
+    ]
+    made = [int(w) for w in philox(pi, (0xA4093822, 0x299F31D0))]
+    assert made == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("random_uniform", {"dtype": "float32"}),
+        ("random_uniform", {"dtype": "float64"}),
+        ("random_uniform", {"dtype": "bfloat16"}),
+        ("random_normal", {"dtype": "float32"}),
+        ("random_mask", {"keep": 0.3}),
+        ("random_integers", {"low": -2, "high": 5}),
+    ],
+)
+def test_pieces_draw_what_the_whole_draws(name: str, options: dict) -> None:
+    full, seed = (3, 5, 7), torch.tensor(2**40 + 3)
+    whole = call(name, seed, stream=2, size=full, start=(0, 0, 0), full=full, **options)
+    for start, size in itertools.product([(0, 0, 0), (1, 2, 3), (2, 0, 0)], [(1, 3, 4), (1, 1, 1), (1, 5, 7)]):
+        ends = [min(a + b, c) for a, b, c in zip(start, size, full, strict=True)]
+        window = tuple(slice(a, b) for a, b in zip(start, ends, strict=True))
+        local = tuple(b - a for a, b in zip(start, ends, strict=True))
+        same(name, call(name, seed, stream=2, size=local, start=start, full=full, **options), whole[window])
+    other = call(name, seed, stream=3, size=full, start=(0, 0, 0), full=full, **options)
+    assert not torch.equal(other, whole)
+
+
+def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = {"stream": 0, "size": (6, 50), "start": (0, 0), "full": (6, 50), "dtype": "float64"}
+    whole = call("random_normal", torch.tensor(1), **arguments)
+    monkeypatch.setattr("girih.kernels.philox.CHUNK_WORDS", 24)
+    same("random_normal", call("random_normal", torch.tensor(1), **arguments), whole)
+
+
+def test_moments() -> None:
+    size = (400, 500)
+    arguments = {"stream": 0, "size": size, "start": (0, 0), "full": size}
+    normal = call("random_normal", torch.tensor(1), **arguments)
+    assert abs(float(normal.mean())) < 0.01
+    assert abs(float(normal.std()) - 1) < 0.01
+    uniform = call("random_uniform", torch.tensor(1), **arguments)
+    assert 0 <= float(uniform.min()) < 1e-4 < 1 - 1e-4 < float(uniform.max()) < 1
+    mask = call("random_mask", torch.tensor(1), **arguments, keep=0.8)
+    assert abs(float(mask.double().mean()) - 0.8) < 0.01
+    whole = call("random_integers", torch.tensor(1), **arguments, low=3, high=6)
+    assert whole.unique().tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_convolution_and_pooling_gradients(dtype: torch.dtype, rank: int) -> None:
+    x = draw(2, 4, *[9, 8, 7][:rank], dtype=dtype).requires_grad_()
+    weight = draw(6, 2, *[3, 2, 3][:rank], dtype=dtype, seed=1).requires_grad_()
+    options = {"stride": (2,) * rank, "padding": (1,) * rank, "dilation": (1,) * rank}
+    y = (F.conv1d, F.conv2d, F.conv3d)[rank - 1](x, weight, **options, groups=2)
+    grad = draw(*y.shape, dtype=dtype, seed=2)
+    by_input, by_weight = torch.autograd.grad(y, (x, weight), grad)
+    with torch.no_grad():
+        mine = call("convolution_input_gradient", grad, weight, input_size=x.shape, **options, groups=2)
+        close(mine, by_input)
+        mine = call("convolution_weight_gradient", grad, x, weight_size=weight.shape, **options, groups=2)
+        close(mine, by_weight)
+    window = {"kernel_size": (3,) * rank, **options, "ceil_mode": True}
+    y = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x, *window.values())
+    grad = draw(*y.shape, dtype=dtype, seed=3)
+    (expected,) = torch.autograd.grad(y, x, grad)
+    close(call("max_pool", x.detach(), **window), y.detach())
+    close(call("max_pool_gradient", grad, x.detach(), **window), expected)
+
+
+def test_apply_mask_and_constant() -> None:
+    x = draw(2, 3, dtype=torch.float32)
+    mask = torch.tensor([[True, False, True]] * 2)
+    close(call("apply_mask", x, mask, scale=2.0), x * mask * 2)
+    made = call("constant", ((1, 2), (3, 4)), size=(2, 2), dtype="int64")
+    same("constant", made, torch.tensor([[1, 2], [3, 4]]))
+
+
+def test_ridge_regression_of_every_row_is_that_of_what_is_rated() -> None:
+    ratings, features = draw(5, 7), draw(7, 3, seed=1)
+    ratings[draw(5, 7, seed=2) < 0] = 0
+    ratings[4] = 0
+    found = call("ridge_rows", ratings, features, penalty=0.3)
+    for row, solution in zip(ratings, found, strict=True):
+        rated = row != 0
+        near, count = features[rated], int(rated.sum())
+        wide = torch.cat([near, (0.3 * count) ** 0.5 * torch.eye(3, dtype=torch.float64)])
+        expected = torch.linalg.lstsq(wide, torch.cat([row[rated], torch.zeros(3, dtype=torch.float64)])).solution
+        close(solution, expected if count else torch.zeros(3, dtype=torch.float64))

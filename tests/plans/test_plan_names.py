@@ -1,0 +1,108 @@
+"""A plan says which search found it, and shows one time for its step: the simulated one, under its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from graphs import perceptron
+
+from girih.cli.main import main
+from girih.machine.units import format_seconds
+from girih.plans import compare as plan_compare
+from girih.plans.plan import Plan, check, load, plan_graph
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_graph(perceptron(2), machine="2x2", compare=("single", "data"))
+
+
+@pytest.mark.parametrize("objective", ["bytes", "seconds"])
+def test_the_optimum_is_of_the_simulated_time_alone(objective: str) -> None:
+    asked = plan_graph(perceptron(2), machine="2x2", search="optimum", objective=objective, compare=("optimum", "data"))
+    exact = plan_graph(perceptron(2), machine="2x2", search="exact", objective=objective)
+    assert asked.search == asked.costs.name == "exact"
+    assert asked.strategy == exact.strategy
+    assert [item.name for item in asked.baselines] == ["data"]  # what would be beside is the plan itself
+    note = f"search optimum is of --objective time, whose simulated step it proves; by {objective} search exact ran"
+    assert asked.notes == (note,)
+    assert note in " ".join(str(asked).split())
+    assert exact.notes == ()
+
+
+def test_a_comparison_with_the_optimum_is_one_with_exact() -> None:
+    made = plan_graph(perceptron(2), machine="2x2", search="data", compare=("optimum", "exact"))
+    assert [item.name for item in made.baselines] == ["exact"]
+
+
+def test_the_command_line_says_what_ran(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where = str(tmp_path / "plan.json")
+    assert main(["plan", "mlp-tiny", "--search", "optimum", "-o", where, "--store", str(tmp_path / "none")]) == 0
+    out = capsys.readouterr().out
+    assert "search exact, objective bytes" in out
+    assert "note: search optimum is of --objective time" in out
+    assert main(["show", where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["search"] == "exact"
+
+
+def test_other_searches_are_simulated_once_by_the_objective_time() -> None:
+    made = plan_graph(perceptron(2), machine="2x2", search="data", objective="time", seconds=5.0)
+    assert made.search == "data"
+    assert made.certificate.stopped == "optimal without overlap, then simulated"
+    assert made.certificate.cost == made.costs.simulated == made.predict().seconds
+
+
+def test_the_step_that_is_shown_is_the_simulated_one(plan: Plan) -> None:
+    took = plan.predict().seconds
+    assert plan.costs.simulated == took != plan.costs.seconds
+    text = str(plan)
+    assert f"a step takes {format_seconds(took)}, simulated" in text
+    assert "time, simulated" in text
+    assert "nothing overlapped" not in text
+    assert format_seconds(plan.costs.seconds) not in text
+    assert [item.simulated is not None for item in plan.baselines] == [True, True]
+    data = plan_graph(plan.graph, machine="2x2", search="data")
+    assert plan.baselines[1].simulated == pytest.approx(data.predict().seconds, rel=1e-9)
+
+
+def test_it_is_kept_in_the_file(plan: Plan, tmp_path: Path) -> None:
+    plan.save(tmp_path / "plan.json")
+    again = load(tmp_path / "plan.json")
+    assert (again.costs, again.baselines, again.notes) == (plan.costs, plan.baselines, plan.notes)
+    data = json.loads((tmp_path / "plan.json").read_text())
+    for key in ("simulated", "notes"):  # plans from before have none
+        del data[key]
+    for item in data["baselines"]:
+        del item["simulated"]
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    old = load(tmp_path / "old.json")
+    check(old)
+    assert old.costs.simulated is None
+    assert "time, nothing overlapped" in str(old)
+
+
+def test_what_simulate_prints_is_what_plan_shows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    where, store = str(tmp_path / "plan.json"), ("--store", str(tmp_path / "none"))
+    assert main(["plan", "mlp-tiny", "-o", where, *store]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("a step takes "))
+    assert main(["simulate", where, *store]) == 0
+    assert f"{line.removesuffix(', simulated')}\n" in capsys.readouterr().out
+    assert main(["compare", where, where]) == 0
+    assert capsys.readouterr().out.count(line.split(" takes ")[1].removesuffix(", simulated")) == 2
+
+
+def test_a_large_plan_is_not_simulated_as_it_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_compare, "MOST_SIMULATED", 0)
+    made = plan_graph(perceptron(2), machine="2x2", compare=("data",))
+    assert made.costs.simulated is None
+    text = str(made)
+    assert "time, nothing overlapped" in text
+    assert format_seconds(made.costs.seconds) in text
+    assert "simulated" not in text
+
+
+def test_the_objectives_cost_in_seconds_is_called_what_it_is() -> None:
+    text = str(plan_graph(perceptron(2), machine="2x2", objective="seconds"))
+    assert "this cost is the sum of the roofline's seconds of computing and of transfers, nothing overlapped" in text

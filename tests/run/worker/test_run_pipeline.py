@@ -1,0 +1,66 @@
+"""Pipelines of 2 and 4 stages: results are one device's, and bytes and memory are as predicted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import girih
+from girih.memory.accounts import memory_use
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.wide, self.narrow = torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.narrow(torch.relu(self.wide(self.norm(x))))
+
+
+def training(width: int, rows: int, dtype: torch.dtype, count: int):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(Block(width) for _ in range(4)), torch.nn.Linear(width, 5)).to(dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loss = torch.nn.functional.cross_entropy
+    step = girih.TrainingStep(model, loss=loss, optimizer=optimizer, clip_grad_norm=1.0, micro_batches=count)
+    return model, optimizer, step, (torch.randn(rows, width, dtype=dtype), torch.randint(5, (rows,)))
+
+
+def planned(step, batch, machine: str):
+    return girih.plan(step, batch, machine=machine, search="pipeline", objective="seconds", compare=())
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("machine", ["local:2", "local:4"])
+def test_training_is_one_devices(machine: str, backend: str) -> None:
+    model, optimizer, step, batch = training(8, 12, torch.float64, 3)
+    plan = planned(step, batch, machine)
+    with plan.start(backend=backend) as run:
+        got = [run.step(*batch) for _ in range(3)]
+        state = run.state_dict()
+        measured = run.statistics()
+    assert [item.bytes_received for item in measured] == (3 * plan.bytes_received).tolist()
+    expected = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        expected.append(loss.item())
+    assert got == pytest.approx(expected, rel=1e-9)
+    for path, tensor in model.state_dict().items():
+        torch.testing.assert_close(state[path], tensor, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("machine", ["local:2", "local:4"])
+def test_memory_is_as_predicted(machine: str) -> None:
+    _, _, step, batch = training(256, 512, torch.float32, 4)
+    plan = planned(step, batch, machine)
+    with plan.start() as run:
+        measured = run.run.peak_bytes(*run._inputs(batch, None))
+    predicted = [memory_use(plan.program, rank).peak for rank in range(plan.machine.devices)]
+    assert min(predicted) > 3e6
+    assert measured == pytest.approx(predicted, rel=0.02)

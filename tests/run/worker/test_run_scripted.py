@@ -1,0 +1,75 @@
+"""Loops over blocks as TorchScript: girih's own kernels are compiled with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import girih
+import girih.array as gnp
+from girih.kernels import products
+from girih.kernels.products import SCRIPT_NAME
+from girih.lower import BlockStep
+from girih.run.worker import loops
+from girih.run.worker.block_text import Text
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Texts that are compiled and their functions. A text is compiled where `loops` compiles it: its names of types
+    are those that the text means."""
+    found = []
+    unit = torch.jit.CompilationUnit
+
+    def compiled(text: str):
+        made = unit(text, _frames_up=1)
+        found.append((text, made.run))
+        return made
+
+    monkeypatch.setattr(torch.jit, "CompilationUnit", compiled)
+    loops.scripted.cache_clear()
+    return found
+
+
+def test_a_mean_in_a_loop_is_compiled(found):
+    content = np.random.default_rng(0).normal(size=(100_000, 50))
+    with girih.cluster(1, backend="threads"):
+        x = np.exp(gnp.array(content)).mean(1).persist()
+        program = x.expression.kept.plan.program
+        (step,) = (step for step in program.steps if isinstance(step, BlockStep))
+        text = Text(program, step, 0).script
+        assert loops.SCRIPTED * step.rows <= len(content)
+        np.testing.assert_allclose(x.compute(), np.exp(content).mean(1))
+    assert [text] == [name for name, _ in found]
+
+
+@pytest.mark.parametrize(("columns", "long"), [(40, True), (4, False)])
+def test_a_product_in_a_loop_is_compiled(found, columns, long):
+    """A long one calls back into Python; a short one does not."""
+    content = np.random.default_rng(0).normal(size=(6_000_000 // columns, columns))
+    with girih.cluster(1, backend="threads"):
+        away = gnp.array(content) - 0.5
+        made = (away.T @ away).compute()
+    known = content - 0.5
+    np.testing.assert_allclose(made, known.T @ known, rtol=1e-9, atol=1e-6)
+    (text,) = (text for text, _ in found)
+    assert (SCRIPT_NAME in text) == long
+    assert ("torch.ops.aten.mm" in text) != long
+
+
+@pytest.mark.parametrize(("columns", "foreign", "ahead"), [(200, True, True), (200, False, False), (20, True, False)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_loop_reads_its_blocks_before_products_that_read_slowly(monkeypatch, found, columns, foreign, ahead, dtype):
+    monkeypatch.setattr(products, "foreign_mkl", lambda: foreign)
+    random = np.random.default_rng(0)
+    content, weights = random.normal(size=(6_000_000 // columns, columns)).astype(dtype), random.normal(size=columns)
+    weights = weights.astype(dtype)
+    known = content.T @ (content @ weights - 1)
+    with girih.cluster(1, backend="threads"):
+        x = gnp.array(content)
+        for number in (1, 2, 4):  # in Python at first, then as TorchScript
+            made = (x.T @ (x @ (gnp.array(weights) * number) - number)).compute()
+            np.testing.assert_allclose(made, known * number, rtol=1e-3 if dtype == np.float32 else 1e-9)
+    (text,) = {text for text, _ in found}
+    assert ("torch.sum(" in text) == ahead

@@ -1,0 +1,93 @@
+"""Steps composed of pieces take what a simulation of the program takes, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graphs import perceptron
+
+from girih.capture import capture
+from girih.cost.device_calls import local_calls
+from girih.cost.pricing import Pricing
+from girih.cost.roofline import Floats, Roofline
+from girih.cost.setting import setting_of, threads_of
+from girih.cost.store import Measurement, Store
+from girih.cost.work import Work
+from girih.graph import Graph
+from girih.layout import PARTIAL
+from girih.lower import Overlap
+from girih.machine import machine
+from girih.models import example
+from girih.partition.table import SEARCHES
+from girih.plans.plan import Plan, goal_of, plan_graph
+from girih.search.composed import Composer
+
+WHERE = machine("p100-cluster:1")
+GOAL = goal_of("time", WHERE)
+
+
+@pytest.fixture(scope="module", params=["alexnet-tiny", "rnnlm-tiny", "gpt-tiny"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    import torch
+
+    import girih
+
+    made = example(request.param)
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.1, momentum=0.9)
+    return capture(girih.TrainingStep(made.module, step=made.step, optimizer=optimizer), made.inputs).graph
+
+
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(1, 1), Overlap(4, 16)], ids=str)
+def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
+    composer = Composer(graph, WHERE, GOAL.transfers, overlap)
+    for name in ("exact", "data", "model", "sharded"):
+        found = SEARCHES[name](graph, GOAL, seconds=5.0)
+        plan = Plan(graph, WHERE, found.strategy, found.certificate, name, "time", None, {}, overlap=overlap)
+        assert composer.seconds(found.strategy) == plan.predict().seconds
+        assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
+    assert len(composer.pieces) < 4 * len(graph.nodes)
+
+
+def test_work_is_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    original = Roofline.seconds
+
+    def counted(self: Roofline, works: Sequence[Work]) -> Floats:
+        asked.append(len(works))
+        return original(self, works)
+
+    graph = perceptron(2)
+    found = SEARCHES["data"](graph, GOAL, seconds=5.0)
+    composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
+    monkeypatch.setattr(Roofline, "seconds", counted)
+    composer.seconds(found.strategy)
+    assert len(asked) == 1
+    assert asked[0] > 1
+    composer.seconds(found.strategy)
+    assert len(asked) == 1
+
+
+def test_measured_costs_count_alike(tmp_path: Path) -> None:
+    plan = plan_graph(perceptron(2), machine="local:2", objective="seconds")
+    with Store(tmp_path / "costs.sqlite") as store:
+        calls = local_calls(plan.program).calls[::2]
+        took = [(call, Measurement(1e-3 * (1 + number), 0.0, 5, "now")) for number, call in enumerate(calls)]
+        store.put(setting_of(threads_of(2), 2), took)
+        pricing = Pricing(plan.machine, store=store)
+    transfers = goal_of("time", plan.machine).transfers
+    measured = Composer(plan.graph, plan.machine, transfers, plan.overlap, pricing).seconds(plan.strategy)
+    assert measured == plan.predict(store=tmp_path / "costs.sqlite").seconds
+    assert measured > 2 * Composer(plan.graph, plan.machine, transfers, plan.overlap).seconds(plan.strategy)
+
+
+def test_partial_sums_of_what_is_whole_take_for_ever() -> None:
+    graph = perceptron(2)
+    plan = plan_graph(graph, machine=WHERE, objective="seconds", search="single")
+    composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
+    name = graph.nodes[0].outputs[0]
+    layouts = plan.strategy.layouts | {name: (PARTIAL,) * WHERE.mesh.axes}
+    assert composer.seconds(plan.strategy) < float("inf")
+    assert composer.seconds(replace(plan.strategy, layouts=layouts)) == float("inf")

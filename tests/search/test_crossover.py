@@ -1,0 +1,46 @@
+"""Crossing: layers are exchanged while the judge finds the step faster."""
+
+from __future__ import annotations
+
+import time
+
+from graphs import machine_of, perceptron
+
+from girih.partition.baselines.classic import data
+from girih.partition.space.layers import layers_of
+from girih.partition.space.problem import Objective
+from girih.partition.strategy import Strategy
+from girih.partition.table import SEARCHES
+from girih.search.crossover import crossed
+
+GRAPH = perceptron(3)
+GOAL = Objective("seconds", machine_of((2, 2)))
+ONE, TWO = (search(GRAPH, GOAL, seconds=5.0).strategy for search in (data, SEARCHES["model"]))
+LAYERS = layers_of(GRAPH)
+
+
+def as_in(strategy: Strategy, other: Strategy) -> list[bool]:
+    """Of each node: is it divided as in the other?"""
+    return [mine == theirs for mine, theirs in zip(strategy.divisions, other.divisions, strict=True)]
+
+
+def wrong(strategy: Strategy) -> float:
+    """Nodes of even layers that are not as in ONE, and of odd ones that are not as in TWO."""
+    alike = (as_in(strategy, ONE), as_in(strategy, TWO))
+    return float(sum(not alike[layer % 2][node] for node, layer in enumerate(LAYERS)))
+
+
+def test_each_layer_becomes_as_in_the_strategy_that_suits_it() -> None:
+    found = crossed(GRAPH, [ONE, TWO], wrong, time.perf_counter() + 60.0)
+    assert min(wrong(ONE), wrong(TWO)) > 0
+    assert found.seconds == wrong(found.strategy) == 0
+    assert found.tried > len(set(LAYERS)) / 2
+    for old, new in GRAPH.updates.items():  # a weight lies as the one that replaces it
+        assert found.strategy.layouts[old] == found.strategy.layouts[new]
+
+
+def test_without_time_the_best_is_returned() -> None:
+    found = crossed(GRAPH, [TWO, ONE], wrong, 0.0)
+    assert found.tried == 0
+    assert found.strategy in (ONE, TWO)
+    assert found.seconds == min(wrong(ONE), wrong(TWO))
