@@ -211,33 +211,33 @@ def check(graph: Graph) -> None:
     Raises:
         GraphError: with the offending node and its neighbours.
     """
-    made: set[str] = set()
+    defined: set[str] = set()
     for name, value in graph.values.items():
         if value.name != name:
             raise GraphError(f"value {value.name!r} is filed under {name!r}")
         if value.dtype not in ITEM_BYTES:
             raise GraphError(f"value {name!r} is {value.dtype!r}: expected one of {', '.join(ITEM_BYTES)}")
     for item in graph.inputs:
-        if item.name in made:
+        if item.name in defined:
             raise GraphError(f"input {item.name!r} is declared twice")
         if item.role not in get_args(Role):
             raise GraphError(f"input {item.name!r} is {item.role!r}: expected one of {get_args(Role)}")
-        made.add(item.name)
+        defined.add(item.name)
     for index, node in enumerate(graph.nodes):
         for name in node.inputs:
-            if name not in made:
+            if name not in defined:
                 raise GraphError(f"{_place(graph, index)}\n{name!r} is read before it is made")
         for name in node.outputs:
-            if name in made:
+            if name in defined:
                 raise GraphError(f"{_place(graph, index)}\n{name!r} is made twice")
-            made.add(name)
-    if missing := made.symmetric_difference(graph.values):
+            defined.add(name)
+    if missing := defined.symmetric_difference(graph.values):
         raise GraphError(f"values and their makers disagree about {sorted(missing)[:5]}")
     replaced: set[str] = set()
     for output in graph.outputs:
         if output.role not in get_args(OutputRole):
             raise GraphError(f"output {output.name!r} is {output.role!r}: expected one of {get_args(OutputRole)}")
-        if output.name not in made:
+        if output.name not in defined:
             raise GraphError(f"output {output.name!r} is made by no node and is no input")
         if output.replaces is None:
             continue

@@ -35,10 +35,10 @@ def format_argument(argument: Argument) -> str:
 
 
 def format_node(graph: Graph, node: Node) -> str:
-    made = ", ".join(format_value(graph.values[name]) for name in node.outputs)
+    results = ", ".join(format_value(graph.values[name]) for name in node.outputs)
     arguments = ", ".join(f"{name}={format_argument(value)}" for name, value in node.arguments)
     notes = ", ".join(note for note in (node.phase, node.source, node.scope) if note)
-    return f"{made} = {node.operator}({arguments})  # {notes}"
+    return f"{results} = {node.operator}({arguments})  # {notes}"
 
 
 def format_graph(graph: Graph) -> str:
@@ -142,10 +142,10 @@ def parse_graph(text: str) -> Graph:
             else:
                 body, _, notes = line.rpartition("  # ")
                 made_text, _, call = body.partition(" = ")
-                made = [_parse_value(part) for part in _split(made_text)]
-                values.update({value.name: value for value in made})
+                results = [_parse_value(part) for part in _split(made_text)]
+                values.update({value.name: value for value in results})
                 operator, _, rest = call.partition("(")
-                if not made or not rest.endswith(")"):
+                if not results or not rest.endswith(")"):
                     raise ValueError("expected `%name: dtype[shape] = operator(arguments)  # phase`")
                 pairs = [part.partition("=") for part in _split(rest[:-1])]
                 if wrong := [name for name, _, _ in pairs if not name.isidentifier()]:
@@ -157,10 +157,10 @@ def parse_graph(text: str) -> Graph:
                 scope = next((note for note in others if ":" not in note), "")
                 nodes.append(
                     Node(
-                        name=made[0].name,
+                        name=results[0].name,
                         operator=operator,
                         arguments=tuple((name, parse_argument(value)) for name, _, value in pairs),
-                        outputs=tuple(value.name for value in made),
+                        outputs=tuple(value.name for value in results),
                         phase=phase,  # type: ignore[arg-type]
                         source=source,
                         scope=scope,

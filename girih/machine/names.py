@@ -40,8 +40,8 @@ def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
     """
     if not isinstance(name, str | Machine):
         raise MachineError(f"a machine is named by a string such as 'local:4', got {name!r}")
-    found = name if isinstance(name, Machine) else _named(name)
-    return found if profile is None else profile.applied(found)
+    described = name if isinstance(name, Machine) else _named(name)
+    return described if profile is None else profile.applied(described)
 
 
 def _named(name: str) -> Machine:

@@ -199,17 +199,17 @@ class _Capture:
 
     def _batch(self) -> tuple[Any, dict[str, str], Any]:
         leaves, spec = tree_flatten_with_path(self.batch)
-        made, names = [], {}
+        tensors, names = [], {}
         check_batch([(_path(path), leaf) for path, leaf in leaves])
         for path, leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 place = _path(path)
                 fake = self._fake(leaf).requires_grad_(leaf.requires_grad)
-                made.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
+                tensors.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
                 names[place] = self.entries[-1].input.name
             else:
-                made.append(leaf)
-        return tree_unflatten(made, spec), names, spec
+                tensors.append(leaf)
+        return tree_unflatten(tensors, spec), names, spec
 
     # What leaves
 
@@ -288,8 +288,8 @@ class _Capture:
         By `backward`, as people do: torch.autograd.grad misses what torch.utils.checkpoint(use_reentrant=True) gives.
         """
         loss.backward()
-        made = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
-        return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in made.items()}
+        gradients = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
+        return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in gradients.items()}
 
     def _check_loss(self, loss: Any) -> None:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
