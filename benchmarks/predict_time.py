@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option, training_step
+from girih.partition.table import search_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def planned(case: Case, seconds: float) -> Any:
 
     step, batch = training_step(case.model, case.batch, **dict(case.options))
     return girih.plan(
-        step, batch, machine=case.machine, objective=case.objective, search=case.search, compare=(), seconds=seconds
+        step, batch, machine=case.machine, objective=case.objective, search=search_of(case.search, seconds), compare=()
     )
 
 

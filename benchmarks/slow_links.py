@@ -33,6 +33,7 @@ from typing import Any
 from benchmarks.common import Benchmark, Report, Row, note, training_step
 from benchmarks.host_work import CHECKED_STEPS, TIMED_STEPS, Step
 from benchmarks.namespaces import Workers, network, refusal
+from girih.partition.table import search_of
 
 HOSTS = 4
 PREDICTION = 0.2
@@ -131,10 +132,9 @@ def planned(case: Case, where: Any, searches: tuple[str, ...], costs: Costs, sec
             step,
             example,
             machine=where,
-            search=search,
+            search=search_of(search, seconds),
             objective="time",
             compare=(),
-            seconds=seconds,
             model=f"{case.name}@{case.batch}",
             store=costs.path,
         )

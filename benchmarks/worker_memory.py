@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, cell, note, seconds_option, training_step
+from girih.partition.table import Exact
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def planned(case: Case, machine: str, options: argparse.Namespace, memory: int |
     import girih
 
     step, batch = training_step(case.model, case.batch)
-    return girih.plan(step, batch, machine=machine, memory=memory, compare=(), seconds=options.seconds)
+    return girih.plan(step, batch, machine=machine, memory=memory, compare=(), search=Exact(options.seconds))
 
 
 def measured_peak(plan: Any, case: Case, backend: str) -> int:

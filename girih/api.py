@@ -6,7 +6,7 @@ Plan that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,9 @@ from girih.graph import Graph
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
-from girih.partition.solver.clock import Clock
-from girih.partition.table import SEARCHES
+from girih.partition.table import OBJECTIVES, Search, UnknownSearchError, search_of
 from girih.plans import plan as noun
-from girih.plans.plan import OBJECTIVES, Observe, PlanError, check_seconds, goal_of
+from girih.plans.plan import Observe, PlanError, check_seconds
 
 if TYPE_CHECKING:
     from girih.plans.predict import Prediction
@@ -116,34 +115,33 @@ def plan(
     *,
     machine: str | Machine = "local:2",
     memory: str | int | None = None,
-    search: str = "exact",
+    search: str | Search = "exact",
     objective: str = "bytes",
-    compare: tuple[str, ...] = ("single", "data"),
-    seconds: float = 60.0,
-    model: str = "",
+    compare: Sequence[str | Search] = ("single", "data"),
     store: str | Path | None = None,
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
     batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
-    search: one of `girih.partition.SEARCHES`. objective: `bytes` (Tofu's: communicate least, all work divided, every
-    tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
-    computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
-    searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
-    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
+    search: a name of `girih.partition.table.SEARCHES`, or a search with its options, as `Exact(seconds=20)`: after so
+    long it returns the best so far, with its gap (60 seconds by a name). objective: `bytes` (Tofu's: communicate
+    least, all work divided, every tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time`
+    (the simulated step, in which computing and transfers overlap and operators may be placed: `exact` then goes on with
+    the sampled search). compare: searches whose costs are put beside; those that are named take as long as the search
+    may. store: measured costs (`girih calibrate`), for `time` and for the simulated step. observe: called with what is
+    done, and which share of it is done.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    check_seconds("seconds", seconds, none=True)
-    _machine_of(machine, memory)  # what is wrong with it is told before anything is captured
-    note = observe or (lambda what, share: None)
-    note("capture", 0.0)
     from girih.plans.inputs import program_of
 
-    own = program_of(step, batch, model)
+    _checked(machine, memory, search, objective, compare)  # what is wrong is told before anything is captured
+    if observe is not None:
+        observe("capture", 0.0)
+    own = program_of(step, batch)
     planned = plan_graph(
         own.graph,
         machine=machine,
@@ -151,7 +149,6 @@ def plan(
         search=search,
         objective=objective,
         compare=compare,
-        seconds=seconds,
         store=store,
         observe=observe,
     )
@@ -163,46 +160,18 @@ def plan_graph(
     *,
     machine: str | Machine = "local:2",
     memory: str | int | None = None,
-    search: str = "exact",
+    search: str | Search = "exact",
     objective: str = "bytes",
-    compare: tuple[str, ...] = (),
-    seconds: float = 60.0,
+    compare: Sequence[str | Search] = (),
     store: str | Path | None = None,
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
+    from girih.search.choose import choose
+
+    where, limit, own, others = _checked(machine, memory, search, objective, compare)
     note = observe or (lambda what, share: None)
-    check_seconds("seconds", seconds, none=True)
-    where, limit = _machine_of(machine, memory)
-    for name in (search, *compare):
-        if name not in SEARCHES:
-            raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
-    if objective not in OBJECTIVES:
-        raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
-    from girih.plans.predict import by_measurements, calibrated
-    from girih.search.compare import compared, simulated_step
-    from girih.search.memory_limit import begins_with, fit, ran, searched, widest_overlap
-
-    if objective == "time":
-        where = calibrated(where, store)
-    goal = goal_of(objective, where)
-    search, notes = ran(search, objective)
-
-    clock, first, captured = Clock(), begins_with(search, objective, where, limit), graph
-    note(f"search {first}", 0.0)
-    result = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
-    graph = result.graph or graph
-    result = fit(graph, goal, result, search, limit, seconds, note)
-    plan = noun.Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
-    plan = replace(plan, overlap=widest_overlap(plan))
-    if objective == "time":
-        from girih.search.fastest import fastest
-
-        plan = fastest(plan, seconds=seconds, clock=clock, store=store, note=note)
-    notes = (*notes, *by_measurements(where, store))
-    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
-    baselines, missing = compared(plan, captured, compare, seconds=seconds, store=store, note=note)
-    return Plan.of(replace(plan, baselines=baselines, notes=(*notes, *missing)))
+    return Plan.of(choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note))
 
 
 def load(path: str | Path, *, trust: bool = False) -> Plan:
@@ -221,12 +190,28 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     return Plan.of(read(path, trust=trust))
 
 
-def _machine_of(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:
-    """The machine with the memory limit, and the limit in bytes."""
+def _checked(
+    machine: str | Machine,
+    memory: str | int | None,
+    search: str | Search,
+    objective: str,
+    compare: Sequence[str | Search],
+) -> tuple[Machine, int | None, Search, tuple[Search, ...]]:
+    """The machine with the memory limit, the limit in bytes, the search, and those to compare with.
+
+    Raises:
+        PlanError: one of them is not there, or no such value.
+    """
     try:
+        own = search_of(search)
+        check_seconds("seconds", own.seconds, none=True)
+        others = tuple(search_of(item, own.seconds if isinstance(item, str) else None) for item in compare)
+        if objective not in OBJECTIVES:
+            raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+        where = machine_by_name(machine)
         if memory is None:
-            return machine_by_name(name), None
+            return where, None, own, others
         limit = parse_bytes(memory)
-        return with_memory(machine_by_name(name), limit), limit
-    except MachineError as error:
+        return with_memory(where, limit), limit, own, others
+    except (MachineError, UnknownSearchError) as error:
         raise PlanError(str(error)) from error

@@ -18,6 +18,7 @@ from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_ou
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
+from girih.partition.table import SEARCHES, search_of
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
@@ -74,6 +75,17 @@ def machines(options: argparse.Namespace) -> int:
     return 0
 
 
+def searches(options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps([{"name": item.name, "objectives": item.objectives, "arrays": item.arrays,
+                           "summary": item.summary()} for item in SEARCHES.values()]))  # fmt: skip
+        return 0
+    rows = [("search", "objectives", "what it does")]
+    rows += [(item.name, ", ".join(item.objectives), item.summary()) for item in SEARCHES.values()]
+    print_rows(rows)
+    return 0
+
+
 def _machine(name: str) -> Machine:
     """A machine by name; for one that is not known, what may have been meant."""
     try:
@@ -94,10 +106,9 @@ def plan(options: argparse.Namespace) -> int:
         ways: dict[str, Any] = {
             "machine": goal,
             "memory": options.memory,
-            "search": options.search,
+            "search": search_of(options.search, options.seconds),
             "objective": options.objective,
             "compare": () if options.no_compare else ("single", "data"),
-            "seconds": options.seconds,
             "store": _store(options),
             "observe": progress,
         }

@@ -13,11 +13,8 @@ from typing import Any, NoReturn
 from girih import __version__
 from girih.cli.arguments import count, device_number, memory, name, rate, seconds, seed, steps_done
 from girih.cli.spelling import did_you_mean
+from girih.partition.table import OBJECTIVES, SEARCHES
 
-SEARCH_NAMES = (
-    "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
-    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
-)  # fmt: skip
 OPTIMIZERS = (
     "sgd",
     "momentum",
@@ -76,6 +73,8 @@ def parser() -> argparse.ArgumentParser:
     machines = _command(commands, "machines", "list the machines that plans can be made for", "girih machines 2x4")
     machines.add_argument("name", nargs="?", type=name, help="show one machine")
 
+    _command(commands, "searches", "list the searches for plans", "girih searches")
+
     plan = _command(
         commands, "plan", "plan a model over a machine",
         "girih plan wresnet-50-2-32 --batch 32 --machine local:4 --memory 600MB -o plan.json",
@@ -88,8 +87,13 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
-    plan.add_argument("--search", choices=SEARCH_NAMES, default="exact", help="how to search (default exact)")
-    plan.add_argument("--objective", choices=("bytes", "seconds", "time"), default="bytes",
+    plan.add_argument(
+        "--search",
+        choices=tuple(SEARCHES),
+        default="exact",
+        help="how to search: a name of `girih searches` (default exact)",
+    )
+    plan.add_argument("--objective", choices=OBJECTIVES, default="bytes",
                       help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
                       "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
     _store(plan)

@@ -19,8 +19,6 @@ from girih.partition import Certificate, Strategy
 from girih.partition.space.problem import Objective
 from girih.plans.scratch import account
 
-OBJECTIVES = ("bytes", "seconds", "time")
-
 Observe = Callable[[str, float], None]
 
 

@@ -13,13 +13,33 @@ from pathlib import Path
 
 from girih.graph import Graph
 from girih.machine import Machine
+from girih.partition import SearchResult
+from girih.partition.space.problem import Objective
+from girih.partition.strategy import SearchError
+from girih.partition.table import Exact, Optimum, Search, UnknownSearchError, search_of
 from girih.plans.plan import Costs, Observe, Plan, PlanError, goal_of
 from girih.plans.predict import predict
-from girih.search.memory_limit import searched
 
 SECONDS = 10.0  # that each search may take
 MOST_SIMULATED = 100_000
 """Nodes times devices of a plan that is simulated as it is planned: that many take about 0.4 seconds."""
+
+
+def searched(search: Search, graph: Graph, goal: Objective) -> SearchResult:
+    """What a search finds.
+
+    Raises:
+        PlanError: it can make nothing of this graph.
+    """
+    try:
+        return search.search(graph, goal)
+    except SearchError as error:
+        raise PlanError(f"search {search.name}: {error}") from error
+
+
+def _over_tables(search: Search) -> Search:
+    """Beside a plan, `optimum` is what its search over tables finds."""
+    return Exact(search.seconds) if isinstance(search, Optimum) else search
 
 
 def simulated_step(plan: Plan, store: str | Path | None) -> float | None:
@@ -34,9 +54,8 @@ def simulated_step(plan: Plan, store: str | Path | None) -> float | None:
 def compared(
     plan: Plan,
     graph: Graph,
-    names: Sequence[str],
+    searches: Sequence[Search],
     *,
-    seconds: float,
     store: str | Path | None,
     note: Observe,
 ) -> tuple[tuple[Costs, ...], tuple[str, ...]]:
@@ -46,12 +65,13 @@ def compared(
     """
     goal = goal_of(plan.objective, plan.machine)
     found, missing = [], []
-    for name in dict.fromkeys("exact" if item == "optimum" else item for item in names):
+    for search in {item.name: item for item in map(_over_tables, searches)}.values():
+        name = search.name
         if name == plan.search:
             continue
         note(f"compare {name}", 0.0)
         try:
-            other = searched(name, graph, goal, seconds)
+            other = searched(search, graph, goal)
         except PlanError as error:
             missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
@@ -73,8 +93,9 @@ def simulated_alternatives(
     made = []
     for item in plan.baselines:
         try:
-            found = searched(item.name, plan.graph, goal_of(plan.objective, plan.machine), SECONDS)
-        except PlanError:
+            search = search_of(item.name, SECONDS)
+            found = searched(search, plan.graph, goal_of(plan.objective, plan.machine))
+        except (PlanError, UnknownSearchError):
             continue
         other = replace(
             plan,

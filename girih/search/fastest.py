@@ -9,7 +9,7 @@ cheapest plan that meets it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,12 +25,12 @@ from girih.partition.solver.clock import Clock
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.strategy import SearchError
-from girih.partition.table import SEARCHES
+from girih.partition.table import Data, Search, search_of
 from girih.plans.plan import Observe, Plan, PlanError, goal_of
 from girih.plans.predict import opened, predict, priced_on
 from girih.search.composed import Composer
 from girih.search.crossover import crossed
-from girih.search.memory_limit import begins_with
+from girih.search.optimum import proved
 from girih.simulate.bounds import WORK, bound_of
 
 KEPT = 0.93
@@ -105,18 +105,16 @@ class Judge:
         return predict(tried, memory=False).seconds
 
 
-def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | None, note: Observe) -> Plan:
+def fastest(made: Plan, *, first: str, seconds: float, clock: Clock, store: str | Path | None, note: Observe) -> Plan:
     """The plan of the objective `time`: the given one, or a faster one.
 
-    made: what the first search found. Only the exact search goes on; what another search found is priced as it is.
+    made: what the search `first` found. Only the exact search goes on; what another search found is priced as it is.
     seconds: for all of the search, that over tables included, since the clock was started.
     What is not begun for want of time is estimated from what was measured before it.
 
     Raises:
         PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
-    from girih.search.optimum import proved
-
     told = made.certificate
     judge = Judge(made, store)
     best = bound_of(made.graph, made.machine)
@@ -124,11 +122,13 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
     if made.search == "optimum":
         _by_data_sheet(made, store)
         return proved(made, judge.in_full, clock.end(seconds) - time.perf_counter(), note)
-    first = judge(made.strategy)
+    simulated = judge(made.strategy)
     if made.search != "exact":
         stopped = f"{told.stopped} without overlap, then simulated"
-        return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how, stopped=stopped))
-    found = _Candidates(made, judge, clock, KEPT * seconds)
+        return replace(
+            made, certificate=replace(told, cost=simulated, bound=best.seconds, how=best.how, stopped=stopped)
+        )
+    found = _Candidates(made, judge, clock, KEPT * seconds, first)
     found.gather(dict(best.parts)[WORK] * made.machine.devices, note)
     rules = found.affordable()
     found.cross(1.0 if rules is None else CROSSING, note)
@@ -146,16 +146,22 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
 
 @dataclass
 class _Candidates:
-    """Strategies by name, judged. took: seconds that searches over tables took so far, the longest; tables: seconds
-    that the tables of all divisions took, None where they were not made."""
+    """Strategies by name, judged.
+
+    first: the search that made the plan. took: seconds that searches over tables took so far, the longest. tables:
+    seconds that the tables of all divisions took, None where they were not made. named: the search of a name that ends
+    after so many seconds.
+    """
 
     plan: Plan
     judge: Judge
     clock: Clock
     seconds: float
+    first: str
     took: float = 0.0
     tables: float | None = None
     made: dict[str, Strategy] = field(default_factory=dict)
+    named: Callable[[str, float], Search] = search_of
 
     @property
     def deadline(self) -> float:
@@ -177,7 +183,7 @@ class _Candidates:
         """
         made, told = self.plan, self.plan.certificate.statistics
         alone = made.machine.devices == 1
-        whole = alone or begins_with(made.search, made.objective, made.machine, made.memory) != "data"
+        whole = alone or self.first != Data.name
         if whole:
             self.tables = float(told.get("seconds to price", 0.0))
         self.add("exact" if whole else "data", made.strategy)
@@ -215,7 +221,7 @@ class _Candidates:
         if not needed:
             goal = replace(goal, deadline=started + given)
         try:
-            found: SearchResult = SEARCHES[name](self.plan.graph, goal, seconds=max(given, LEAST))
+            found: SearchResult = self.named(name, max(given, LEAST)).search(self.plan.graph, goal)
         except (OutOfTimeError, SearchError):
             return
         if name == "exact":

@@ -22,7 +22,7 @@ from girih.layout import PARTIAL
 from girih.lower import Overlap
 from girih.machine import machine
 from girih.models import example
-from girih.partition.table import SEARCHES
+from girih.partition.table import search_of
 from girih.plans.plan import goal_of
 from girih.search.composed import Composer
 
@@ -45,7 +45,7 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 def test_composed_is_simulated(graph: Graph, overlap: Overlap) -> None:
     composer = Composer(graph, WHERE, GOAL.transfers, overlap)
     for name in ("exact", "data", "model", "sharded"):
-        found = SEARCHES[name](graph, GOAL, seconds=5.0)
+        found = search_of(name, 5.0).search(graph, GOAL)
         plan = Plan(graph, WHERE, found.strategy, found.certificate, name, "time", None, {}, overlap=overlap)
         assert composer.seconds(found.strategy) == plan.predict().seconds
         assert composer.seconds(found.strategy) == plan.predict().seconds  # once its pieces are known
@@ -61,7 +61,7 @@ def test_work_is_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(self, works)
 
     graph = perceptron(2)
-    found = SEARCHES["data"](graph, GOAL, seconds=5.0)
+    found = search_of("data", 5.0).search(graph, GOAL)
     composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
     monkeypatch.setattr(Roofline, "seconds", counted)
     composer.seconds(found.strategy)

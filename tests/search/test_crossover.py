@@ -6,16 +6,15 @@ import time
 
 from graphs import machine_of, perceptron
 
-from girih.partition.baselines.classic import data
 from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
-from girih.partition.table import SEARCHES
+from girih.partition.table import search_of
 from girih.search.crossover import crossed
 
 GRAPH = perceptron(3)
 GOAL = Objective("seconds", machine_of((2, 2)))
-ONE, TWO = (search(GRAPH, GOAL, seconds=5.0).strategy for search in (data, SEARCHES["model"]))
+ONE, TWO = (search_of(name, 5.0).search(GRAPH, GOAL).strategy for name in ("data", "model"))
 LAYERS = layers_of(GRAPH)
 
 

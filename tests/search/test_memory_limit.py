@@ -12,6 +12,7 @@ from graphs import perceptron, random_graph
 import girih
 from girih.api import Plan, plan_graph
 from girih.graph import Graph
+from girih.partition.table import Exact
 from girih.plans.check import check
 
 
@@ -41,7 +42,7 @@ def gpt() -> Graph:
 
 def test_a_limit_that_the_plan_by_bytes_keeps_is_kept_by_seconds_too(gpt: Graph) -> None:
     """It was refused ("needs 336.39 KB"), though a plan of 283 KB was known."""
-    made = plan_graph(gpt, machine="4", memory="300KB", objective="seconds", seconds=600.0)
+    made = plan_graph(gpt, machine="4", memory="300KB", objective="seconds", search=Exact(600.0))
     assert made.peak <= 300_000
     assert made.certificate.bound <= made.certificate.cost
     check(made)

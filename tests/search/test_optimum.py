@@ -18,7 +18,7 @@ from girih.partition.solver.elimination import cost_of
 from girih.partition.space.configurations import Space, operators_of, space_of
 from girih.partition.space.options import SOAP
 from girih.partition.space.problem import Objective, build
-from girih.partition.table import SEARCHES
+from girih.partition.table import Exact
 from girih.plans.check import check
 from girih.plans.predict import predict
 from girih.search.composed import Composer
@@ -214,7 +214,7 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
     """Where its partial sums cross operators, not every configuration goes with it; what does is a plan."""
     plan, judge = judge_of(branches, FOUR)
     objective = Objective("seconds", FOUR)
-    known = SEARCHES["exact"](branches, objective, seconds=20.0).strategy
+    known = Exact(20.0).search(branches, objective).strategy
     assert space_of(branches, objective).choice(known) is None
     space = space_of(branches, objective, [known])
     choice = space.choice(known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,16 +10,19 @@ import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
+from girih.graph import Graph
 from girih.machine import machine
+from girih.partition import SearchResult
 from girih.partition.solver.clock import Clock
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.pricing import OutOfTimeError
-from girih.partition.table import SEARCHES
+from girih.partition.space.problem import Objective
+from girih.partition.table import Exact, Search
 from girih.search.fastest import Judge, _affordable, _Candidates
 
 
 def test_without_time_the_first_answers_are_simulated_and_the_best_is_returned() -> None:
-    made = plan_graph(perceptron(2), machine="2x2", objective="time", seconds=0.0)
+    made = plan_graph(perceptron(2), machine="2x2", objective="time", search=Exact(0.0))
     assert made.certificate.stopped == "time"
     assert made.certificate.statistics["proposals"] == 0
     assert made.certificate.statistics["found by"] in ("exact", "data parallel")
@@ -30,8 +33,8 @@ def test_without_time_the_first_answers_are_simulated_and_the_best_is_returned()
 
 
 def test_more_time_finds_no_slower_plan() -> None:
-    little = plan_graph(perceptron(2), machine="2x2", objective="time", seconds=0.0)
-    enough = plan_graph(perceptron(2), machine="2x2", objective="time", seconds=20.0)
+    little = plan_graph(perceptron(2), machine="2x2", objective="time", search=Exact(0.0))
+    enough = plan_graph(perceptron(2), machine="2x2", objective="time", search=Exact(20.0))
     assert enough.search == "sampled"
     assert enough.certificate.cost <= little.certificate.cost
     judged = [float(value) for key, value in enough.certificate.statistics.items() if key.startswith("seconds, ")]
@@ -47,7 +50,7 @@ def test_the_space_is_as_wide_as_the_time_affords() -> None:
 
 
 def test_what_cannot_be_placed_is_left_out() -> None:
-    made = plan_graph(perceptron(2), machine="64x1", objective="time", seconds=5.0)
+    made = plan_graph(perceptron(2), machine="64x1", objective="time", search=Exact(5.0))
     assert "seconds, data parallel" in made.certificate.statistics
     assert "seconds, model" not in made.certificate.statistics
 
@@ -74,20 +77,22 @@ def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.Mo
     assert judge.slowest == 5.0
 
 
-def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_have_the_time_that_such_a_search_took() -> None:
     made = plan_graph(perceptron(1), machine="2x2", search="data")
     given: dict[str, float] = {}
 
-    def late(name: str) -> Any:
-        def search(graph: Any, goal: Any, *, seconds: float) -> Any:
-            given[name] = seconds
+    @dataclass(frozen=True)
+    class Late(Search):
+        asked: str = ""
+
+        def search(self, graph: Graph, objective: Objective) -> SearchResult:
+            given[self.asked] = self.seconds
             raise OutOfTimeError
 
-        return search
+    def late(name: str, seconds: float) -> Search:
+        return Late(seconds, name)
 
-    for name in ("one-weird-trick", "equal", "model"):
-        monkeypatch.setitem(SEARCHES, name, late(name))
-    candidates = _Candidates(made, Judge(made, None), Clock(), 100.0, took=60.0)
+    candidates = _Candidates(made, Judge(made, None), Clock(), 100.0, "exact", took=60.0, named=late)
     candidates.search("one-weird-trick", 0.25)
     candidates.search("equal", 0.25)
     candidates.took = 200.0

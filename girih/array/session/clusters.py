@@ -28,6 +28,7 @@ from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import CACHE_BYTES, Blocks
 from girih.machine.units import format_bytes, parse_bytes
+from girih.partition import table
 from girih.partition.searches.plan_cache import Remembered
 from girih.partition.searches.tiled import Wanted
 from girih.plans.plan import Plan
@@ -40,7 +41,7 @@ from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
 
 MOST_PROGRAMS = 512
-SEARCHES = ("exact", "spartan")
+SEARCHES = tuple(name for name, item in table.SEARCHES.items() if item.arrays)
 SEARCH_SECONDS = 10.0
 BLOCKS_IN_LIMIT = 2
 """So many blocks fit into the memory that a worker may use."""
