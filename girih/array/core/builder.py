@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from girih.array.core.array import Array
+from girih.array.core.array import UNKNOWN, Array
 from girih.array.core.dtypes import loop_dtypes, name_of
 from girih.array.core.growth import Growth
-from girih.array.core.views import UNKNOWN, in_order
+from girih.array.core.order import in_order
 from girih.capture.lazy import expressions
 from girih.capture.source import find_source
 
@@ -163,6 +163,19 @@ def exactly(ufunc: np.ufunc, operator: str, x: Any) -> Array:
     """A function of one operand, of complex numbers by NumPy's own (`girih.kernels.exact`)."""
     x = as_array(x)
     return elementwise(ufunc, operator.replace("aten.", "girih.") if x.dtype.kind == "c" else operator, x)
+
+
+def choice(condition: Any, x: Any, y: Any) -> Array:
+    """Elements of x where the condition holds, else of y, in NumPy's dtype of both; whole numbers of Python wrap
+    around."""
+    pair = operands(x, y)
+    dtype = np.result_type(*(item.dtype if isinstance(item, Array) else item for item in pair))
+    pair = [np.asarray(item).astype(dtype) if isinstance(item, int) else item for item in pair]
+    first, second = (typed(as_array(item), dtype) for item in pair)
+    mask = as_array(condition)
+    mask = mask if mask.dtype.kind == "b" else elementwise(np.not_equal, "aten.ne.Tensor", mask, 0)
+    shape = broadcast_shapes(mask.shape, first.shape, second.shape)
+    return apply("aten.where.self", shape, dtype, condition=mask, self=first, other=second).as_written()
 
 
 @lru_cache(maxsize=4096)

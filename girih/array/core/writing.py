@@ -13,8 +13,7 @@ import numpy as np
 
 from girih.array.core import indexing, views
 from girih.array.core.array import Array
-from girih.array.core.builder import apply, as_array, cast, number
-from girih.array.functions.shapes.manipulation import broadcast_to
+from girih.array.core.builder import apply, as_array, cast, choice, number
 
 
 def assign(x: Array, key: Any, value: Any) -> None:
@@ -29,15 +28,13 @@ def assign(x: Array, key: Any, value: Any) -> None:
         raise ValueError("assignment destination is read-only")
     mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
     if isinstance(mask, (bool, np.bool_)) or (isinstance(mask, Array) and mask.dtype.kind == "b" and not mask.ndim):
-        from girih.array.functions.elementwise.ufuncs import where
-
         _one_dimension(value, x.ndim)
         if (value.ndim if isinstance(value, Array) else np.ndim(value)) > x.ndim:  # one more dimension, of 1 or of 0
             chosen = _fitted(value, x.dtype, (int(bool(mask)), *x.shape))
             if chosen.shape[0]:
                 views.write(x, chosen[0])
             return
-        views.write(x, where(mask, _fitted(value, x.dtype, x.shape), x))  # all of it or nothing
+        views.write(x, choice(mask, _fitted(value, x.dtype, x.shape), x))  # all of it or nothing
         return
     items = indexing.items_of(x, key)
     if any(isinstance(item, Array) for item in items):
@@ -94,11 +91,9 @@ def _assign_chosen(x: Array, items: list[Any], value: Any) -> None:
             limit = "requires a 0 or 1-dimensional input"
             raise TypeError(f"boolean array indexing assignment {limit}, input has {new.ndim} dimensions")
         if new.ndim <= len(rest) or (new.shape[0] == 1 and new.ndim == len(rest) + 1):
-            from girih.array.functions.elementwise.ufuncs import where
-
             new = new.reshape(new.shape[1:]) if new.ndim > len(rest) else new
             new = _broadcast(new, rest)
-            views.write(x, where(mask.reshape(mask.shape + (1,) * len(rest)), new, x))
+            views.write(x, choice(mask.reshape(mask.shape + (1,) * len(rest)), new, x))
             return
     plain, picks = indexing.parted(x, items)
     steps = indexing.steps_of(x, plain)
@@ -143,7 +138,7 @@ def _broadcast(new: Array, shape: tuple[int, ...]) -> Array:
         text = ",".join(map(str, given)) + ("," if len(given) == 1 else "")
         goal = ",".join(map(str, shape)) + ("," if len(shape) == 1 else "")
         raise ValueError(f"could not broadcast input array from shape ({text}) into shape ({goal})")
-    return broadcast_to(new, shape).copy()
+    return views.expanded(new, shape).copy()
 
 
 def update(x: Array, function: Any, other: Any) -> Array:

@@ -22,12 +22,13 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, number
 from girih.array.core.dtypes import name_of
+from girih.array.core.evaluation import current
 from girih.array.functions.shapes.manipulation import pad
 from girih.array.functions.shapes.manipulation import swapaxes as swapaxis
 from girih.kernels.tiles import UFUNCS
 from girih.ops import functions
 
-__all__ = ["filter", "fold", "join_update", "map", "newarray", "scan", "slice", "swapaxis"]
+__all__ = ["filter", "fold", "join_update", "map", "scan", "slice", "swapaxis"]
 
 Function = Callable[..., Any]
 
@@ -171,19 +172,6 @@ def join_update(
 # ------------------------------------------------------------------------------------------- arrays and views
 
 
-def newarray(shape: int | Sequence[int], init: Any = 0, dtype: Any = None) -> Array:
-    """An array of a shape: a number everywhere, or a function of the index, called by each worker for its own tile.
-
-    init: a number, or function(i, j, …) as for `from_function_of_index`.
-    """
-    from girih.array.functions.shapes.creation import full
-    from girih.array.io.files import from_function_of_index
-
-    if callable(init):
-        return from_function_of_index(init, shape, float if dtype is None else dtype)
-    return full(shape, init, dtype)
-
-
 def slice(array: Any, region: Any) -> Array:
     """A view of a region: a slice, or (start, stop) or a slice for each dimension."""
     items = region if isinstance(region, (tuple, list)) else (region,)
@@ -277,6 +265,4 @@ def _axes(arrays: Sequence[Array], axis: int | Sequence[int]) -> tuple[int, ...]
 
 def _tile_size(length: int) -> int:
     """Of tiles along an axis, one for each worker."""
-    from girih.array.session.clusters import current
-
     return max(1, math.ceil(length / current().workers))

@@ -21,7 +21,8 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, number
 from girih.array.core.dtypes import name_of
-from girih.array.functions.shapes.creation import zeros
+from girih.array.core.evaluation import current
+from girih.array.functions.shapes.creation import full, zeros
 from girih.capture.lazy import expressions, file_sources, stored_sources
 from girih.capture.lazy.sources import FunctionOfIndex, Source, SourceError
 from girih.capture.source import find_source
@@ -168,13 +169,21 @@ def _shape(given: int | Sequence[int]) -> tuple[int, ...]:
     return shape
 
 
+def newarray(shape: int | Sequence[int], init: Any = 0, dtype: Any = None) -> Array:
+    """An array of a shape: a number everywhere, or a function of the index, called by each worker for its own tile.
+
+    init: a number, or function(i, j, …) as for `from_function_of_index`.
+    """
+    if callable(init):
+        return from_function_of_index(init, shape, float if dtype is None else dtype)
+    return full(shape, init, dtype)
+
+
 # ------------------------------------------------------------------------------------------- to files
 
 
 def tiles_of(x: Any) -> tuple[Array, Iterator[tuple[Box, np.ndarray]]]:
     """The array, evaluated, and its tiles one after another, each with where it belongs."""
-    from girih.array.session.clusters import current
-
     made = as_array(x)
     return made, current().tiles(made.expression)
 

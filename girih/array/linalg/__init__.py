@@ -11,8 +11,16 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, apply_several, as_array, axis_of, broadcast_shapes, cast
+from girih.array.core.unsupported import missing
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.elementwise.numerics import cross as cross_product
+from girih.array.functions.products import einsum
+from girih.array.functions.products import matmul as matmul
+from girih.array.functions.products import outer as outer
+from girih.array.functions.products import tensordot as tensordot
+from girih.array.functions.products import vecdot as vecdot
 from girih.array.functions.reductions import reduce as r
+from girih.array.functions.shapes.creation import eye
 from girih.array.functions.shapes.manipulation import broadcast_to, expand_dims, moveaxis, squeeze
 from girih.array.functions.shapes.manipulation import diagonal as _diagonal
 from girih.array.functions.shapes.manipulation import matrix_transpose as matrix_transpose
@@ -22,18 +30,12 @@ from girih.array.linalg.eigenvalues import eigh as eigh
 from girih.array.linalg.eigenvalues import eigsh as eigsh
 from girih.array.linalg.eigenvalues import eigvals as eigvals
 from girih.array.linalg.eigenvalues import eigvalsh as eigvalsh
-from girih.array.linalg.factors import adjoint, inexact, real_dtype, square, svdvals
-from girih.array.linalg.factors import cond as cond
+from girih.array.linalg.factors import adjoint, inexact, matrices, real_dtype, square, svdvals
 from girih.array.linalg.factors import lstsq as lstsq
 from girih.array.linalg.factors import matrix_rank as matrix_rank
 from girih.array.linalg.factors import pinv as pinv
 from girih.array.linalg.factors import qr as qr
 from girih.array.linalg.factors import svd as svd
-from girih.array.linalg.linear_algebra import einsum
-from girih.array.linalg.linear_algebra import matmul as matmul
-from girih.array.linalg.linear_algebra import outer as outer
-from girih.array.linalg.linear_algebra import tensordot as tensordot
-from girih.array.linalg.linear_algebra import vecdot as vecdot
 
 LinAlgError = np.linalg.LinAlgError
 
@@ -167,10 +169,17 @@ def matrix_power(a: Any, n: int, /) -> Array:
         n >>= 1
         x = matmul(x, x) if n else x
     if made is None:
-        from girih.array.functions.shapes.creation import eye
-
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape).copy()
     return made
+
+
+def cond(x: Any, p: Any = None) -> Array:
+    """The condition number by a norm; None: the ratio of the extreme singular values."""
+    x = matrices(x)
+    if p is None or p in (2, -2):
+        S = svdvals(x)
+        return S[..., -1] / S[..., 0] if p == -2 else S[..., 0] / S[..., -1]
+    return norm(x, p, axis=(-2, -1)) * norm(inv(x), p, axis=(-2, -1))
 
 
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
@@ -231,18 +240,14 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Of vectors of three elements along an axis; they broadcast in the others."""
-    from girih.array.functions.elementwise.numerics import cross as general
-
     first, second = as_array(x1), as_array(x2)
     if first.shape[axis] != 3 or second.shape[axis] != 3:
         raise ValueError(
             f"Both input arrays must be (arrays of) 3-dimensional vectors, but they are {first.shape[axis]} and "
             f"{second.shape[axis]} dimensional instead."
         )
-    return general(first, second, axis=axis)
+    return cross_product(first, second, axis=axis)
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.core.unsupported import missing
-
     raise missing(__name__, name, globals())

@@ -16,10 +16,11 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, apply_several, as_array, cast
+from girih.array.core.evaluation import current
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as r
 from girih.array.functions.shapes.manipulation import matrix_transpose, pad
-from girih.array.linalg.linear_algebra import matmul
 from girih.array.session.planning import SMALL
 from girih.lower import CACHE_BYTES
 
@@ -82,8 +83,6 @@ def adjoint(x: Array) -> Array:
 def _tiles_of(x: Array) -> int:
     """Into how many tiles of rows a matrix is factored: at least one for each worker, and so many that LAPACK, which
     walks through all rows for every few columns, finds a tile in a core's cache. 1 where that gains nothing."""
-    from girih.array.session.clusters import current
-
     if x.ndim != 2 or x.size <= SMALL:
         return 1
     (rows, columns), workers = x.shape, current().workers
@@ -231,17 +230,6 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = np._
     U, S, Vh = svd(x, full_matrices=False)
     cut = as_array(rcond)
     return matmul(adjoint(Vh), _reciprocals(S, cut[..., None] if cut.ndim else rcond)[..., None] * adjoint(U))
-
-
-def cond(x: Any, p: Any = None) -> Array:
-    """The condition number by a norm; None: the ratio of the extreme singular values."""
-    from girih.array.linalg import inv, norm
-
-    x = matrices(x)
-    if p is None or p in (2, -2):
-        S = svdvals(x)
-        return S[..., -1] / S[..., 0] if p == -2 else S[..., 0] / S[..., -1]
-    return norm(x, p, axis=(-2, -1)) * norm(inv(x), p, axis=(-2, -1))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, np.int32, Array]:

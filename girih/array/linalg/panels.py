@@ -21,6 +21,7 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, from_memory
+from girih.array.core.evaluation import current
 from girih.array.functions.shapes.manipulation import pad, reshape, transpose
 from girih.capture.lazy.expressions import Expression
 
@@ -78,8 +79,6 @@ def cholesky(x: Array) -> Array:
 
 
 def _workers() -> int:
-    from girih.array.session.clusters import current
-
     return current().workers
 
 

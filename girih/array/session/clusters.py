@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.array.core.contents import placed_content, portions
-from girih.array.core.materialised import EvaluationError as EvaluationError
-from girih.array.core.materialised import Kept as Kept
-from girih.array.core.materialised import as_numpy, lost, named
+from girih.array.core import evaluation
+from girih.array.session.contents import placed_content, portions
 from girih.array.session.limits import MemoryLimitError, Room, Sharing, default_limit, fitted
+from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, LiveView, live_arrays
 from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
 from girih.array.session.profile import Observations
@@ -107,7 +106,7 @@ class Cluster:
         content = expression.content
         if isinstance(content, np.ndarray):
             return np.array(content)
-        kept: Kept | None = expression.kept
+        kept: Materialised | None = expression.kept
         if kept is None:
             return self.evaluate([expression])[0] if content is None else content.read_all()
         if not kept.alive:
@@ -141,7 +140,7 @@ class Cluster:
         """The value tile by tile, each with where it belongs; evaluated first, if need be."""
         if not expression.is_leaf:
             self.evaluate([expression], report=False)
-        kept: Kept | None = expression.kept
+        kept: Materialised | None = expression.kept
         if kept is None:
             yield from portions(expression.content)
             return
@@ -165,8 +164,7 @@ class Cluster:
     def close(self) -> None:
         """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
         self._end()
-        if self in _chosen:
-            _chosen.remove(self)
+        evaluation.leave(self)
 
     def _end(self) -> None:
         self.view.close()
@@ -180,12 +178,16 @@ class Cluster:
             self._ray = None
 
     def __enter__(self) -> Cluster:
-        if self not in _chosen:
-            _chosen.append(self)
+        evaluation.use(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def started(self) -> TileRun | None:
+        """The workers, if there are any now."""
+        return self._run
 
     @property
     def run(self) -> TileRun:
@@ -208,7 +210,7 @@ class Cluster:
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""
         for item in work.inputs:
-            kept: Kept | None = item.kept
+            kept: Materialised | None = item.kept
             if kept is None or (kept.cluster is self and kept.alive):
                 continue
             if item.content is None:
@@ -323,11 +325,11 @@ class Cluster:
                 self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
             elif name not in held:
                 key = keep[name] if name in keep else placed[name][0]
-                kept = Kept(self, self.run, key, planned.plan, name)
+                kept = Materialised(self, self.run, key, planned.plan, name)
                 self._keep(items[planned.tiled.staying.get(name, name)], kept, name in items)
         return made
 
-    def _keep(self, item: Expression, kept: Kept, first: bool) -> None:
+    def _keep(self, item: Expression, kept: Materialised, first: bool) -> None:
         """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
         self.room.keep(kept.key, kept.tile_bytes, kept.name in kept.plan.program.files)
         weakref.finalize(item, self._dropped.append, kept.key).atexit = False
@@ -348,14 +350,11 @@ class Cluster:
         return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
 
 
-_chosen: list[Cluster] = []
-
-
 def current() -> Cluster:
     """The cluster in use: the last that `cluster` made or a `with` block began, else threads of this process."""
-    if not _chosen:
-        _chosen.append(Cluster())
-    return _chosen[-1]
+    evaluator = evaluation.current()
+    assert isinstance(evaluator, Cluster)
+    return evaluator
 
 
 def cluster(
@@ -396,5 +395,5 @@ def cluster(
     more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
     made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
-    _chosen.append(made)
+    evaluation.use(made)
     return made

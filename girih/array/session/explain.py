@@ -11,7 +11,8 @@ from rich.text import Text
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array
-from girih.array.session.clusters import Kept, current
+from girih.array.session.clusters import current
+from girih.array.session.materialised import Materialised
 from girih.array.session.planning import RULES, Tiled
 from girih.capture.lazy.expressions import needed
 from girih.graph import Graph
@@ -78,7 +79,7 @@ def explain(x: Any) -> Explanation:
     if not isinstance(x, Array):
         raise TypeError(f"explain: expected an array of girih.array, got {type(x).__name__}: nothing is to be computed")
     expression = as_array(x).expression
-    kept: Kept | None = expression.kept
+    kept: Materialised | None = expression.kept
     if kept is not None and expression.content is None:
         return _explained(kept.plan, kept.cluster.tiled_of(kept.plan))
     if expression.is_leaf:

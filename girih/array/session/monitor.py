@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from girih.lower import Program
+from girih.machine.units import format_bytes
 from girih.run.engines.crew import resident_bytes
 from girih.run.errors import IDLE, where
 from girih.run.tiles.tiles import TileRun
@@ -142,8 +143,6 @@ def table(run: TileRun, program: Program | None = None, began: float | None = No
     """Workers with their tiles, memory, and where they are in the program, if one is under way."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
-
-    from girih.machine.units import format_bytes
 
     arrays = live_arrays(run)
     total = sum(item.bytes for item in arrays)

@@ -4,43 +4,55 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from girih.array.core.evaluation import Evaluator
+from girih.array.session.planning import Tiled
 from girih.capture.lazy.expressions import Expression, Needed
 from girih.layout import Layout
 from girih.plans.plan import Plan
 from girih.run.errors import WorkerError
 from girih.run.tiles.tiles import TileRun
 
-if TYPE_CHECKING:
-    from girih.array.session.clusters import Cluster
-
 
 class EvaluationError(RuntimeError):
     """A worker failed while it computed an array; the message names the line of the program that made the array."""
 
 
+class Keeper(Evaluator, Protocol):
+    """The cluster whose workers hold a value. checkpoint: where they save it, if they do."""
+
+    checkpoint: str | None
+
+    @property
+    def started(self) -> TileRun | None:
+        """Its workers, if there are any now."""
+
+    def tiled_of(self, plan: Plan) -> Tiled | None:
+        """How one of its plans came about, as long as it is remembered."""
+
+
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Materialised:
     """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
     value `name`.
 
     second: where it is in another layout, too.
     """
 
-    cluster: Cluster
+    cluster: Keeper
     run: TileRun
     key: int
     plan: Plan
     name: str
-    second: Kept | None = None
+    second: Materialised | None = None
 
     @property
     def alive(self) -> bool:
         """Are the workers still there?"""
-        return self.cluster._run is self.run
+        return self.cluster.started is self.run
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
