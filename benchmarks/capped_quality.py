@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, captured, note, objective, searched, timed
 
-GRAPHS = Path(__file__).resolve().parent.parent / "tests" / "graphs.py"
+GRAPHS = Path(__file__).resolve().parent.parent / "tests" / "support" / "graphs.py"
 MESHES = ((2,), (3,), (2, 2))
 MOST_LABELINGS = 3000
 MODELS = (

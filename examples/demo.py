@@ -29,8 +29,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 import girih
-from girih.models import wide_resnet
-from girih.models.networks import llama
+from girih.models import llama, wide_resnet
 from girih.report.tables import summary
 
 MACHINE = "local:4"

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import girih
-from girih.models.networks import llama
+from girih.models import llama
 
 
 def next_token(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

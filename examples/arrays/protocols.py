@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     options = parser.parse_args(argv)
-    x, y = map(girih.array.core.array, data(options.rows))
+    x, y = map(girih.array.array, data(options.rows))
     scaled = Scaler().fit(x).transform(x)
     model = Ridge().fit(scaled, y)
     found = score(y, model.predict(scaled))

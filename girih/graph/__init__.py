@@ -10,6 +10,7 @@ from girih.graph.graph import (
     Ref,
     Value,
     check,
+    without_unread,
 )
 from girih.graph.repeats import Repeat, repeats
 from girih.graph.text import format_graph, parse_graph
@@ -28,4 +29,5 @@ __all__ = [
     "format_graph",
     "parse_graph",
     "repeats",
+    "without_unread",
 ]

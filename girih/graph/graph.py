@@ -8,8 +8,8 @@ replaces the old one), so that a training step is one pure function that can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
@@ -100,6 +100,10 @@ class Node:
         """The arguments that hold no tensor."""
         return {name: value for name, value in self.arguments if not any(references(value))}
 
+    def renamed(self, name_of: Callable[[str], str]) -> Node:
+        """The node, reading the value `name_of(name)` wherever it read the value `name`."""
+        return replace(self, arguments=tuple((key, _renamed(value, name_of)) for key, value in self.arguments))
+
 
 def references(argument: Argument) -> Iterator[Ref]:
     """Every `Ref` in an argument, in order."""
@@ -108,6 +112,12 @@ def references(argument: Argument) -> Iterator[Ref]:
     elif isinstance(argument, tuple):
         for item in argument:
             yield from references(item)
+
+
+def _renamed(argument: Argument, name_of: Callable[[str], str]) -> Argument:
+    if isinstance(argument, Ref):
+        return Ref(name_of(argument.name))
+    return tuple(_renamed(item, name_of) for item in argument) if isinstance(argument, tuple) else argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,19 @@ class Graph:
         from girih.graph.text import format_graph
 
         return format_graph(self)
+
+
+def without_unread(graph: Graph) -> Graph:
+    """The graph without the nodes, and their values, that no output depends on. Inputs stay. Cost: linear."""
+    read = {item.name for item in graph.outputs}
+    nodes = []
+    for node in reversed(graph.nodes):
+        if not read.isdisjoint(node.outputs):
+            nodes.append(node)
+            read.update(node.inputs)
+    kept = {name for node in nodes for name in node.outputs} | {item.name for item in graph.inputs}
+    values = {name: value for name, value in graph.values.items() if name in kept}
+    return replace(graph, values=values, nodes=tuple(reversed(nodes)))
 
 
 def check(graph: Graph) -> None:

@@ -8,8 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from girih.models import example, rnnlm, rnntc
-from girih.models.networks import nmt
+from girih.models import example, nmt, rnnlm, rnntc
 from girih.models.networks.dlrm import CRITEO_KAGGLE_ROWS, DLRM, FLEXFLOW_ROWS
 from girih.models.networks.nmt import DotAttention
 

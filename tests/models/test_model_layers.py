@@ -4,8 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from girih.models import alexnet, example, inception_v3
-from girih.models.networks import gpt, mlp, rnn
+from girih.models import alexnet, example, gpt, inception_v3, mlp, rnn
 from girih.models.networks.attention import Attention, future_mask, rotary_angles, rotate
 from girih.models.networks.layers import RootMeanSquareNorm, dropout_layer
 from girih.models.networks.rnn import LSTMCell

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from girih.models import example, inception_v3, names
-from girih.models.networks import bert
+from girih.models import bert, example, inception_v3, names
 
 GIB = 2**30
 

@@ -14,13 +14,9 @@ from torch import nn
 
 import girih
 from girih.capture import capture
-from girih.graph import Graph, check, parse_graph
-from girih.kernels.evaluate import interpret
 from girih.layout import level_volumes
 from girih.machine import machine
 from girih.models import example, random_batch
-from girih.partition.baselines.heads import heads_apart
-from girih.partition.baselines.sums import sums_first
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.partition.table import SEARCHES
@@ -241,86 +237,3 @@ def test_memory_is_what_was_predicted() -> None:
     with plan.start() as running:
         measured = running.run.peak_bytes(flatten_batch(random_batch("gpt-tiny", 8)), scalars)
     assert measured == [use.peak for use in plan.memory_by_device]
-
-
-# ------------------------------------------------------------------------------------------- graphs written otherwise
-
-
-def captured(name: str) -> Graph:
-    made = example(name, device="meta")
-    step = girih.TrainingStep(made.module, step=made.step, optimizer=torch.optim.SGD(made.module.parameters(), lr=0.1))
-    return capture(step, made.inputs).graph
-
-
-def random_inputs(graph: Graph) -> dict[str, torch.Tensor]:
-    drawn = torch.Generator().manual_seed(0)
-    found = {}
-    for item in graph.inputs:
-        value = graph.values[item.name]
-        if value.dtype == "int64":
-            found[item.name] = torch.randint(0, 2, value.shape, generator=drawn)
-        else:
-            found[item.name] = 0.1 * torch.randn(value.shape, generator=drawn)
-    return found
-
-
-@pytest.mark.parametrize("name", ["gpt-tiny", "llama-tiny", "bert-tiny"])
-def test_batch_and_heads_apart(name: str) -> None:
-    graph = captured(name)
-    apart = heads_apart(graph)
-    check(apart)
-    assert heads_apart(apart) is apart
-    assert (apart.inputs, [item.role for item in apart.outputs]) == (
-        graph.inputs,
-        [item.role for item in graph.outputs],
-    )
-    operators = Counter(node.operator for node in apart.nodes)
-    assert operators["girih.head_product"] == 12
-    assert operators["aten.bmm"] == 0
-    assert len(apart.nodes) < len(graph.nodes)
-    values = random_inputs(graph)
-    for one, other in zip(interpret(graph, values).values(), interpret(apart, values).values(), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_products_of_one_batch_are_left_as_they_are() -> None:
-    graph = captured("nmt-tiny")
-    assert heads_apart(graph) is graph
-
-
-SUMS = """graph
-  input %r: float32[4]  batch  "0"
-  input %a: float32[4]  batch  "1"
-  input %b: float32[4]  batch  "2"
-  %x: float32[4] = aten.add.Tensor(self=%a, other=%r)  # forward
-  %y: float32[4] = aten.add.Tensor(self=%x, other=%b)  # forward
-  %z: float32[4] = aten.mul.Tensor(self=%y, other=%{reads})  # forward
-  return %z result"""
-
-
-def test_sums_of_parts_are_added_first() -> None:
-    made = sums_first(parse_graph(SUMS.format(reads="r")), {"a", "b"})
-    check(made)
-    assert [(node.name, node.operator, node.inputs) for node in made.nodes] == [
-        ("y.sum1", "aten.add.Tensor", ("a", "b")),
-        ("y", "aten.add.Tensor", ("y.sum1", "r")),
-        ("z", "aten.mul.Tensor", ("y", "r")),
-    ]
-    assert "x" not in made.values
-
-
-@pytest.mark.parametrize(("reads", "sums"), [("x", {"a", "b"}), ("r", {"a"}), ("r", {"a", "b", "r"})])
-def test_sums_that_others_read_or_that_are_alike_stay(reads: str, sums: set[str]) -> None:
-    graph = parse_graph(SUMS.format(reads=reads))
-    assert sums_first(graph, sums) is graph
-
-
-def test_long_sums_are_no_deep_ones() -> None:
-    lines = [f'  input %i{number}: float32[4]  batch  "{number}"' for number in range(3000)]
-    lines += ["  %s1: float32[4] = aten.add.Tensor(self=%i0, other=%i1)  # forward"]
-    for number in range(2, 3000):
-        lines.append(f"  %s{number}: float32[4] = aten.add.Tensor(self=%s{number - 1}, other=%i{number})  # forward")
-    made = sums_first(parse_graph("\n".join(["graph", *lines, "  return %s2999 result"])), {"i1", "i2999"})
-    check(made)
-    assert made.nodes[0].inputs == ("i1", "i2999")
-    assert len(made.nodes) == 2999

@@ -21,7 +21,7 @@ from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
 from girih.plans.plan import Plan, goal_of
-from girih.rewrite.passes.labels import sums_by_label
+from girih.rewrite.passes.sums_by_label import SumByLabel
 
 SMALL = 1 << 13
 """Up to so many elements an array may be held in copies, and a node computed by everybody."""
@@ -95,7 +95,7 @@ def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, b
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
-    where, graph = machine_of(workers), sums_by_label(graph)
+    where, graph = machine_of(workers), SumByLabel().apply(graph)
     tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}

@@ -45,7 +45,7 @@ from girih.capture.canonicalize.builder import Absent, Builder, Call, Tensor
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import Note, Record, Recorder, Slot
 from girih.capture.torch.refusals import translation_error
-from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value
+from girih.graph import Graph, Input, Node, Output, Value
 
 Rule = Callable[[Builder, Call], Any]
 
@@ -238,28 +238,17 @@ def _finish(builder: Builder, inputs: Sequence[Input], outputs: Sequence[Output]
             counts[base] = number + 1
             names[name] = f"{base}_{number}" if number else base
 
-    def rename(argument: Argument) -> Argument:
-        if isinstance(argument, Ref):
-            return Ref(names[argument.name])
-        if isinstance(argument, tuple) and argument and isinstance(argument[0], (Ref, tuple, type(None))):
-            return tuple(rename(item) for item in argument)
-        return argument
-
     nodes = tuple(
-        Node(
-            names[node.outputs[0]],
-            node.operator,
-            tuple((name, rename(item)) for name, item in node.arguments),
-            tuple(names[name] for name in node.outputs),
-            node.phase,
-            node.source,
-            node.scope,
+        replace(
+            node.renamed(names.__getitem__),
+            name=names[node.outputs[0]],
+            outputs=tuple(names[name] for name in node.outputs),
         )
         for node in reversed(kept)
     )
     values = {new: replace(builder.values[old], name=new) for old, new in names.items()}
-    made = tuple(Output(names[o.name], o.role, o.replaces) for o in outputs)
-    return Graph(values, nodes, tuple(inputs), made)
+    renamed = tuple(replace(item, name=names[item.name]) for item in outputs)
+    return Graph(values, nodes, tuple(inputs), renamed)
 
 
 __all__ = ["Entry", "Exit", "Note", "canonicalise", "dtype_name"]

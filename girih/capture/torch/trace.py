@@ -31,7 +31,7 @@ from girih.capture.torch.refusals import refusal
 from girih.capture.torch.state import shared_path
 from girih.capture.torch.training import Inference, TrainingStep, check_batch, check_step
 from girih.graph import Graph, Input, format_graph
-from girih.rewrite.passes.sums import gathered
+from girih.rewrite.passes.gradient_sums import GatherGradients
 
 Tensor = Any
 Step = TrainingStep | Inference
@@ -163,7 +163,11 @@ class _Capture:
             entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
             exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
         graph = canonicalise(recorder, entries, exits)
-        return gathered(graph) if isinstance(self.step, TrainingStep) and self.step.micro_batches > 1 else graph
+        return (
+            GatherGradients().apply(graph)
+            if isinstance(self.step, TrainingStep) and self.step.micro_batches > 1
+            else graph
+        )
 
     # What enters
 

@@ -37,13 +37,13 @@ from girih.graph import Graph
 from girih.layout import PARTIAL, REPLICATE, Layout, Mesh
 from girih.ops.known import descriptions
 from girih.partition.baselines.classic import along, along_the_batch, batch_dimensions
-from girih.partition.baselines.heads import heads_apart
-from girih.partition.baselines.sums import sums_first
 from girih.partition.baselines.transformer_blocks import VOCABULARY, Flow, many, recognised
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import SECONDS, division_codes, joined_codes, value_layouts
 from girih.partition.space.problem import Candidates, Objective
 from girih.partition.strategy import PASS, REPEAT, SearchError, SearchResult
+from girih.rewrite.passes.heads import SeparateHeads
+from girih.rewrite.passes.parts_first import AddPartsFirst
 
 
 def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
@@ -52,12 +52,12 @@ def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Se
     Raises:
         SearchError: the graph has no block that can be divided so.
     """
-    apart = heads_apart(graph)
+    apart = SeparateHeads().apply(graph)
     mesh = objective.machine.mesh
     inner = len(objective.machine.levels[-1].axes)
     within = Mesh(mesh.sizes[mesh.axes - inner :])
     found = recognised(apart, within.devices)
-    grouped = sums_first(apart, found.flow.sums)
+    grouped = AddPartsFirst(frozenset(found.flow.sums)).apply(apart)
     if grouped is not apart:
         apart, found = grouped, recognised(grouped, within.devices)
     if not any(block.kind != VOCABULARY for block in found.blocks):

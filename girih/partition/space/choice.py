@@ -9,12 +9,12 @@ prediction, workers) need not know of copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from girih.graph import Argument, Graph, Input, Node, Ref
+from girih.graph import Graph, Input, Node, Ref
 from girih.layout import Layout, Mesh
 from girih.partition.space.copies import CopyProblem, copying
 from girih.partition.space.problem import Objective
@@ -151,14 +151,7 @@ def without_copies(graph: Graph, copies: Mapping[str, str]) -> Graph:
     """The graph that was tiled, from the one with second copies in it: the inverse of `applied`."""
     kept = {name: value for name, value in graph.values.items() if name not in copies}
     nodes = tuple(
-        replace(
-            node,
-            arguments=tuple(
-                (key, _renamed(argument, lambda name: copies.get(name, name))) for key, argument in node.arguments
-            ),
-        )
-        for node in graph.nodes
-        if node.outputs[0] not in copies
+        node.renamed(lambda name: copies.get(name, name)) for node in graph.nodes if node.outputs[0] not in copies
     )
     inputs = tuple(item for item in graph.inputs if item.name not in copies)
     return Graph(kept, nodes, inputs, tuple(item for item in graph.outputs if item.name not in copies))
@@ -171,13 +164,5 @@ def _reading(node: Node, which: tuple[int, ...], copy_of: dict[str, str], again:
     def name_of(name: str) -> str:
         return copy_of[name] if next(copies) else name
 
-    arguments = tuple((key, _renamed(argument, name_of)) for key, argument in node.arguments)
-    if again is None:
-        return replace(node, arguments=arguments)
-    return replace(node, name=again, arguments=arguments, outputs=(again,))
-
-
-def _renamed(argument: Argument, name_of: Callable[[str], str]) -> Argument:
-    if isinstance(argument, Ref):
-        return Ref(name_of(argument.name))
-    return tuple(_renamed(item, name_of) for item in argument) if isinstance(argument, tuple) else argument
+    reading = node.renamed(name_of)
+    return reading if again is None else replace(reading, name=again, outputs=(again,))

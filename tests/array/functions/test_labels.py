@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+from block_programs import TINY, groups, program_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_blocks import TINY, groups, program_of
 
 import girih.array as gnp
 from girih.array.session.clusters import current

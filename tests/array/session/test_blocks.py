@@ -7,19 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from array_expressions import BINARY, UNARY, build
+from block_programs import TINY, groups, program_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_random_expressions import BINARY, UNARY, build
 
 import girih.array as gnp
-from girih.array.session.clusters import current
 from girih.capture.lazy.expressions import needed
-from girih.lower import Blocks, BlockStep, Program, check
+from girih.lower import Blocks
 from girih.memory.accounts import memory_use
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
-
-TINY = Blocks(cache=256, call=0.0, small=0)
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda workers: f"workers{workers}")
@@ -28,16 +26,6 @@ def tiny(request: pytest.FixtureRequest) -> Iterator[gnp.Cluster]:
     with gnp.cluster(workers=request.param, backend="threads", timeout=60.0) as made:
         made.blocks = TINY
         yield made
-
-
-def program_of(*arrays: gnp.Array) -> Program:
-    made = current().plan_of(needed([array.expression for array in arrays])).program
-    check(made)
-    return made
-
-
-def groups(program: Program) -> list[BlockStep]:
-    return [step for step in program.steps if isinstance(step, BlockStep)]
 
 
 FUSED = [

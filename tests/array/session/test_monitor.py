@@ -65,7 +65,7 @@ def test_where_the_workers_are():
         cluster.run.crew.progress[1][1] = 0  # as in the middle of the first instruction
         out.print(live.table(cluster.run, program, time.monotonic()))
         text = out.file.getvalue()
-    assert "test_live.py" in text
+    assert "test_monitor.py" in text
     assert "2 workers, 2 arrays, 512 B, 0 s" in text or "2 workers, 1 arrays, 256 B, 0 s" in text
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from girih.run.training.session import start
 
 GOOD = torch.eye(3, dtype=torch.float64).expand(4, 3, 3).contiguous()
 BAD = torch.cat([GOOD[:2], -GOOD[:2]])  # the second worker's matrices are not positive definite
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
 
 
 def gone(run):
@@ -126,7 +129,7 @@ def test_a_driver_that_ends():
     endings = {"os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL, "sys.exit(3)": 3}
     drivers = []
     for ending in endings:
-        code = DRIVER.format(tests=os.path.dirname(__file__), ending=ending)
+        code = DRIVER.format(tests=str(SUPPORT), ending=ending)
         drivers.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
     for driver, code in zip(drivers, endings.values(), strict=True):
         out, _ = driver.communicate(timeout=120)

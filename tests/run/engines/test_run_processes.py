@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from girih.layout import Mesh
 from girih.memory.accounts import memory_use
 from girih.run.training.session import start
 from girih.run.training.verify import verify
+
+SUPPORT = Path(__file__).resolve().parents[2] / "support"
 
 
 def test_two_workers_then_four(example, tmp_path):
@@ -86,7 +89,7 @@ assert bool(told) == (torchrun_rank() == 0)
 def test_torchrun(example, tmp_path):
     """Every rank is a worker itself; the checkpoint is like any other."""
     script = tmp_path / "train.py"
-    script.write_text(TORCHRUN.format(tests=os.path.dirname(__file__), directory=str(tmp_path / "saved")))
+    script.write_text(TORCHRUN.format(tests=str(SUPPORT), directory=str(tmp_path / "saved")))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"}

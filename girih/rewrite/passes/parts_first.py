@@ -14,15 +14,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from girih.graph import Graph, Node, Ref
 
 ADD = "aten.add.Tensor"
 
 
-def sums_first(graph: Graph, sums: Collection[str]) -> Graph:
-    """The graph with such additions in another order; the same graph where there are none."""
+@dataclass(frozen=True)
+class AddPartsFirst:
+    """Add up the sums of parts before what is whole. sums: the names of the values that are sums of parts."""
+
+    sums: frozenset[str]
+
+    def apply(self, graph: Graph) -> Graph:
+        return _parts_first(graph, self.sums)
+
+
+def _parts_first(graph: Graph, sums: Collection[str]) -> Graph:
     makers = {name: node for node in graph.nodes for name in node.outputs}
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     readers.update(item.name for item in graph.outputs)

@@ -41,9 +41,15 @@ class _Family:
     numbers: dict[str, int] = field(default_factory=dict)
 
 
-def sums_by_label(graph: Graph) -> Graph:
-    """The same graph, with one sum for all numbers that the same labels are compared with; its results keep their
-    names."""
+@dataclass(frozen=True)
+class SumByLabel:
+    """Write one sum for all numbers that the same labels are compared with; its results keep their names."""
+
+    def apply(self, graph: Graph) -> Graph:
+        return _by_label(graph)
+
+
+def _by_label(graph: Graph) -> Graph:
     found = {item.node.name: item for item in _sums(graph)}
     families: dict[str, _Family] = {}
     for item in found.values():

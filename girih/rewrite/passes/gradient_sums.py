@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from girih.graph import Graph, Node, Ref
@@ -22,8 +22,15 @@ from girih.graph import Graph, Node, Ref
 Group = tuple[str, str]  # scope and operator that made a gradient: one use of a parameter
 
 
-def gathered(graph: Graph) -> Graph:
-    """The graph with its sums of gradients in the order of uses, then of micro-batches."""
+@dataclass(frozen=True)
+class GatherGradients:
+    """Add up the gradients of a parameter use by use, then micro-batch by micro-batch."""
+
+    def apply(self, graph: Graph) -> Graph:
+        return _gathered(graph)
+
+
+def _gathered(graph: Graph) -> Graph:
     following: dict[int, list[Node]] = {}  # behind the node at a position
     gone: set[int] = set()
     readers = Counter(name for node in graph.nodes for name in node.inputs)

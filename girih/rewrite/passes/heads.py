@@ -15,18 +15,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from girih.graph import Argument, Graph, Node, Output, Ref, Value
+from girih.graph import Argument, Graph, Node, Ref, Value, without_unread
 
 PRODUCT = "aten.bmm"
 Heads = tuple[int, int]  # how many examples, how many heads of each
 
 
-def heads_apart(graph: Graph) -> Graph:
-    """The graph with batch and heads apart in its products; the same graph where none has them in one dimension."""
-    found = _heads(graph)
-    return _Writer(graph, found).written() if found else graph
+@dataclass(frozen=True)
+class SeparateHeads:
+    """Keep batch and heads in two dimensions in products of matrices."""
+
+    def apply(self, graph: Graph) -> Graph:
+        heads = _heads(graph)
+        return _Writer(graph, heads).written() if heads else graph
 
 
 def _heads(graph: Graph) -> dict[str, Heads]:
@@ -89,27 +92,10 @@ class _Writer:
             else:
                 self.keep(node, self.whole)
         outputs = tuple(replace(item, name=self.whole(item.name)) for item in self.graph.outputs)
-        return self.alive(outputs)
-
-    def alive(self, outputs: tuple[Output, ...]) -> Graph:
-        """Without what nobody reads any more."""
-        needed = {item.name for item in outputs} | {item.name for item in self.graph.inputs}
-        kept = []
-        for node in reversed(self.nodes):
-            if not needed.isdisjoint(node.outputs):
-                kept.append(node)
-                needed.update(node.inputs, node.outputs)
-        values = {name: value for name, value in self.values.items() if name in needed}
-        return Graph(values, tuple(reversed(kept)), self.graph.inputs, outputs)
+        return without_unread(Graph(self.values, tuple(self.nodes), self.graph.inputs, outputs))
 
     def keep(self, node: Node, name_of: Callable[[str], str]) -> None:
-        def renamed(argument: Argument) -> Argument:
-            if isinstance(argument, Ref):
-                return Ref(name_of(argument.name))
-            return tuple(map(renamed, argument)) if isinstance(argument, tuple) else argument
-
-        arguments = tuple((name, renamed(argument)) for name, argument in node.arguments)
-        self.nodes.append(replace(node, arguments=arguments))
+        self.nodes.append(node.renamed(name_of))
         self.values |= {name: self.graph.values[name] for name in node.outputs}
 
     def emit(self, like: Node, of: str, operator: str, arguments: dict[str, Argument], whole: bool = False) -> str:
