@@ -12,7 +12,7 @@ from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, cast
 from girih.array.core.universal import written
 from girih.array.functions.elementwise.ufuncs import conjugate
-from girih.array.functions.reductions.reduce import any, sum
+from girih.array.functions.reductions import reduce as r
 from girih.array.functions.shapes.manipulation import broadcast_to, diagonal, reshape, transpose
 
 
@@ -100,8 +100,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
         raise ValueError(f"vecdot: sizes {first.shape[axis]} and {second.shape[axis]} along axis {axis} differ")
     kind = np.result_type(first.dtype, second.dtype)
     if kind.kind == "b":
-        return any(first * second, axis)
-    return sum((conjugate(first) if first.dtype.kind == "c" else first) * second, axis, kind)
+        return r.any(first * second, axis)
+    return r.sum((conjugate(first) if first.dtype.kind == "c" else first) * second, axis, kind)
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -218,7 +218,7 @@ def _summed(term: tuple[Array, str], kept: set[str]) -> tuple[Array, str]:
     gone = tuple(dim for dim, letter in enumerate(letters) if letter not in kept)
     if not gone:
         return term
-    return sum(x, gone, x.dtype), "".join(letter for letter in letters if letter in kept)
+    return r.sum(x, gone, x.dtype), "".join(letter for letter in letters if letter in kept)
 
 
 def _contracted(first: tuple[Array, str], second: tuple[Array, str], kept: set[str]) -> tuple[Array, str]:

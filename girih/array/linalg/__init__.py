@@ -24,13 +24,13 @@ from girih.array.functions.shapes.creation import eye
 from girih.array.functions.shapes.manipulation import broadcast_to, expand_dims, moveaxis, squeeze
 from girih.array.functions.shapes.manipulation import diagonal as _diagonal
 from girih.array.functions.shapes.manipulation import matrix_transpose as matrix_transpose
-from girih.array.linalg import panels
 from girih.array.linalg.eigenvalues import eig as eig
 from girih.array.linalg.eigenvalues import eigh as eigh
 from girih.array.linalg.eigenvalues import eigsh as eigsh
 from girih.array.linalg.eigenvalues import eigvals as eigvals
 from girih.array.linalg.eigenvalues import eigvalsh as eigvalsh
-from girih.array.linalg.factors import adjoint, inexact, matrices, real_dtype, square, svdvals
+from girih.array.linalg.factors import cholesky as cholesky
+from girih.array.linalg.factors import inexact, matrices, real_dtype, square, svdvals
 from girih.array.linalg.factors import lstsq as lstsq
 from girih.array.linalg.factors import matrix_rank as matrix_rank
 from girih.array.linalg.factors import pinv as pinv
@@ -104,20 +104,6 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
-def cholesky(a: Any, /, *, upper: bool = False) -> Array:
-    """L of a = L·Lᴴ, of the lower triangle of a; or Lᴴ, of the upper. A large matrix is factored by all workers.
-
-    Raises:
-        LinAlgError: NumPy's; that a is not positive definite shows when it is computed.
-    """
-    x = square(a)
-    if upper:
-        return adjoint(cholesky(adjoint(x)))
-    if panels.divides(x):
-        return panels.cholesky(x)
-    return apply("aten.linalg_cholesky", x.shape, x.dtype, self=x)
-
-
 def inv(a: Any, /) -> Array:
     x = square(a)
     return apply("aten.linalg_inv", x.shape, x.dtype, A=x)
@@ -153,7 +139,7 @@ def solve(a: Any, b: Any, /) -> Array:
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x = x if x.ndim - 2 >= len(batch) else broadcast_to(x, (*batch, *x.shape[-2:]))
     y = y if y.ndim - 2 >= len(batch) else broadcast_to(y, (*batch, *y.shape[-2:]))
-    if panels.is_factor(x):  # triangular: half the work, and nothing to factorise
+    if x.expression.operator == "aten.linalg_cholesky":  # triangular: half the work, and nothing to factorise
         return apply("aten.linalg_solve_triangular", y.shape, kind, self=x, B=y, upper=False)
     return apply("aten.linalg_solve", (*batch, *y.shape[-2:]), kind, A=x, B=y)
 

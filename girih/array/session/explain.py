@@ -60,6 +60,7 @@ class Explanation:
         Raises:
             MissingLibraryError: bokeh is not installed (extra `report`).
         """
+        # Simulation and the page take as long to load as all the rest of girih.array.
         from girih.plans.predict import predict
         from girih.report.page import write_page
 

@@ -99,8 +99,10 @@ def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception
 
     recovers: the cluster has checkpoints, so there is no need to tell of them."""
     lines = {work.names[item]: item for item in work.nodes}
-    failed = lines.get(error.place.node)
-    where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
+    name = error.place.node
+    failed = lines.get(name) or lines.get(name.rsplit(".", 2)[0])  # a part of a factorisation has its name before it
+    operator = error.place.operator if name not in lines else failed.operator if failed is not None else ""
+    where = f"{failed.source}: {operator} of the array made there" if failed is not None else "an evaluation"
     text = (
         f"{where}: worker {error.rank} {error.reason}{_advice(recovers)}" if error.lost else f"{where} {error.reason}"
     )

@@ -7,7 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from girih.lower import Program
 from girih.machine.units import format_bytes
@@ -15,10 +20,6 @@ from girih.run.engines.crew import resident_bytes
 from girih.run.errors import IDLE, where
 from girih.run.tiles.tiles import TileRun
 from girih.run.worker.parts import box_of, shape_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 DELAY_SECONDS = 1.0
 """An evaluation that is shorter shows nothing."""
@@ -103,8 +104,6 @@ class LiveView:
         if self.shown is False:
             return False
         if self.console is None:
-            from rich.console import Console
-
             self.console = Console(stderr=True)
         if self.shown is None and not self.console.is_terminal:
             self.shown = False
@@ -116,8 +115,6 @@ class LiveView:
         return True
 
     def _draw(self) -> None:
-        from rich.live import Live
-
         printed = -PRINT_SECONDS
         with self._lock:
             pass
@@ -141,9 +138,6 @@ class LiveView:
 
 def table(run: TileRun, program: Program | None = None, began: float | None = None) -> Table:
     """Workers with their tiles, memory, and where they are in the program, if one is under way."""
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
     arrays = live_arrays(run)
     total = sum(item.bytes for item in arrays)
     seconds = f", {time.monotonic() - began:.0f} s" if began is not None else ""

@@ -14,13 +14,15 @@ from functools import cache
 
 from girih.array.session.profile import Look, Observations
 from girih.graph import Graph, Output
-from girih.lower import Blocks
+from girih.lower import CACHE_BYTES, Blocks
 from girih.machine import Machine, machine
 from girih.partition.searches.plan_cache import Remembered
 from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
 from girih.plans.plan import Plan, goal_of
+from girih.rewrite import Pass, apply
+from girih.rewrite.passes.factorisations import DivideFactorisations
 from girih.rewrite.passes.sums_by_label import SumByLabel
 
 SMALL = 1 << 13
@@ -74,6 +76,11 @@ class Planned:
     refused: str
 
 
+def passes(workers: int) -> tuple[Pass, ...]:
+    """What rewrites an array program once the workers are known."""
+    return DivideFactorisations(workers, SMALL, CACHE_BYTES), SumByLabel()
+
+
 def plan_observed(
     graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks, seen: Observations
 ) -> Tiled:
@@ -91,11 +98,11 @@ def plan_observed(
 
 
 def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
-    """The plan that moves least, in blocks; sums over masks of the same labels are one.
+    """The plan that moves least, in blocks, of the graph after the passes for so many workers.
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
-    where, graph = machine_of(workers), SumByLabel().apply(graph)
+    where, graph = machine_of(workers), apply(graph, passes(workers))
     tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}

@@ -34,7 +34,7 @@ def accumulator(x: Array, dtype: Any) -> np.dtype:
 
 def _chosen(a: Any, axis: Any, keepdims: bool) -> Masked | None:
     """x[mask], of which a sum over what the mask chose is wanted while nobody has asked how much that is."""
-    if not isinstance(a, Masked) or a.made is not None or keepdims:
+    if not isinstance(a, Masked) or a.picked is not None or keepdims:
         return None
     return a if axis in (0, -a.ndim) or (axis is None and a.ndim == 1) else None
 
