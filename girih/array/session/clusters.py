@@ -7,12 +7,13 @@ look-up.
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from girih.array.session.planning import Planned, Tiled, machine_of, plan_observ
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import CACHE_BYTES, Blocks
+from girih.machine import Machine, MachineError, presets
+from girih.machine import machine as machine_by_name
+from girih.machine.names import MOST_PROCESSES
 from girih.machine.units import format_bytes, parse_bytes
 from girih.partition.searches.plan_cache import Remembered
 from girih.partition.searches.tiled import Wanted
@@ -39,6 +43,8 @@ from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
 
 MOST_PROGRAMS = 512
+Described: TypeAlias = str | os.PathLike[str] | Machine
+"""A machine, or what names one."""
 SEARCHES = ("exact", "spartan")
 SEARCH_SECONDS = 10.0
 BLOCKS_IN_LIMIT = 2
@@ -57,6 +63,7 @@ class Cluster:
         backend: str = "threads",
         timeout: float = 3600.0,
         *,
+        machine: Described | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         every: float = 30.0,
         address: str = "",
@@ -73,6 +80,11 @@ class Cluster:
             )
         if not (every >= 0 and timeout > 0 and cpus > 0):
             raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
+        described = None if machine is None else described_by(machine)
+        if described is not None and workers not in (None, described.devices):
+            raise ValueError(
+                f"workers={workers}, but {described.name} has {described.devices} devices: give one of both"
+            )
         if search not in SEARCHES:
             raise ValueError(f"search={search!r}: expected one of {', '.join(SEARCHES)}")
         self.search = search
@@ -85,8 +97,12 @@ class Cluster:
         self.cpus = cpus
         self._ray: RayConnection | None = connect(address) if backend == "ray" else None
         processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
-        self.workers = workers if workers is not None else max(1, int(processors))
-        self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
+        self.machine = described or machine_of(workers if workers is not None else max(1, int(processors)))
+        self.workers = self.machine.devices
+        limit = default_limit(self.workers)
+        if described is not None:
+            limit = min(limit, described.device.memory_bytes)
+        self.room = Room(limit if memory is None else parse_bytes(memory))
         self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
         self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
@@ -159,7 +175,8 @@ class Cluster:
     def __repr__(self) -> str:
         held = self.arrays()
         size = format_bytes(sum(item.bytes for item in held))
-        return f"<girih cluster: {self.workers} workers ({self.backend}), {len(held)} arrays in tiles of {size}>"
+        mesh = f", mesh {self.machine.mesh}" if len(self.machine.mesh.sizes) > 1 else ""
+        return f"<girih cluster: {self.workers} workers ({self.backend}{mesh}), {len(held)} arrays in tiles of {size}>"
 
     def close(self) -> None:
         """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
@@ -193,7 +210,7 @@ class Cluster:
     def run(self) -> TileRun:
         """The workers, started when they are first needed."""
         if self._run is None:
-            mesh, options = machine_of(self.workers).mesh, self._options()
+            mesh, options = self.machine.mesh, self._options()
             if self.checkpoint is None:
                 self._run = TileRun(mesh, self.backend, options)
             else:
@@ -248,7 +265,7 @@ class Cluster:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             graph = work.graph()
-            tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
+            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
             fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
             found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
@@ -357,9 +374,28 @@ def current() -> Cluster:
     return evaluator
 
 
+def described_by(described: Described) -> Machine:
+    """The machine whose devices are workers.
+
+    Raises:
+        MachineError: there is no such machine, or it has more devices than a host has processes.
+    """
+    found = machine_by_name(described if isinstance(described, Machine) else os.fspath(described))
+    if found.devices > MOST_PROCESSES:
+        raise MachineError(f"{found.name} has {found.devices} devices: at most {MOST_PROCESSES} workers are started")
+    return found
+
+
+def _is_machine(text: str) -> bool:
+    """Is it the name of a machine, and no address of Ray?"""
+    base = text.partition(":")[0]
+    return text.endswith((".yaml", ".yml")) or base in ("local", *presets()) or bool(re.fullmatch(r"[\dx]+", base))
+
+
 def cluster(
-    workers: int | str | None = None,
+    workers: int | str | os.PathLike[str] | Machine | None = None,
     *,
+    machine: Described | None = None,
     backend: str = "processes",
     ray: bool | str = False,
     cpus: float = 1.0,
@@ -374,25 +410,33 @@ def cluster(
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
-    workers: by default one for each core; or the address of a Ray cluster, `ray://host:port`. backend: `processes` of
-    this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is connected to,
-    else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an evaluation may
-    take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every: seconds from one
-    checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
-    second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
-    worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
-    directory of temporary files, and what cannot be computed so is refused before it starts. stealing: workers that
-    have nothing to do compute parts of loops for one that is behind; threads always do, processes and actors if asked,
-    for they must send what is read. progress: show the workers during evaluations that last over a second; by default
-    on terminals only.
+    workers: by default one for each core; or a machine; or the address of a Ray cluster, `ray://host:port`. machine: a
+    Machine, or what `girih.machine.machine` takes (`2x2`, `local:4`, a machine file): a worker for each of its devices,
+    on its mesh; where its links differ, arrays are tiled for the least time instead of the fewest bytes. backend:
+    `processes` of this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is
+    connected to, else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an
+    evaluation may take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every:
+    seconds from one checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes
+    (or "1 GB") that second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2
+    GB") that each worker may use, by default four fifths of this host's divided among them, and what the machine's
+    devices have: what does not fit goes to files in the directory of temporary files, and what cannot be computed so is
+    refused before it starts. stealing: workers that have nothing to do compute parts of loops for one that is behind;
+    threads always do, processes and actors if asked, for they must send what is read. progress: show the workers during
+    evaluations that last over a second; by default on terminals only.
 
     Raises:
-        RayUnavailableError: Ray is not installed, or nothing answers at the address.
+        RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
+            machine. ValueError: an argument is out of its range, or does not fit another one.
     """
+    if isinstance(workers, os.PathLike | Machine) or (isinstance(workers, str) and _is_machine(workers)):
+        if machine is not None:
+            raise ValueError(f"two machines, {workers} and {machine}: give one")
+        workers, machine = None, workers
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
-    more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
+    more: dict[str, Any] = {"machine": machine}
+    more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
     made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
     evaluation.use(made)

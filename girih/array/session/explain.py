@@ -106,14 +106,16 @@ def with_others(made: Plan, tiled: Tiled | None = None) -> Plan:
     if tiled is not None and tiled.copies:
         others.insert(0, replace(_searched(plain, made.search, held), name=f"{made.search}, no second copies"))
     others += [_tiled(plain, name, dimension, held) for name, dimension in (("rows", 0), ("columns", -1))]
-    if len(two_axes(made.machine.devices)) == 2:
+    if len(made.machine.levels) == 1 and len(two_axes(made.machine.devices)) == 2:
         others.append(_blocks(plain))
     return replace(made, baselines=tuple(others))
 
 
 def _searched(made: Plan, search: str, held: Held) -> Costs:
-    tiling, certificate = tiled_by(made.graph, goal_of("bytes", made.machine), Wanted(search, 0, held, 10.0, RULES))
-    other = Plan(tiling.graph, made.machine, tiling.strategy, certificate, search, "bytes", None, {})
+    tiling, certificate = tiled_by(
+        made.graph, goal_of(made.objective, made.machine), Wanted(search, 0, held, 10.0, RULES)
+    )
+    other = Plan(tiling.graph, made.machine, tiling.strategy, certificate, search, made.objective, None, {})
     return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
 
 
@@ -143,8 +145,10 @@ def _blocks(made: Plan) -> Costs:
 
 
 def _costs(made: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
-    found = exact(graph, goal_of("bytes", made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
-    other = Plan(graph, made.machine, found.strategy, found.certificate, name, "bytes", None, {})
+    found = exact(
+        graph, goal_of(made.objective, made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0
+    )
+    other = Plan(graph, made.machine, found.strategy, found.certificate, name, made.objective, None, {})
     return replace(other.costs, name=name)
 
 
