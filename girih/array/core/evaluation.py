@@ -13,8 +13,6 @@ from girih.capture.lazy.expressions import Expression
 class Evaluator(Protocol):
     """Workers that compute expressions and keep their tiles."""
 
-    workers: int
-
     def value(self, expression: Expression) -> np.ndarray:
         """As a NumPy array of its own."""
 

@@ -25,6 +25,7 @@ from girih.plans.plan import Plan, goal_of
 from girih.rewrite import Pass, apply
 from girih.rewrite.passes.factorisations import DivideFactorisations
 from girih.rewrite.passes.sums_by_label import SumByLabel
+from girih.rewrite.passes.tile_functions import DivideTileFunctions
 
 SMALL = 1 << 13
 """Up to so many elements an array may be held in copies, and a node computed by everybody."""
@@ -85,7 +86,7 @@ def objective_of(machine: Machine) -> str:
 
 def passes(workers: int) -> tuple[Pass, ...]:
     """What rewrites an array program once the workers are known."""
-    return DivideFactorisations(workers, SMALL, CACHE_BYTES), SumByLabel()
+    return DivideFactorisations(workers, SMALL, CACHE_BYTES), DivideTileFunctions(workers), SumByLabel()
 
 
 def plan_observed(

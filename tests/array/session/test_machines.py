@@ -10,7 +10,7 @@ import pytest
 
 import girih
 import girih.array as gnp
-from girih.layout.volumes import level_volumes
+from girih.layout.transfer import level_volumes
 from girih.machine import Machine, MachineError, machine
 from girih.machine.file import parse_machine
 
@@ -43,7 +43,8 @@ def program(x: Any, y: Any, tall: Any) -> list[Any]:
     z = x @ y + 1
     x[3:50] *= 2
     return [
-        z, (z.T @ x).sum(0), z.std(axis=1), gnp.sort(y, 0), x[gnp.argsort(x[:, 0])][:5], gnp.cumsum(y, 0), x.T.reshape(-1),
+        z, (z.T @ x).sum(0), z.std(axis=1), gnp.sort(y, 0), x[gnp.argsort(x[:, 0])][:5], gnp.cumsum(y, 0),
+        x.T.reshape(-1), gnp.scan(np.cumsum, y, combine="sum"),
         gnp.linalg.qr(tall).R, gnp.linalg.svdvals(tall), gnp.linalg.cholesky(z.T @ z + 400 * gnp.eye(90)),
         gnp.join_update(np.dot, x, y, axis=(1, 0), shape=(301, 90)), x[x[:, 1] > 0].mean(0),
     ]  # fmt: skip
