@@ -219,9 +219,9 @@ class Array:
         """
         if copy is False:
             raise BufferError("a girih array is handed over by computing and copying it: copy=False is not possible")
-        given = {"max_version": max_version, "dl_device": dl_device}
+        options = {"max_version": max_version, "dl_device": dl_device}
         known: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
+            name: value for name, value in options.items() if value is not None
         }  # older NumPy has neither
         if stream is not None:
             raise ValueError(f"stream={stream!r}: girih arrays lie in the memory of processors, which has no streams")
@@ -235,17 +235,17 @@ class Array:
     # ------------------------------------------------------------------------------------------- copies
 
     def copy(self) -> Array:
-        made = Array(self.expression)
-        made.scalar = self.scalar
-        return made
+        copy = Array(self.expression)
+        copy.scalar = self.scalar
+        return copy
 
     def as_scalar(self) -> Array:
         """Without dimensions: as the number that NumPy gives, which sees no later writes. Else it is itself."""
         if self.scalar or self.ndim:
             return self
-        made = Array(self.expression)
-        made.scalar = True
-        return made
+        number = Array(self.expression)
+        number.scalar = True
+        return number
 
     def as_written(self) -> Array:
         """A scalar as an array of its own, which can be written to. Else it is itself."""

@@ -22,8 +22,8 @@ def get(x: Array, key: Any) -> Array:
     items = list(key) if isinstance(key, tuple) else [key]
     if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
         whole = len(items) == x.ndim  # a number, which sees no writes
-        made = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
-        return made.as_scalar() if whole else made
+        part = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        return part.as_scalar() if whole else part
     if not items and not x.shape:
         return x.as_scalar()
     items = [_plain(item) for item in items]
@@ -96,8 +96,8 @@ def _numbered(x: Array, items: list[Any]) -> Array:
             shown = views.view(shown, step, step.layout(shown))
         else:
             left.append(item)
-    made = _basic(shown, left)
-    return made.as_scalar() if element else made
+    part = _basic(shown, left)
+    return part.as_scalar() if element else part
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +114,9 @@ class Numbered:
         return _advanced(x, _whole(x, list(self._key())))
 
     def backward(self, x: Array, part: Array) -> Array:
-        made = x.copy()
-        made[self._key()] = part
-        return made
+        whole = x.copy()
+        whole[self._key()] = part
+        return whole
 
     def layout(self, x: Array) -> Layout:
         strides = strides_of(x)
@@ -210,17 +210,17 @@ def _advanced(x: Array, items: list[Any]) -> Array:
     """Slices and new axes first, as a view; then integers and arrays together."""
     plain, picks = parted(x, items)
     view = _basic(x.copy(), plain)
-    shape, chosen = meeting(view, picks)
+    shape, numbers = meeting(view, picks)
     dims = sorted(picks)
     if len(dims) == 1 and picks[dims[0]].ndim == 1:
-        index = wrapped(chosen[dims[0]], view.shape[dims[0]])
-        made = apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=index)
+        index = wrapped(numbers[dims[0]], view.shape[dims[0]])
+        part = apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=index)
     else:
-        indices = tuple(chosen.get(at) for at in range(dims[-1] + 1))
-        made = apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
-    if made.ndim > 1 and dims != [0]:
-        made.layout = UNKNOWN
-    return made
+        indices = tuple(numbers.get(at) for at in range(dims[-1] + 1))
+        part = apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+    if part.ndim > 1 and dims != [0]:
+        part.layout = UNKNOWN
+    return part
 
 
 def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:

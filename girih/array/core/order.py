@@ -46,12 +46,12 @@ def regrouped(shape: Sequence[int], strides: Sequence[int], goal: Sequence[int])
     if 0 in shape:
         return (0,) * len(goal)  # nothing that could be copied
     old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    made: list[int] = []
+    result: list[int] = []
     at = 0
     new = list(goal)
     while new:
         if new[0] == 1:
-            made.append(0)
+            result.append(0)
             new.pop(0)
             continue
         wanted, have, taken, last = new[0], old[at][0], 1, at + 1
@@ -67,7 +67,7 @@ def regrouped(shape: Sequence[int], strides: Sequence[int], goal: Sequence[int])
                 return None
         stride = old[last - 1][1]
         inner_sizes = new[:taken]
-        made += [stride * math.prod(inner_sizes[position + 1 :]) for position in range(taken)]
+        result += [stride * math.prod(inner_sizes[position + 1 :]) for position in range(taken)]
         new = new[taken:]
         at = last
-    return tuple(made)
+    return tuple(result)

@@ -48,33 +48,33 @@ class UniversalFunction:
         """out: an array of ours that becomes the result. where: elements elsewhere are those of `out`, or 0."""
         most = self.nin + self.nout
         if len(items) > most:
-            given = f"from {self.nin} to {most} positional arguments but {len(items)} were given"
-            raise TypeError(f"{self.__name__}() takes {given}")
+            counts = f"from {self.nin} to {most} positional arguments but {len(items)} were given"
+            raise TypeError(f"{self.__name__}() takes {counts}")
         if len(items) > self.nin and out is None:  # as NumPy's, which takes them by position too
             items, out = items[: self.nin], items[self.nin :]
         if out is None and where is True and dtype is None:
-            made = self.function(*items)
-            if isinstance(made, tuple):
-                return tuple(item.as_scalar() for item in made)
-            return copied(made).as_scalar() if any(made is item for item in items) else made.as_scalar()
-        made = self.function(*(items if dtype is None else self._in(dtype, casting, items)))
+            result = self.function(*items)
+            if isinstance(result, tuple):
+                return tuple(item.as_scalar() for item in result)
+            return copied(result).as_scalar() if any(result is item for item in items) else result.as_scalar()
+        result = self.function(*(items if dtype is None else self._in(dtype, casting, items)))
         if self.nout > 1:
             if where is not True:
                 raise TypeError(f"girih.array.{self.__name__} has no where=: choose by np.where")
             outs = out if isinstance(out, tuple) else (out,) * self.nout
-            return tuple(written(value, goal, casting) for value, goal in zip(made, outs, strict=True))
+            return tuple(written(value, goal, casting) for value, goal in zip(result, outs, strict=True))
         out = out[0] if isinstance(out, tuple) else out
         if where is not True:
-            made = cast(choice(where, made, 0 if out is None else as_array(out)), made.dtype)
-        return written(made, out, casting)
+            result = cast(choice(where, result, 0 if out is None else as_array(out)), result.dtype)
+        return written(result, out, casting)
 
     def _in(self, dtype: Any, casting: Any, items: tuple[Any, ...]) -> list[Any]:
         """The operands in the dtypes of NumPy's loop that makes `dtype`."""
-        given = operands(*items)
-        kinds = tuple(map(kind_of, given))
+        inputs = operands(*items)
+        kinds = tuple(map(kind_of, inputs))
         signature = (*(None,) * self.nin, *(np.dtype(dtype),) * self.nout)
         inner = self.ufunc.resolve_dtypes((*kinds, *(None,) * self.nout), signature=signature, casting=casting)
-        return [typed(item, kind) for item, kind in zip(given, inner, strict=False)]
+        return [typed(item, kind) for item, kind in zip(inputs, inner, strict=False)]
 
     if TYPE_CHECKING:  # what `girih.array.methods` gives to the class
 
@@ -83,7 +83,7 @@ class UniversalFunction:
         reduce = accumulate = outer = at = reduceat = _method
 
 
-def written(made: Any, out: Any, casting: Any = "same_kind") -> Any:
+def written(result: Any, out: Any, casting: Any = "same_kind") -> Any:
     """What was made; where there is an `out`, that one, bound to it.
 
     Raises:
@@ -91,16 +91,16 @@ def written(made: Any, out: Any, casting: Any = "same_kind") -> Any:
     """
     out = out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if out is None:
-        return made.as_scalar() if isinstance(made, Array) else made
+        return result.as_scalar() if isinstance(result, Array) else result
     if not isinstance(out, Array):
         raise TypeError(f"out= must be a girih array, not {type(out).__name__}: np.asarray(x) makes one")
     if out.scalar:
         raise TypeError("return arrays must be of ArrayType: out= is a number, which is not written to")
-    if not np.can_cast(made.dtype, out.dtype, casting):
-        raise TypeError(f"Cannot cast from {made.dtype} to the output's {out.dtype} with casting rule {casting!r}")
-    if out.shape != made.shape:
-        raise ValueError(f"output parameter has shape {out.shape}, the result {made.shape}")
-    out[...] = made
+    if not np.can_cast(result.dtype, out.dtype, casting):
+        raise TypeError(f"Cannot cast from {result.dtype} to the output's {out.dtype} with casting rule {casting!r}")
+    if out.shape != result.shape:
+        raise ValueError(f"output parameter has shape {out.shape}, the result {result.shape}")
+    out[...] = result
     return out
 
 

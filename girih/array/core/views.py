@@ -26,24 +26,24 @@ from girih.array.core.order import in_order, regrouped, strides_of, with_ones
 def view(x: Array, step: Step, layout: Layout, writeable: bool = True) -> Array:
     """A part of x that sees writes to x, and x to it; of a number a copy."""
     x = x.as_written()
-    made = step.forward(x)
-    made.scalar = False
-    made.layout, made.writeable = layout, x.writeable and writeable
-    if made.size:
-        (x.family or Family(x)).add(made)
-        made.path = (*x.path, step)
-    return made
+    part = step.forward(x)
+    part.scalar = False
+    part.layout, part.writeable = layout, x.writeable and writeable
+    if part.size:
+        (x.family or Family(x)).add(part)
+        part.path = (*x.path, step)
+    return part
 
 
 def read_only(x: Array) -> Array:
     """All of x, which sees writes to x and takes none."""
     x = x.as_written()
-    made = Array(x.expression)
-    made.layout, made.writeable = x.layout, False
-    if made.size:
-        (x.family or Family(x)).add(made)
-        made.path = x.path
-    return made
+    shown = Array(x.expression)
+    shown.layout, shown.writeable = x.layout, False
+    if shown.size:
+        (x.family or Family(x)).add(shown)
+        shown.path = x.path
+    return shown
 
 
 def write(x: Array, new: Array) -> None:
@@ -206,9 +206,9 @@ class ComplexPart:
 
 def copied(x: Array) -> Array:
     """A copy in the order of x's elements in memory, as NumPy's `order="K"`; `x.copy()` is in C order."""
-    made = x.copy()
-    made.layout = None if in_order(x) else UNKNOWN
-    return made
+    copy = x.copy()
+    copy.layout = None if in_order(x) else UNKNOWN
+    return copy
 
 
 def reshaped(x: Array, shape: Sequence[int]) -> Array:
@@ -223,12 +223,12 @@ def reshaped(x: Array, shape: Sequence[int]) -> Array:
         return view(x, Uncertain(goal), UNKNOWN)
     if x.layout is None:
         return view(x, Reshape(goal), None)
-    found = regrouped(x.shape, strides, goal)
-    if found is not None:
-        return view(x, Reshape(goal), found)
-    made = Reshape(goal).forward(x)
-    made.layout = None
-    return made
+    part_layout = regrouped(x.shape, strides, goal)
+    if part_layout is not None:
+        return view(x, Reshape(goal), part_layout)
+    copy = Reshape(goal).forward(x)
+    copy.layout = None
+    return copy
 
 
 def expanded(x: Array, shape: tuple[int, ...]) -> Array:

@@ -49,8 +49,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = as_array(x)
     x = x if x.dtype.kind in "fc" else cast(x, np.float64)
     if axis is None and (ord is None or (ord in ("f", "fro") and x.ndim == 2) or (ord == 2 and x.ndim == 1)):
-        made = e.sqrt(r.sum(e.square(e.absolute(x))))
-        return made.reshape((1,) * x.ndim) if keepdims else made
+        result = e.sqrt(r.sum(e.square(e.absolute(x))))
+        return result.reshape((1,) * x.ndim) if keepdims else result
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (int(axis),)
     if len(axes) == 1:
         if isinstance(ord, str):
@@ -65,13 +65,13 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return _vector_norm(e.absolute(x), 2, axes, keepdims)
     if ord in (2, -2, "nuc"):
         S = svdvals(moveaxis(x, (rows, columns), (-2, -1)))
-        made = r.sum(S, -1) if ord == "nuc" else S[..., 0] if ord == 2 else S[..., -1]
-        return expand_dims(made, (rows, columns)) if keepdims else made
+        result = r.sum(S, -1) if ord == "nuc" else S[..., 0] if ord == 2 else S[..., -1]
+        return expand_dims(result, (rows, columns)) if keepdims else result
     if ord not in (1, -1, np.inf, -np.inf):
         raise ValueError("Invalid norm order for matrices.")
     summed = columns if ord in (np.inf, -np.inf) else rows
-    made = (r.max if ord > 0 else r.min)(r.sum(e.absolute(x), summed, keepdims=True), (rows, columns), keepdims=True)
-    return made if keepdims else squeeze(made, (rows, columns))
+    result = (r.max if ord > 0 else r.min)(r.sum(e.absolute(x), summed, keepdims=True), (rows, columns), keepdims=True)
+    return result if keepdims else squeeze(result, (rows, columns))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
@@ -148,15 +148,15 @@ def matrix_power(a: Any, n: int, /) -> Array:
     x = square(a)
     if n < 0:
         return matrix_power(inv(x), -n)
-    x, made = as_array(a), None  # whole numbers stay whole
+    x, power = as_array(a), None  # whole numbers stay whole
     while n:
         if n & 1:
-            made = x if made is None else matmul(made, x)
+            power = x if power is None else matmul(power, x)
         n >>= 1
         x = matmul(x, x) if n else x
-    if made is None:
+    if power is None:
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape).copy()
-    return made
+    return power
 
 
 def cond(x: Any, p: Any = None) -> Array:
@@ -174,17 +174,17 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     Raises:
         ValueError, LinAlgError: NumPy's.
     """
-    given = [as_array(x) for x in arrays]
-    if len(given) < 2:
+    factors = [as_array(x) for x in arrays]
+    if len(factors) < 2:
         raise ValueError("Expecting at least two arrays.")
-    if any(x.ndim != 2 for x in given[1:-1]) or any(x.ndim not in (1, 2) for x in given):
+    if any(x.ndim != 2 for x in factors[1:-1]) or any(x.ndim not in (1, 2) for x in factors):
         raise LinAlgError("multi_dot takes matrices; the first and the last may be vectors")
-    letters = [chr(ord("a") + number) for number in range(len(given) + 1)]
+    letters = [chr(ord("a") + number) for number in range(len(factors) + 1)]
     parts = ["".join(pair) for pair in pairwise(letters)]
-    parts[0], parts[-1] = parts[0][2 - given[0].ndim :], parts[-1][: given[-1].ndim]
-    goal = letters[0] * (given[0].ndim - 1) + letters[-1] * (given[-1].ndim - 1)
-    best = "optimal" if len(given) <= 6 else "greedy"  # there are as many orders as n!
-    return einsum(f"{','.join(parts)}->{goal}", *given, optimize=best, out=out)
+    parts[0], parts[-1] = parts[0][2 - factors[0].ndim :], parts[-1][: factors[-1].ndim]
+    goal = letters[0] * (factors[0].ndim - 1) + letters[-1] * (factors[-1].ndim - 1)
+    best = "optimal" if len(factors) <= 6 else "greedy"  # there are as many orders as n!
+    return einsum(f"{','.join(parts)}->{goal}", *factors, optimize=best, out=out)
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:

@@ -122,11 +122,11 @@ def eigsh(
         values, inner = _chosen(values, inner, width, which)
         block = matmul(basis, inner)
         away = matmul(images, inner) - block * values
-        found, near = _chosen(values, block, k, which)
+        wanted, near = _chosen(values, block, k, which)
         _, apart = _chosen(values, away, k, which)
         error = e.sqrt(r.max(r.sum(e.square(e.absolute(apart)), 0)))
         if float(error / r.max(e.absolute(values))) <= limit:
-            return found, near
+            return wanted, near
     raise np.linalg.LinAlgError(f"eigsh: {k} eigenvalues did not converge to {limit:.1e} in {maxiter} restarts")
 
 

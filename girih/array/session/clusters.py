@@ -122,12 +122,12 @@ class Cluster:
         content = expression.content
         if isinstance(content, np.ndarray):
             return np.array(content)
-        kept: Materialised | None = expression.kept
-        if kept is None:
+        place: Materialised | None = expression.kept
+        if place is None:
             return self.evaluate([expression])[0] if content is None else content.read_all()
-        if not kept.alive:
+        if not place.alive:
             raise lost(expression)
-        return as_numpy(kept.run.fetch(kept.plan.program, kept.name, kept.key))
+        return as_numpy(place.run.fetch(place.plan.program, place.name, place.key))
 
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
@@ -140,32 +140,32 @@ class Cluster:
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
         work = needed(wanted)
-        made: dict[str, Any] | None = {}
+        reported: dict[str, Any] | None = {}
         computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
         if work.nodes:
             self._come_over(work)
-            made = None
-        while made is None:
+            reported = None
+        while reported is None:
             work, planned = self._fitting(work, computed)
-            made = self._command(work, planned, {work.names[item] for item in computed} if report else set())
+            reported = self._command(work, planned, {work.names[item] for item in computed} if report else set())
         if not report:
             return []
-        return [as_numpy(made[work.names[item]]) if item in computed else self.value(item) for item in wanted]
+        return [as_numpy(reported[work.names[item]]) if item in computed else self.value(item) for item in wanted]
 
     def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
         """The value tile by tile, each with where it belongs; evaluated first, if need be."""
         if not expression.is_leaf:
             self.evaluate([expression], report=False)
-        kept: Materialised | None = expression.kept
-        if kept is None:
+        place: Materialised | None = expression.kept
+        if place is None:
             yield from portions(expression.content)
             return
-        if not kept.alive:
+        if not place.alive:
             raise lost(expression)
-        program = kept.plan.program
-        for rank in reporters(program, kept.name):
-            box = box_of(program, kept.name, rank)
-            tile = kept.run.fetch_tile(kept.name, kept.key, rank)
+        program = place.plan.program
+        for rank in reporters(program, place.name):
+            box = box_of(program, place.name, rank)
+            tile = place.run.fetch_tile(place.name, place.key, rank)
             yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
 
     def arrays(self) -> list[LiveArray]:
@@ -218,20 +218,20 @@ class Cluster:
         return self._run
 
     def _options(self) -> Options:
-        given: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
+        options: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
         if self.backend != "ray":
-            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **given)
+            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **options)
         self._ray = self._ray or connect(self.address)
-        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **given)
+        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **options)
 
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""
         for item in work.inputs:
-            kept: Materialised | None = item.kept
-            if kept is None or (kept.cluster is self and kept.alive):
+            place: Materialised | None = item.kept
+            if place is None or (place.cluster is self and place.alive):
                 continue
             if item.content is None:
-                item.content = kept.cluster.value(item)
+                item.content = place.cluster.value(item)
             item.kept = None
 
     def plan_of(self, work: Needed) -> Plan:
@@ -260,14 +260,14 @@ class Cluster:
         budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
         streamed, on_files = self._elsewhere(work)
         key = (work.structure, lying, budget, streamed, on_files, files, self._observed.state(work.nodes))
-        found = self._plans.get(key)
-        if found is None:
+        planned = self._plans.get(key)
+        if planned is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             graph = work.graph()
             tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
             fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
-            found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
+            planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]
@@ -275,7 +275,7 @@ class Cluster:
                     self._run.forget(oldest.number)
         else:
             self._plans.move_to_end(key)
-        return found
+        return planned
 
     def _elsewhere(self, work: Needed) -> tuple[frozenset[str], frozenset[str]]:
         """The inputs that are read where they are, and those whose tiles lie in files."""
@@ -326,7 +326,7 @@ class Cluster:
             if spilled:
                 self.run.spill(spilled)
             with self.view(self.run, planned.plan.program):
-                made = self.run.evaluate(planned.plan.program, what)
+                reported = self.run.evaluate(planned.plan.program, what)
         except SpoiltError as error:
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
             raise named(error, work, self.checkpoint is not None) from error
@@ -334,7 +334,7 @@ class Cluster:
             self._after(error)
             raise named(error, work, self.checkpoint is not None) from error
         self.evaluations += 1
-        if not self._observed.learn(planned.tiled.looks, made):
+        if not self._observed.learn(planned.tiled.looks, reported):
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
             return None
         for name in (*items, *planned.tiled.staying):
@@ -342,20 +342,20 @@ class Cluster:
                 self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
             elif name not in held:
                 key = keep[name] if name in keep else placed[name][0]
-                kept = Materialised(self, self.run, key, planned.plan, name)
-                self._keep(items[planned.tiled.staying.get(name, name)], kept, name in items)
-        return made
+                place = Materialised(self, self.run, key, planned.plan, name)
+                self._keep(items[planned.tiled.staying.get(name, name)], place, name in items)
+        return reported
 
-    def _keep(self, item: Expression, kept: Materialised, first: bool) -> None:
+    def _keep(self, item: Expression, place: Materialised, first: bool) -> None:
         """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
-        self.room.keep(kept.key, kept.tile_bytes, kept.name in kept.plan.program.files)
-        weakref.finalize(item, self._dropped.append, kept.key).atexit = False
+        self.room.keep(place.key, place.tile_bytes, place.name in place.plan.program.files)
+        weakref.finalize(item, self._dropped.append, place.key).atexit = False
         if first:
-            item.keep(kept)
+            item.keep(place)
         else:
-            item.keep(replace(item.kept, second=kept))
-            self._seconds[kept.key] = kept.bytes
-            weakref.finalize(item, self._seconds.pop, kept.key, None).atexit = False
+            item.keep(replace(item.kept, second=place))
+            self._seconds[place.key] = place.bytes
+            weakref.finalize(item, self._seconds.pop, place.key, None).atexit = False
 
     def _after(self, error: WorkerError) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""
@@ -380,10 +380,10 @@ def described_by(described: Described) -> Machine:
     Raises:
         MachineError: there is no such machine, or it has more devices than a host has processes.
     """
-    found = machine_by_name(described if isinstance(described, Machine) else os.fspath(described))
-    if found.devices > MOST_PROCESSES:
-        raise MachineError(f"{found.name} has {found.devices} devices: at most {MOST_PROCESSES} workers are started")
-    return found
+    item = machine_by_name(described if isinstance(described, Machine) else os.fspath(described))
+    if item.devices > MOST_PROCESSES:
+        raise MachineError(f"{item.name} has {item.devices} devices: at most {MOST_PROCESSES} workers are started")
+    return item
 
 
 def _is_machine(text: str) -> bool:
@@ -438,6 +438,6 @@ def cluster(
     more: dict[str, Any] = {"machine": machine}
     more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
-    made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
-    evaluation.use(made)
-    return made
+    begun = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
+    evaluation.use(begun)
+    return begun

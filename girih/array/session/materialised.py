@@ -115,9 +115,9 @@ def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception
 def _class(name: str) -> type[Exception]:
     """The class that `girih.run.errors.kind_of` named, unless a RuntimeError says as much."""
     module, _, own = name.rpartition(".")
-    found = getattr(sys.modules.get(module), own, Exception)
-    says = issubclass(found, Exception) and not issubclass(EvaluationError, found) and not issubclass(found, SPECIAL)
-    return found if says else EvaluationError
+    kind = getattr(sys.modules.get(module), own, Exception)
+    says = issubclass(kind, Exception) and not issubclass(EvaluationError, kind) and not issubclass(kind, SPECIAL)
+    return kind if says else EvaluationError
 
 
 def own_error(kind: type[Exception], text: str) -> Exception:

@@ -141,11 +141,11 @@ def table(run: TileRun, program: Program | None = None, began: float | None = No
     arrays = live_arrays(run)
     total = sum(item.bytes for item in arrays)
     seconds = f", {time.monotonic() - began:.0f} s" if began is not None else ""
-    made = Table(title=f"{len(run.ranks)} workers, {len(arrays)} arrays, {format_bytes(total)}{seconds}", box=None)
+    rows = Table(title=f"{len(run.ranks)} workers, {len(arrays)} arrays, {format_bytes(total)}{seconds}", box=None)
     for heading in ("worker", "tiles", "memory"):
-        made.add_column(heading, justify="right")
+        rows.add_column(heading, justify="right")
     for heading in ("done", "at") if program is not None else ():
-        made.add_column(heading)
+        rows.add_column(heading)
     statuses = run.crew.status()
     begun = any(status.step != IDLE for status in statuses)
     for status in statuses:
@@ -161,8 +161,8 @@ def table(run: TileRun, program: Program | None = None, began: float | None = No
                 ProgressBar(total=end, completed=done + inside / 1000, width=20),
                 _at(program, status.step) + share,
             ]
-        made.add_row(*cells)
-    return made
+        rows.add_row(*cells)
+    return rows
 
 
 def _at(program: Program, step: int) -> str:

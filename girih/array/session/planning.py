@@ -40,9 +40,9 @@ size, where parts of arrays that lie already may differ by one."""
 @cache
 def machine_of(workers: int) -> Machine:
     """Workers of this host as a mesh of one axis."""
-    found = machine(f"local:{workers}")
+    host = machine(f"local:{workers}")
     axes = (workers,) if workers > 1 else ()
-    return replace(found, levels=tuple(replace(level, axes=axes) for level in found.levels))
+    return replace(host, levels=tuple(replace(level, axes=axes) for level in host.levels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +99,10 @@ def plan_observed(
     other = seen.observing(graph, workers)
     if other is None or cost == 0:
         return replace(plain, told=seen.told(graph, workers, False))
-    made = plan_arrays(other.graph, where, wanted, known, blocks)
-    if made.plan.certificate.cost > cost * (LOOK if other.new else 1):
+    observing = plan_arrays(other.graph, where, wanted, known, blocks)
+    if observing.plan.certificate.cost > cost * (LOOK if other.new else 1):
         return replace(plain, told=seen.told(graph, workers, False))
-    return replace(made, looks=other.looks, told=seen.told(graph, workers, True))
+    return replace(observing, looks=other.looks, told=seen.told(graph, workers, True))
 
 
 def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
@@ -119,8 +119,8 @@ def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: Remembered,
     copies = {
         copy: name for copy, name in tiling.copies.items() if name in staying and (copy in entering or copy in filled)
     }
-    made = tuple(Output(copy, "result") for copy in copies if copy not in entering)
-    tiled = replace(tiled, outputs=(*tiled.outputs, *made))
+    copied = tuple(Output(copy, "result") for copy in copies if copy not in entering)
+    tiled = replace(tiled, outputs=(*tiled.outputs, *copied))
     plan = Plan(
         tiled, where, tiling.strategy, certificate, wanted.search, objective, None, {}, blocks=blocks or Blocks()
     )
