@@ -3,6 +3,12 @@
 Nothing is computed until a value is needed: by printing, float(), if, iteration or `compute()`. The graph of all that
 is needed is then planned by the exact search, lowered and run by workers: threads of this process, or those of
 `girih.cluster`. Live arrays stay with the workers as tiles.
+
+The rooms, from the lowest: `core` (what an array is: its expression, dtype, views, x[…] and x[…] = …), `functions`
+(NumPy's, by what they do), `random`, `linalg`, `io` (files, stores, sources), the small modules `fft`, `polynomials`,
+`lib`, and `methods`, which gives the class Array the functions as its operators and methods. Each imports from lower
+ones only. `session` (clusters, plans, limits of memory, what is shown) stands on `core` alone, which asks it for values
+through `core.evaluation`.
 """
 
 # fmt: off
@@ -10,6 +16,7 @@ is needed is then planned by the exact search, lowered and run by workers: threa
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from numpy import bool_ as bool
@@ -24,7 +31,8 @@ from numpy import (
     ulong, ulonglong, unsignedinteger, ushort,
 )
 
-from girih.array import fft, lib, linalg, random
+from girih.array import fft, lib, linalg, methods, random
+from girih.array.core import evaluation
 from girih.array.functions.shapes.arrangement import (
     append, block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert,
     ix_, mask_indices, may_share_memory, place, put, put_along_axis, putmask, ravel_multi_index, resize,
@@ -32,7 +40,8 @@ from girih.array.functions.shapes.arrangement import (
     vsplit,
 )
 from girih.array.core.array import Array
-from girih.array.session.clusters import Cluster, EvaluationError, cluster
+from girih.array.session.clusters import Cluster, cluster
+from girih.array.session.materialised import EvaluationError
 from girih.array.functions.shapes.creation import (
     arange, array, asanyarray, asarray, asarray_chkfinite, ascontiguousarray, empty, empty_like, eye, from_dlpack,
     from_numpy, frombuffer, fromfile, fromfunction, fromiter, fromstring, full, full_like, genfromtxt, geomspace,
@@ -50,17 +59,19 @@ from girih.array.functions.elementwise.ufuncs import (
 )
 from girih.array.session.explain import Explanation, explain
 from girih.array.io.files import (
-    from_function_of_index, from_hdf5, from_memmap, from_npy, from_npz, from_source, from_zarr, load, save, savez,
-    savez_compressed, to_hdf5, to_npy, to_zarr,
+    from_function_of_index, from_hdf5, from_memmap, from_npy, from_npz, from_source, from_zarr, load, newarray,
+    save, savez, savez_compressed, to_hdf5, to_npy, to_zarr,
 )
-from girih.array.core.indexing import argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis
+from girih.array.functions.shapes.picking import (
+    argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis,
+)
 from girih.array.functions.shapes.grids import c_, mgrid, ogrid, r_
 from girih.array.functions.elementwise.information import (
     __array_namespace_info__, array2string, array_repr, array_str, broadcast_shapes, can_cast, common_type, finfo,
     iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndenumerate, ndim, shape, size,
 )
 from girih.array.session.limits import MemoryLimitError
-from girih.array.linalg.linear_algebra import (
+from girih.array.functions.products import (
     dot, einsum, einsum_path, inner, kron, matmul, outer, tensordot, vdot, vecdot,
 )
 from girih.array.functions.elementwise.logic import (
@@ -71,7 +82,7 @@ from girih.array.functions.elementwise.logic import (
 from girih.array.functions.shapes.manipulation import (
     array_split, astype, atleast_1d, atleast_2d, atleast_3d, broadcast_arrays, broadcast_to, column_stack, concat,
     concatenate, diag, diagonal, dstack, expand_dims, flip, fliplr, flipud, hstack, matrix_transpose, moveaxis,
-    permute_dims, ravel, repeat, reshape, roll, rollaxis, rot90, split, squeeze, stack, swapaxes, tile, trace,
+    permute_dims, ravel, repeat, reshape, roll, rollaxis, rot90, split, squeeze, stack, swapaxes, tile,
     transpose, tril, triu, unstack, vstack,
 )
 from girih.array.functions.elementwise.numerics import (
@@ -79,12 +90,12 @@ from girih.array.functions.elementwise.numerics import (
     interp, kaiser, matvec, piecewise, select, sinc, trapezoid, unwrap, vecmat,
 )
 from girih.array.functions.shapes.padding import pad
-from girih.array.functions.polynomials import (
+from girih.array.polynomials import (
     poly, poly1d, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
 )
 from girih.array.functions.reductions.reduce import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
-    min, prod, ptp, std, sum, var,
+    min, prod, ptp, std, sum, trace, var,
 )
 from girih.array.functions.reductions.scans import (
     cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, gradient,
@@ -94,7 +105,7 @@ from girih.array.functions.reductions.sets import (
     unique_values,
 )
 from girih.array.functions.reductions.sorting import (
-    argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, sort_complex, topk,
+    argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort, sort_complex, topk,
 )
 from girih.array.functions.elementwise.special import (
     angle, bitwise_count, copy, frexp, iscomplex, isneginf, isposinf, isreal, ldexp, modf, packbits, real_if_close,
@@ -102,15 +113,18 @@ from girih.array.functions.elementwise.special import (
 )
 from girih.array.functions.sparse import SparseArray, from_scipy
 from girih.array.functions.reductions.statistics import (
-    corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, percentile, quantile,
+    corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, median, percentile,
+    quantile,
 )
-from girih.array.functions.tile_functions import filter, fold, join_update, map, newarray, scan, slice, swapaxis
+from girih.array.functions.tile_functions import filter, fold, join_update, map, scan, slice, swapaxis
 from girih.array.functions.reductions.without_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile, nanprod,
     nanquantile, nanstd, nansum, nanvar,
 )
 from girih.array.core.unsupported import missing
 
+methods.attach(sys.modules[__name__])
+evaluation.set_default(Cluster)
 ndarray = Array
 __array_api_version__ = "2024.12"
 

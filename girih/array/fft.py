@@ -10,6 +10,7 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axes_of, axis_of, cast
 from girih.array.core.universal import written
+from girih.array.core.unsupported import missing
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.shapes import creation
 from girih.array.functions.shapes.manipulation import pad, roll
@@ -203,6 +204,4 @@ def _shifted(x: Array, axes: Any, by: Any) -> Array:
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.core.unsupported import missing
-
     raise missing(__name__, name, globals())

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from girih.array import stride_tricks as stride_tricks
+from girih.array.core.unsupported import missing
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.core.unsupported import missing
-
     raise missing(__name__, name, globals())

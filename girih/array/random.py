@@ -25,7 +25,13 @@ from numpy.random import SeedSequence as SeedSequence
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, broadcast_shapes, cast, number
 from girih.array.core.dtypes import name_of
+from girih.array.core.universal import written
+from girih.array.core.unsupported import missing
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.reductions.scans import cumsum
+from girih.array.functions.reductions.sorting import argsort, searchsorted
+from girih.array.functions.shapes.manipulation import stack
+from girih.array.functions.shapes.picking import take, take_along_axis
 
 ROUNDS = 8
 """At least 95 of 100 proposals are accepted: all of them fail for one element in 10¹⁰."""
@@ -110,10 +116,13 @@ class Generator:
         *, method: str = "cholesky",
     ) -> Array:  # fmt: skip
         """By the Cholesky factor of the covariance, which must be positive definite."""
-        from girih.array.linalg import cholesky
-
-        mean = as_array(mean)
-        return self.standard_normal((*_shape(size), mean.shape[0])) @ cholesky(as_array(cov)).T + mean
+        mean, spread = as_array(mean), as_array(cov)
+        count = mean.shape[0]
+        if spread.shape != (count, count):
+            raise ValueError(f"cov of shape {spread.shape}: expected {(count, count)}, as many as mean has numbers")
+        spread = spread if spread.dtype.kind in "fc" else cast(spread, np.float64)
+        factor = apply("aten.linalg_cholesky", spread.shape, spread.dtype, self=spread)
+        return self.standard_normal((*_shape(size), count)) @ factor.T + mean
 
     # --------------------------------------------------------------------------------------- of one uniform number
 
@@ -212,8 +221,6 @@ class Generator:
         """
         from scipy import stats
 
-        from girih.array.functions.reductions.sorting import searchsorted
-
         if any(np.ndim(item) for item in parameters):
             raise TypeError(f"girih.array.random.{name} has one set of parameters for all elements, got {parameters}")
         known = getattr(stats, _SCIPY.get(name, name))(*(float(item) for item in parameters))
@@ -243,8 +250,6 @@ class Generator:
 
     def multinomial(self, n: int, pvals: Any, size: Any = None) -> Array:
         """How often each of n draws falls on each value."""
-        from girih.array.functions.shapes.manipulation import stack
-
         shares = as_array(pvals)
         drawn = self.choice(shares.shape[0], (*_shape(size), n), p=shares)
         return stack([(drawn == value).sum(-1) for value in range(shares.shape[0])], -1)
@@ -255,10 +260,6 @@ class Generator:
         self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Array:
         """Raises ValueError where more are drawn without replacement than there are."""
-        from girih.array.core.indexing import take
-        from girih.array.functions.reductions.scans import cumsum
-        from girih.array.functions.reductions.sorting import argsort, searchsorted
-
         pool = None if isinstance(a, (int, np.integer)) else as_array(a)
         population = int(a) if pool is None else pool.shape[axis]
         shape = _shape(size)
@@ -276,9 +277,6 @@ class Generator:
         return places if pool is None else take(pool, places, axis)
 
     def permutation(self, x: Any, axis: int = 0) -> Array:
-        from girih.array.core.indexing import take
-        from girih.array.functions.reductions.sorting import argsort
-
         if isinstance(x, (int, np.integer)):
             return argsort(self.random(int(x)))
         x = as_array(x)
@@ -286,10 +284,6 @@ class Generator:
 
     def permuted(self, x: Any, *, axis: int | None = None, out: Any = None) -> Any:
         """Each row along an axis by itself."""
-        from girih.array.core.indexing import take_along_axis
-        from girih.array.core.universal import written
-        from girih.array.functions.reductions.sorting import argsort
-
         x = as_array(x)
         if axis is None:
             return written(self.permutation(x.reshape(-1)).reshape(x.shape), out)
@@ -350,8 +344,6 @@ _shared = RandomState()
 def __getattr__(name: str) -> Callable[..., Any]:
     if name in SHARED:
         return getattr(_shared, name)
-    from girih.array.core.unsupported import missing
-
     raise missing(__name__, name, [*globals(), *SHARED])
 
 

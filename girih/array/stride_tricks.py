@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from girih.array.core import views
-from girih.array.core.array import Array
+from girih.array.core.array import UNKNOWN, Array
 from girih.array.core.builder import as_array, axis_of
 from girih.array.core.builder import broadcast_shapes as broadcast_shapes
+from girih.array.core.unsupported import missing
 from girih.array.functions.shapes.manipulation import broadcast_arrays as broadcast_arrays
 from girih.array.functions.shapes.manipulation import broadcast_to as broadcast_to
 
@@ -41,11 +42,9 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeabl
             raise ValueError("window shape cannot be larger than input array shape")
         shape = (*made.shape[:dim], made.shape[dim] - size + 1, *made.shape[dim + 1 :], size)
         step = views.ReadOnly("aten.unfold", shape, (("dimension", dim), ("size", size), ("step", 1)))
-        made = views.view(made, step, views.UNKNOWN, writeable=False)
+        made = views.view(made, step, UNKNOWN, writeable=False)
     return made
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.core.unsupported import missing
-
     raise missing("girih.array.lib.stride_tricks", name, globals())

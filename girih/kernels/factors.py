@@ -1,4 +1,4 @@
-"""Kernels of Cholesky's factorisation in panels (`girih.array.linalg.panels`)."""
+"""Kernels of Cholesky's factorisation in panels (`girih.rewrite.passes.factorisations`)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def _folded(function: str, kind: str, tile: Array, axis: int) -> Tensor:
     return _made(function, kind, shape, [tile], function_of(function)(tile, axis))
 
 
-def scan(input: Tensor, function: str, axis: int, kind: str) -> Tensor:
+def scan(input: Tensor, function: str, axis: int, kind: str, combine: str = "") -> Tensor:
+    """combine: of what lies before a tile with the tile, for those who scan in tiles; here is the whole."""
     tile = _tile(input)
     return _made(function, kind, tile.shape, [tile], function_of(function)(tile, axis))
 

@@ -1,23 +1,59 @@
-"""Array: a lazy array with NumPy's behaviour. It grows a graph; asking for a value evaluates what is needed."""
+"""Array: a lazy array with NumPy's behaviour. It grows a graph; asking for a value evaluates what is needed.
+
+Here is what an array is. NumPy's functions, of which its operators and most of its methods are made, lie higher and
+are given to the class by `girih.array.methods`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from girih.array.core.dtypes import dtype_of
-from girih.array.core.operators import Operators
-from girih.array.core.views import Family, Layout, Step
+from girih.array.core.evaluation import current
 from girih.capture.lazy.expressions import Expression
 
-if TYPE_CHECKING:
-    from girih.array.functions.shapes.arrangement import Flat
+UNKNOWN = False
+Layout = tuple[int, ...] | bool | None
+"""Of an array in its whole: strides in elements; None: in C order without gaps; UNKNOWN."""
 
 
-class Array(Operators):
+class Step(Protocol):
+    """One way to be a part of an array."""
+
+    def forward(self, x: Array) -> Array:
+        """The part of x."""
+
+    def backward(self, x: Array, part: Array) -> Array:
+        """x with another part."""
+
+
+class Family:
+    """Arrays that show parts of one. expression: of the whole, also where no array shows all of it."""
+
+    __slots__ = ("expression", "members")
+
+    def __init__(self, base: Array) -> None:
+        self.expression = base.expression
+        self.members: dict[int, weakref.ref[Array]] = {}
+        self.add(base)
+
+    def add(self, member: Array) -> None:
+        self.members[id(member)] = weakref.ref(member)
+        member.family = self
+
+    def leave(self, member: Array) -> None:
+        self.members.pop(id(member), None)
+        if len(self.members) == 1:
+            last = next(iter(self.members.values()))()
+            if last is not None:
+                last.family, last.path = None, ()
+
+
+class Array:
     """An array that is computed when its value is needed: by `compute()`, float(), bool(), printing, iteration.
 
     What it is made of is shared with other arrays; once evaluated, its tiles stay with the workers until the last
@@ -87,59 +123,6 @@ class Array(Operators):
     def device(self) -> str:
         return "cpu"
 
-    @property
-    def T(self) -> Array:
-        return manipulation.transpose(self)
-
-    @property
-    def mT(self) -> Array:
-        return manipulation.matrix_transpose(self)
-
-    @property
-    def real(self) -> Array:
-        return self._part("real") if self.dtype.kind == "c" else self
-
-    @real.setter
-    def real(self, value: Any) -> None:
-        if self.scalar:
-            raise AttributeError("attribute 'real' of a number is not writable")
-        self.real[...] = value
-
-    @property
-    def imag(self) -> Array:
-        if self.dtype.kind == "c":
-            return self._part("imag")
-        made = creation.zeros(self.shape, self.dtype)
-        made.writeable = False
-        return made.as_scalar() if self.scalar else made
-
-    @imag.setter
-    def imag(self, value: Any) -> None:
-        if self.dtype.kind != "c":
-            raise TypeError("array does not have imaginary part to set")
-        if self.scalar:
-            raise AttributeError("attribute 'imag' of a number is not writable")
-        self.imag[...] = value
-
-    def _part(self, name: str) -> Array:
-        from girih.array.core.views import ComplexPart, strides_of, view
-
-        strides = strides_of(self)
-        part = view(self, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
-        return part.as_scalar() if self.scalar else part
-
-    @property
-    def flat(self) -> Flat:
-        from girih.array.functions.shapes.arrangement import Flat
-
-        return Flat(self)
-
-    @flat.setter
-    def flat(self, value: Any) -> None:
-        if self.scalar:
-            raise AttributeError("attribute 'flat' of a number is not writable")
-        self.flat[:] = value
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of unsized object")
@@ -153,14 +136,10 @@ class Array(Operators):
         Raises:
             EvaluationError: a worker failed; the message names the line that made the array.
         """
-        from girih.array.session.clusters import current
-
         return current().value(self.expression)
 
     def persist(self) -> Array:
         """Evaluate and leave the value with the workers."""
-        from girih.array.session.clusters import current
-
         current().evaluate([self.expression], report=False)
         return self
 
@@ -198,15 +177,6 @@ class Array(Operators):
             )
         return bool(self.compute().reshape(())[()])
 
-    def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.shape:
-            raise TypeError("iteration over a 0-d array")
-        self.persist()
-        return (self[position] for position in range(self.shape[0]))
-
     def __repr__(self) -> str:
         return repr(self.compute())
 
@@ -223,20 +193,6 @@ class Array(Operators):
         return value if dtype is None else value.astype(dtype)
 
     # ------------------------------------------------------------------------------------------- protocols
-
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """Raises ValueError for another version of the standard than the namespace names."""
-        import girih.array
-
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", girih.array.__array_api_version__):
-            raise ValueError(f"girih.array has version {girih.array.__array_api_version__}, not {api_version!r}")
-        return girih.array
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return protocols.apply_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
-        return protocols.apply_function(function, inputs, options)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Array:
         """Itself: where the workers are is the cluster's matter.
@@ -263,9 +219,9 @@ class Array(Operators):
         """
         if copy is False:
             raise BufferError("a girih array is handed over by computing and copying it: copy=False is not possible")
-        given = {"max_version": max_version, "dl_device": dl_device}
+        options = {"max_version": max_version, "dl_device": dl_device}
         known: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
+            name: value for name, value in options.items() if value is not None
         }  # older NumPy has neither
         if stream is not None:
             raise ValueError(f"stream={stream!r}: girih arrays lie in the memory of processors, which has no streams")
@@ -276,50 +232,20 @@ class Array(Operators):
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
-    # ------------------------------------------------------------------------------------------- indexing
-
-    def __getitem__(self, key: Any) -> Array:
-        return indexing.get(self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """x, and all views that share elements with it, are bound to a new expression (`girih.array.core.writing`).
-
-        Raises:
-            IndexError, ValueError, TypeError, OverflowError: NumPy's.
-            ValueError: whether NumPy shares memory with a reshaped array that is alive is not known.
-        """
-        writing.assign(self, key, value)
-
-    # ------------------------------------------------------------------------------------------- methods
-
-    def __getattr__(self, name: str) -> Any:
-        """NumPy's methods are the functions of the same name."""
-        if name in METHODS:
-            import girih.array
-
-            function = getattr(girih.array, name)
-            return lambda *args, **options: function(self, *args, **options)
-        hint = f": x.compute().{name} is NumPy's" if hasattr(np.ndarray, name) and not name.startswith("_") else ""
-        raise AttributeError(f"girih arrays have no attribute {name!r}{hint}")
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *METHODS})
-
-    def astype(self, dtype: Any, *, copy: bool = True) -> Array:
-        return manipulation.astype(self, dtype, copy=copy)
+    # ------------------------------------------------------------------------------------------- copies
 
     def copy(self) -> Array:
-        made = Array(self.expression)
-        made.scalar = self.scalar
-        return made
+        copy = Array(self.expression)
+        copy.scalar = self.scalar
+        return copy
 
     def as_scalar(self) -> Array:
         """Without dimensions: as the number that NumPy gives, which sees no later writes. Else it is itself."""
         if self.scalar or self.ndim:
             return self
-        made = Array(self.expression)
-        made.scalar = True
-        return made
+        number = Array(self.expression)
+        number.scalar = True
+        return number
 
     def as_written(self) -> Array:
         """A scalar as an array of its own, which can be written to. Else it is itself."""
@@ -338,59 +264,33 @@ class Array(Operators):
             "or refer to x.compute() in it"
         )
 
-    def reshape(self, *shape: Any, order: str = "C") -> Array:
-        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
-
-    def transpose(self, *axes: Any) -> Array:
-        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-        return manipulation.transpose(self, order)
-
-    def flatten(self, order: str = "C") -> Array:
-        return manipulation.ravel(self, order).copy()
-
-    def ravel(self, order: str = "C") -> Array:
-        return manipulation.ravel(self, order)
-
-    def fill(self, value: Any) -> None:
-        if not self.scalar:  # of which NumPy fills a copy
-            self[...] = value
-
-    def conj(self) -> Array:
-        """Itself, where numbers are real."""
-        return elementwise.conjugate(self) if self.dtype.kind == "c" else self
-
-    conjugate = conj
-
-    def sort(self, axis: int = -1, kind: str | None = None) -> None:
-        """In place; `np.sort` makes another array."""
-        from girih.array.functions.reductions.sorting import sort
-
-        self[...] = sort(self, axis)
-
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
-        """In place; `np.partition` makes another array."""
-        from girih.array.functions.reductions.sorting import partition
-
-        self[...] = partition(self, kth, axis)
-
-    def compress(self, condition: Any, axis: int | None = None) -> Array:
-        return indexing.compress(condition, self, axis)
-
     def tobytes(self, order: str = "C") -> bytes:
         return self.compute().tobytes("F" if order == "F" else "C")
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         self.compute().tofile(fid, sep, format)
 
+    # ------------------------------------------------------------------------------------------- methods
 
-METHODS = frozenset(
-    [
-        "all", "any", "argmax", "argmin", "argpartition", "argsort", "choose", "clip", "cumprod", "cumsum",
-        "diagonal", "dot", "max", "mean", "min", "nonzero", "prod", "ptp", "put", "repeat", "round",
-        "searchsorted", "squeeze", "std", "sum", "swapaxes", "take", "trace", "var",
-    ]
-)  # fmt: skip
+    def __getattr__(self, name: str) -> Any:
+        hint = f": x.compute().{name} is NumPy's" if hasattr(np.ndarray, name) and not name.startswith("_") else ""
+        raise AttributeError(f"girih arrays have no attribute {name!r}{hint}")
 
-from girih.array.core import indexing, protocols, writing  # noqa: E402 - they need Array
-from girih.array.functions.elementwise import ufuncs as elementwise  # noqa: E402
-from girih.array.functions.shapes import creation, manipulation  # noqa: E402 - they need Array
+    if TYPE_CHECKING:  # what `girih.array.methods` gives to the class
+        T: Array
+        mT: Array  # noqa: N815 - NumPy's name
+        real: Array
+        imag: Array
+
+        def __getitem__(self, key: Any) -> Array: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+        def _unary(self) -> Array: ...
+        def _binary(self, other: Any, /) -> Any: ...
+        def _method(self, *args: Any, **options: Any) -> Array: ...
+
+        __neg__ = __pos__ = __abs__ = __invert__ = conj = conjugate = _unary
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = __matmul__ = _binary
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _binary
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __rand__ = __ror__ = __rxor__ = _binary
+        __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _binary  # type: ignore[assignment]
+        reshape = transpose = ravel = flatten = astype = _method

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from girih.array.core.array import Array
+from girih.array.core.array import UNKNOWN, Array
 from girih.array.core.dtypes import loop_dtypes, name_of
 from girih.array.core.growth import Growth
-from girih.array.core.views import UNKNOWN, in_order
+from girih.array.core.order import in_order
 from girih.capture.lazy import expressions
 from girih.capture.source import find_source
 
@@ -32,34 +32,34 @@ def apply(operator: str, shape: Sequence[int], dtype: np.dtype | str, /, **argum
         shape = tuple(map(index, shape))
     if 0 in shape:
         operator, arguments = "aten.full", {"size": tuple(shape), "fill_value": 0, "dtype": name}
-    given: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     own = ordered = True
     for key, item in arguments.items():
         if isinstance(item, Array):
-            given[key] = item.expression
+            attributes[key] = item.expression
             own = False
             ordered = ordered and (item.layout is None or in_order(item))
         elif isinstance(item, (tuple, list)):
-            given[key] = _operand(item)
+            attributes[key] = _operand(item)
             ordered = ordered and _in_order(item)
         else:
-            given[key] = item
-    made = Array(expressions.call(operator, given, tuple(shape), name, find_source(sys._getframe(1))))
-    made.scalar = not shape and not own
+            attributes[key] = item
+    result = Array(expressions.call(operator, attributes, tuple(shape), name, find_source(sys._getframe(1))))
+    result.scalar = not shape and not own
     if not ordered:
-        made.layout = UNKNOWN
-    if _growth.reached(made.expression):
-        made.persist()
-    return made
+        result.layout = UNKNOWN
+    if _growth.reached(result.expression):
+        result.persist()
+    return result
 
 
 def apply_several(
     operator: str, results: Sequence[tuple[Sequence[int], np.dtype | str]], /, **arguments: Any
 ) -> tuple[Array, ...]:
     """An operator that makes several arrays at once; shape and dtype of each as for `apply`."""
-    given = {name: _operand(item) for name, item in arguments.items()}
+    attributes = {name: _operand(item) for name, item in arguments.items()}
     types = tuple((tuple(shape), dtype if isinstance(dtype, str) else name_of(dtype)) for shape, dtype in results)
-    return tuple(map(Array, expressions.several(operator, given, types, find_source(sys._getframe(1)))))
+    return tuple(map(Array, expressions.several(operator, attributes, types, find_source(sys._getframe(1)))))
 
 
 def _in_order(item: Any) -> bool:
@@ -94,10 +94,10 @@ def from_memory(content: np.ndarray, copy: bool) -> Array:
     native = content.dtype.newbyteorder("=")
     copy = copy or not content.flags.writeable
     held = np.array(content, native, order="C") if copy else np.ascontiguousarray(content, native)
-    made = Array(expressions.data(held, name, find_source(sys._getframe(1))))
+    x = Array(expressions.data(held, name, find_source(sys._getframe(1))))
     if not content.flags.c_contiguous:
-        made.layout = UNKNOWN  # NumPy keeps its order
-    return made
+        x.layout = UNKNOWN  # NumPy keeps its order
+    return x
 
 
 def number(value: Any, dtype: np.dtype) -> Array:
@@ -152,9 +152,9 @@ def elementwise(ufunc: np.ufunc, operator: str, *items: Any, names: tuple[str, .
     Raises:
         TypeError: NumPy's: no such dtypes. ValueError: NumPy's: shapes that do not broadcast.
     """
-    given = operands(*items)
-    *inner, result = loop_dtypes(ufunc, tuple(map(kind_of, given)), 1)
-    arrays = [typed(item, dtype) for item, dtype in zip(given, inner, strict=True)]
+    inputs = operands(*items)
+    *inner, result = loop_dtypes(ufunc, tuple(map(kind_of, inputs)), 1)
+    arrays = [typed(item, dtype) for item, dtype in zip(inputs, inner, strict=True)]
     shape = broadcast_shapes(*(x.shape for x in arrays))
     return apply(operator, shape, result, **dict(zip(names, arrays, strict=False)))
 
@@ -163,6 +163,19 @@ def exactly(ufunc: np.ufunc, operator: str, x: Any) -> Array:
     """A function of one operand, of complex numbers by NumPy's own (`girih.kernels.exact`)."""
     x = as_array(x)
     return elementwise(ufunc, operator.replace("aten.", "girih.") if x.dtype.kind == "c" else operator, x)
+
+
+def choice(condition: Any, x: Any, y: Any) -> Array:
+    """Elements of x where the condition holds, else of y, in NumPy's dtype of both; whole numbers of Python wrap
+    around."""
+    pair = operands(x, y)
+    dtype = np.result_type(*(item.dtype if isinstance(item, Array) else item for item in pair))
+    pair = [np.asarray(item).astype(dtype) if isinstance(item, int) else item for item in pair]
+    first, second = (typed(as_array(item), dtype) for item in pair)
+    mask = as_array(condition)
+    mask = mask if mask.dtype.kind == "b" else elementwise(np.not_equal, "aten.ne.Tensor", mask, 0)
+    shape = broadcast_shapes(mask.shape, first.shape, second.shape)
+    return apply("aten.where.self", shape, dtype, condition=mask, self=first, other=second).as_written()
 
 
 @lru_cache(maxsize=4096)

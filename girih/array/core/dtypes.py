@@ -29,9 +29,9 @@ def dtype_of(name: str) -> np.dtype:
     return np.dtype(name)
 
 
-def dtype_or(given: Any, default: Any) -> np.dtype:
+def dtype_or(asked: Any, default: Any) -> np.dtype:
     """The dtype that a user gave, or the default."""
-    return np.dtype(default if given is None else given)
+    return np.dtype(default if asked is None else asked)
 
 
 @cache

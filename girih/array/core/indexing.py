@@ -1,4 +1,4 @@
-"""x[…] with integers, slices, None and ellipsis (views), integer arrays and masks; and NumPy's functions that pick.
+"""x[…] with integers, slices, None and ellipsis (views), integer arrays and masks.
 
 A mask makes a shape that depends on data: it is computed when the shape is asked for, which is here.
 """
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from girih.array.core import views
-from girih.array.core.array import Array
-from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, cast, line_axis
-from girih.array.core.masked import Chosen
-from girih.array.core.universal import written
+from girih.array.core.array import UNKNOWN, Array, Layout
+from girih.array.core.builder import apply, as_array, broadcast_shapes, cast, choice
+from girih.array.core.order import strides_of
+from girih.capture.lazy.expressions import Expression
 
 
 def get(x: Array, key: Any) -> Array:
@@ -22,8 +22,8 @@ def get(x: Array, key: Any) -> Array:
     items = list(key) if isinstance(key, tuple) else [key]
     if items and all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in items):
         whole = len(items) == x.ndim  # a number, which sees no writes
-        made = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
-        return made.as_scalar() if whole else made
+        part = _basic(x.copy() if whole else x, _whole(x, list(map(int, items))))
+        return part.as_scalar() if whole else part
     if not items and not x.shape:
         return x.as_scalar()
     items = [_plain(item) for item in items]
@@ -39,8 +39,46 @@ def get(x: Array, key: Any) -> Array:
             items[number] = item.reshape(1)
     if len(items) == 1 and isinstance(items[0], Array) and items[0].dtype.kind == "b" and items[0].size:
         fits(x, items[0], 0)
-        return Chosen(x.copy(), items[0].copy())  # later writes to them are not seen
+        return Masked(x.copy(), items[0].copy())  # later writes to them are not seen
     return _advanced(x, _whole(x, items))
+
+
+class Masked(Array):
+    """x[mask]: how many elements it has is known once the mask is computed, which is when somebody asks for it.
+
+    Sums and means over what the mask chose do not ask (`girih.array.functions.reductions.reduce`).
+    """
+
+    __slots__ = ("base", "mask", "picked")
+
+    def __init__(self, base: Array, mask: Array) -> None:
+        self.base = base
+        self.mask = mask
+        self.picked: Array | None = None
+        self._alone()
+
+    def __del__(self) -> None:
+        """`picked` counts for itself."""
+        family = getattr(self, "family", None)  # none, where __init__ was interrupted
+        if family is not None:
+            family.leave(self)
+
+    @property
+    def expression(self) -> Expression:  # type: ignore[override]
+        if self.picked is None:
+            self.picked = _advanced(self.base, [self.mask, *[slice(None)] * (self.base.ndim - self.mask.ndim)])
+        return self.picked.expression
+
+    def bind(self, expression: Expression) -> None:
+        self.picked = Array(expression)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.base.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.base.ndim - self.mask.ndim + 1
 
 
 def _is_number(item: Any) -> bool:
@@ -58,8 +96,8 @@ def _numbered(x: Array, items: list[Any]) -> Array:
             shown = views.view(shown, step, step.layout(shown))
         else:
             left.append(item)
-    made = _basic(shown, left)
-    return made.as_scalar() if element else made
+    part = _basic(shown, left)
+    return part.as_scalar() if element else part
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +114,13 @@ class Numbered:
         return _advanced(x, _whole(x, list(self._key())))
 
     def backward(self, x: Array, part: Array) -> Array:
-        made = x.copy()
-        made[self._key()] = part
-        return made
+        whole = x.copy()
+        whole[self._key()] = part
+        return whole
 
-    def layout(self, x: Array) -> views.Layout:
-        strides = views.strides_of(x)
-        return views.UNKNOWN if strides is None else strides[: self.dim] + strides[self.dim + 1 :]
+    def layout(self, x: Array) -> Layout:
+        strides = strides_of(x)
+        return UNKNOWN if strides is None else strides[: self.dim] + strides[self.dim + 1 :]
 
 
 def _plain(item: Any) -> Any:
@@ -172,17 +210,17 @@ def _advanced(x: Array, items: list[Any]) -> Array:
     """Slices and new axes first, as a view; then integers and arrays together."""
     plain, picks = parted(x, items)
     view = _basic(x.copy(), plain)
-    shape, chosen = meeting(view, picks)
+    shape, numbers = meeting(view, picks)
     dims = sorted(picks)
     if len(dims) == 1 and picks[dims[0]].ndim == 1:
-        index = _wrapped(chosen[dims[0]], view.shape[dims[0]])
-        made = apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=index)
+        index = wrapped(numbers[dims[0]], view.shape[dims[0]])
+        part = apply("aten.index_select", shape, x.dtype, self=view, dim=dims[0], index=index)
     else:
-        indices = tuple(chosen.get(at) for at in range(dims[-1] + 1))
-        made = apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
-    if made.ndim > 1 and dims != [0]:
-        made.layout = views.UNKNOWN
-    return made
+        indices = tuple(numbers.get(at) for at in range(dims[-1] + 1))
+        part = apply("aten.index.Tensor", shape, x.dtype, self=view, indices=indices)
+    if part.ndim > 1 and dims != [0]:
+        part.layout = UNKNOWN
+    return part
 
 
 def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:
@@ -193,7 +231,7 @@ def parted(x: Array, items: list[Any]) -> tuple[list[Any], dict[int, Array]]:
     for number, item in enumerate(items):
         before = sum(_used(other) for other in items[:number])
         if isinstance(item, Array):
-            arrays = nonzero(item) if item.dtype.kind == "b" else (item,)
+            arrays = places_of(item) if item.dtype.kind == "b" else (item,)
             if item.dtype.kind == "b":
                 fits(x, item, before)
             for array in arrays:
@@ -226,11 +264,6 @@ def meeting(view: Array, picks: dict[int, Array]) -> tuple[tuple[int, ...], dict
     return (*rest[:first], *inner, *rest[first:]), picks
 
 
-def chosen_now(x: Array, mask: Array) -> Array:
-    """x[mask], with the mask computed."""
-    return _advanced(x, [mask, *[slice(None)] * (x.ndim - mask.ndim)])
-
-
 def fits(x: Array, mask: Array, at: int) -> None:
     if mask.ndim > x.ndim:
         raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {mask.ndim} were indexed")
@@ -250,69 +283,14 @@ def check_known(index: Array, size: int, dim: int) -> None:
             _inside(number, size, dim)
 
 
-def _wrapped(index: Array, size: int) -> Array:
+def wrapped(index: Array, size: int) -> Array:
     """Negative numbers count from the end."""
-    from girih.array.functions.elementwise.ufuncs import where
-
     content = index.expression.content
     if isinstance(content, np.ndarray) and content.size and content.min() >= 0:
         return index
-    return where(index < 0, index + size, index)
+    return choice(index < 0, index + size, index)
 
 
-# ------------------------------------------------------------------------------------------- functions
-
-
-def nonzero(a: Any) -> tuple[Array, ...]:
-    """Where a is not zero; computed now, because the shape depends on the data."""
-    x = as_array(a)
+def places_of(x: Array) -> tuple[Array, ...]:
+    """Where x is not zero; computed now, because the shape depends on the data."""
     return tuple(as_array(places) for places in np.nonzero(x.compute()))
-
-
-def flatnonzero(a: Any) -> Array:
-    return nonzero(as_array(a).reshape(-1))[0]
-
-
-def argwhere(a: Any) -> Array:
-    x = as_array(a)
-    return as_array(np.argwhere(x.compute()))
-
-
-def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
-    """mode: of indices outside: an error, the nearest inside ("clip"), or counted on from the other end ("wrap")."""
-    from girih.array.functions.elementwise.ufuncs import clip, remainder
-
-    x, picks = as_array(a), as_array(indices)
-    axis = line_axis(axis, x.ndim)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    size = x.shape[axis_of(axis, x.ndim)]
-    if mode not in ("raise", "clip", "wrap"):
-        raise ValueError(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})")
-    if mode != "raise" and size:
-        picks = clip(picks, 0, size - 1) if mode == "clip" else remainder(picks, size)
-    return written(get(x, (slice(None),) * axis_of(axis, x.ndim) + (picks,)), out)
-
-
-def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
-    return take(a, flatnonzero(condition), axis, out)
-
-
-def extract(condition: Any, arr: Any) -> Array:
-    return as_array(compress(as_array(condition).reshape(-1), as_array(arr).reshape(-1)))
-
-
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Array:
-    x, picks = as_array(arr), cast(as_array(indices), np.int64)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    dim = axis_of(axis, x.ndim)
-    if x.ndim != picks.ndim:
-        raise ValueError("`indices` and `arr` must have the same number of dimensions")
-    shape = broadcast_shapes((*x.shape[:dim], 1, *x.shape[dim + 1 :]), (*picks.shape[:dim], 1, *picks.shape[dim + 1 :]))
-    from girih.array.functions.shapes.manipulation import broadcast_to
-
-    x = broadcast_to(x, (*shape[:dim], x.shape[dim], *shape[dim + 1 :]))
-    picks = broadcast_to(picks, (*shape[:dim], picks.shape[dim], *shape[dim + 1 :]))
-    picks = _wrapped(picks, x.shape[dim])
-    return apply("aten.gather", picks.shape, x.dtype, self=x, dim=dim, index=picks)

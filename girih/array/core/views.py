@@ -12,120 +12,73 @@ transposed arrays, then reshaped), reading is as always, and writing while both 
 
 from __future__ import annotations
 
-import math
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-if TYPE_CHECKING:
-    from girih.array.core.array import Array
+import numpy as np
 
-UNKNOWN = False
-Layout = tuple[int, ...] | bool | None
-"""Of an array in its whole: strides in elements; None: in C order without gaps; UNKNOWN."""
-
-
-class Step(Protocol):
-    """One way to be a part of an array."""
-
-    def forward(self, x: Array) -> Array:
-        """The part of x."""
-
-    def backward(self, x: Array, part: Array) -> Array:
-        """x with another part."""
-
-
-class Family:
-    """Arrays that show parts of one. expression: of the whole, also where no array shows all of it."""
-
-    __slots__ = ("expression", "members")
-
-    def __init__(self, base: Array) -> None:
-        self.expression = base.expression
-        self.members: dict[int, weakref.ref[Array]] = {}
-        self.add(base)
-
-    def add(self, member: Array) -> None:
-        self.members[id(member)] = weakref.ref(member)
-        member.family = self
-
-    def leave(self, member: Array) -> None:
-        self.members.pop(id(member), None)
-        if len(self.members) == 1:
-            last = next(iter(self.members.values()))()
-            if last is not None:
-                last.family, last.path = None, ()
-
-    def write(self, member: Array, new: Array) -> None:
-        """Give a member another value.
-
-        Raises:
-            ValueError: whether NumPy lets two of the members share memory is not known.
-        """
-        from girih.array.core.array import Array
-
-        others = [one for one in (item() for item in self.members.values()) if one is not None]
-        if any(isinstance(step, Uncertain) for one in others for step in one.path):
-            raise ValueError(
-                "an array that is written to was reshaped, and girih does not know whether NumPy would copy it or "
-                "write to both: reshape a copy(), or write to the array before"
-            )
-        wholes = [Array(self.expression)]
-        for step in member.path[:-1]:
-            wholes.append(step.forward(wholes[-1]))
-        part = new
-        for step, whole in zip(reversed(member.path), reversed(wholes), strict=False):
-            part = step.backward(whole, part)
-        self.expression = part.expression
-        for one in others:
-            if one is member:
-                one.bind(new.expression)
-                continue
-            shown = Array(self.expression)
-            for step in one.path:
-                shown = step.forward(shown)
-            one.bind(shown.expression)
+from girih.array.core.array import UNKNOWN, Array, Family, Layout, Step
+from girih.array.core.builder import apply, choice
+from girih.array.core.order import in_order, regrouped, strides_of, with_ones
 
 
 def view(x: Array, step: Step, layout: Layout, writeable: bool = True) -> Array:
     """A part of x that sees writes to x, and x to it; of a number a copy."""
     x = x.as_written()
-    made = step.forward(x)
-    made.scalar = False
-    made.layout, made.writeable = layout, x.writeable and writeable
-    if made.size:
-        (x.family or Family(x)).add(made)
-        made.path = (*x.path, step)
-    return made
+    part = step.forward(x)
+    part.scalar = False
+    part.layout, part.writeable = layout, x.writeable and writeable
+    if part.size:
+        (x.family or Family(x)).add(part)
+        part.path = (*x.path, step)
+    return part
 
 
 def read_only(x: Array) -> Array:
     """All of x, which sees writes to x and takes none."""
-    from girih.array.core.array import Array
-
     x = x.as_written()
-    made = Array(x.expression)
-    made.layout, made.writeable = x.layout, False
-    if made.size:
-        (x.family or Family(x)).add(made)
-        made.path = x.path
-    return made
+    shown = Array(x.expression)
+    shown.layout, shown.writeable = x.layout, False
+    if shown.size:
+        (x.family or Family(x)).add(shown)
+        shown.path = x.path
+    return shown
 
 
 def write(x: Array, new: Array) -> None:
     """x becomes `new`, of its shape and dtype; and what shares elements with x sees it.
 
     Raises:
-        ValueError: x is read-only.
+        ValueError: x is read-only, or whether NumPy lets two of x's family share memory is not known.
     """
     if not x.writeable:
         raise ValueError("assignment destination is read-only")
-    if x.family is not None:
-        x.family.write(x, new)
-    else:
+    if x.family is None:
         x.bind(new.expression)
+        return
+    family = x.family
+    others = [one for one in (item() for item in family.members.values()) if one is not None]
+    if any(isinstance(step, Uncertain) for one in others for step in one.path):
+        raise ValueError(
+            "an array that is written to was reshaped, and girih does not know whether NumPy would copy it or "
+            "write to both: reshape a copy(), or write to the array before"
+        )
+    wholes = [Array(family.expression)]
+    for step in x.path[:-1]:
+        wholes.append(step.forward(wholes[-1]))
+    part = new
+    for step, whole in zip(reversed(x.path), reversed(wholes), strict=False):
+        part = step.backward(whole, part)
+    family.expression = part.expression
+    for one in others:
+        if one is x:
+            one.bind(new.expression)
+            continue
+        shown = Array(family.expression)
+        for step in one.path:
+            shown = step.forward(shown)
+        one.bind(shown.expression)
 
 
 # ------------------------------------------------------------------------------------------- steps
@@ -145,15 +98,11 @@ class Slice:
         return self.start + (self.length - 1) * self.step + 1 if self.length else self.start
 
     def forward(self, x: Array) -> Array:
-        from girih.array.core.builder import apply
-
         shape = (*x.shape[: self.dim], self.length, *x.shape[self.dim + 1 :])
         place = {"dim": self.dim, "start": self.start, "end": self.stop, "step": self.step}
         return apply("aten.slice.Tensor", shape, x.dtype, self=x, **place)
 
     def backward(self, x: Array, part: Array) -> Array:
-        from girih.array.core.builder import apply
-
         if self.step > 1:
             part = self._spread(Slice(self.dim, self.start, self.stop - self.start, 1).forward(x), part)
         place = {"dim": self.dim, "start": self.start, "end": self.stop}
@@ -161,16 +110,11 @@ class Slice:
 
     def _spread(self, stretch: Array, part: Array) -> Array:
         """The stretch with a new element at every step."""
-        import numpy as np
-
-        from girih.array.functions.elementwise.ufuncs import where
-        from girih.array.functions.shapes.manipulation import repeat
-
-        count = stretch.shape[self.dim]
-        rest = (1,) * (stretch.ndim - 1 - self.dim)
-        hit = (np.arange(count) % self.step == 0).reshape((count, *rest))
-        wide = Slice(self.dim, 0, count, 1).forward(repeat(part, self.step, self.dim))
-        return where(hit, wide, stretch)
+        count, before, rest = stretch.shape[self.dim], stretch.shape[: self.dim], stretch.shape[self.dim + 1 :]
+        hit = (np.arange(count) % self.step == 0).reshape((count, *(1,) * len(rest)))
+        each = expanded(reshaped(part, (*before, self.length, 1, *rest)), (*before, self.length, self.step, *rest))
+        repeated = reshaped(each, (*before, self.length * self.step, *rest))
+        return choice(hit, Slice(self.dim, 0, count, 1).forward(repeated.copy()), stretch)
 
     def layout(self, x: Array) -> Layout:
         strides = strides_of(x)
@@ -184,8 +128,6 @@ class Flip:
     dims: tuple[int, ...]
 
     def forward(self, x: Array) -> Array:
-        from girih.array.core.builder import apply
-
         return apply("aten.flip", x.shape, x.dtype, self=x, dims=self.dims)
 
     def backward(self, x: Array, part: Array) -> Array:
@@ -203,8 +145,6 @@ class Permute:
     order: tuple[int, ...]
 
     def forward(self, x: Array) -> Array:
-        from girih.array.core.builder import apply
-
         return apply("aten.permute", [x.shape[dim] for dim in self.order], x.dtype, self=x, dims=self.order)
 
     def backward(self, x: Array, part: Array) -> Array:
@@ -220,8 +160,6 @@ class Reshape:
     shape: tuple[int, ...]
 
     def forward(self, x: Array) -> Array:
-        from girih.array.core.builder import apply
-
         return apply("aten.reshape", self.shape, x.dtype, self=x, shape=self.shape)
 
     def backward(self, x: Array, part: Array) -> Array:
@@ -241,8 +179,6 @@ class ReadOnly:
     arguments: tuple[tuple[str, Any], ...]
 
     def forward(self, x: Array) -> Array:
-        from girih.array.core.builder import apply
-
         return apply(self.operator, self.shape, x.dtype, self=x, **dict(self.arguments))
 
     def backward(self, x: Array, part: Array) -> Array:
@@ -256,54 +192,23 @@ class ComplexPart:
     name: str
 
     def forward(self, x: Array) -> Array:
-        from girih.array.core.builder import apply
-
         kind = "float32" if x.dtype.itemsize == 8 else "float64"
         return apply(f"aten.{self.name}", x.shape, kind, self=x)
 
     def backward(self, x: Array, part: Array) -> Array:
-        from girih.array.core.builder import apply
-
         other = ComplexPart("imag" if self.name == "real" else "real").forward(x)
         real, imag = (part, other) if self.name == "real" else (other, part)
         return apply("aten.complex", x.shape, x.dtype, real=real, imag=imag)
 
 
-# ------------------------------------------------------------------------------------------- how parts lie
-
-
-def strides_of(x: Array) -> tuple[int, ...] | None:
-    """In elements of the whole; None where the order is not known."""
-    if x.layout is None or (x.ndim < 2 and not isinstance(x.layout, tuple)):
-        return tuple(math.prod(x.shape[dim + 1 :]) for dim in range(x.ndim))
-    return x.layout if isinstance(x.layout, tuple) else None
-
-
-def in_order(x: Array) -> bool:
-    """Would NumPy make results of element-wise functions of x in C order?"""
-    if x.layout is None or x.ndim < 2:
-        return True
-    if not isinstance(x.layout, tuple):
-        return False
-    sizes = [abs(stride) for stride, size in zip(x.layout, x.shape, strict=True) if size != 1]
-    return all(first >= second for first, second in pairwise(sizes))
+# ------------------------------------------------------------------------------------------- shapes
 
 
 def copied(x: Array) -> Array:
     """A copy in the order of x's elements in memory, as NumPy's `order="K"`; `x.copy()` is in C order."""
-    made = x.copy()
-    made.layout = None if in_order(x) else UNKNOWN
-    return made
-
-
-def without_gaps(x: Array) -> bool:
-    """Is it known to lie in C order, one element after another?"""
-    strides, size = strides_of(x), 1
-    for stride, extent in zip(reversed(strides or ()), reversed(x.shape), strict=False):
-        if extent != 1 and stride != size:
-            return False
-        size *= extent
-    return strides is not None
+    copy = x.copy()
+    copy.layout = None if in_order(x) else UNKNOWN
+    return copy
 
 
 def reshaped(x: Array, shape: Sequence[int]) -> Array:
@@ -311,53 +216,38 @@ def reshaped(x: Array, shape: Sequence[int]) -> Array:
     goal = tuple(shape)
     if [size for size in goal if size != 1] == [size for size in x.shape if size != 1]:
         strides = strides_of(x)
-        layout: Layout = UNKNOWN if strides is None else _with_ones(x.shape, strides, goal)
+        layout: Layout = UNKNOWN if strides is None else with_ones(x.shape, strides, goal)
         return view(x, Reshape(goal), None if x.layout is None else layout)
     strides = strides_of(x)
     if strides is None:
         return view(x, Uncertain(goal), UNKNOWN)
     if x.layout is None:
         return view(x, Reshape(goal), None)
-    found = _regrouped(x.shape, strides, goal)
-    if found is not None:
-        return view(x, Reshape(goal), found)
-    made = Reshape(goal).forward(x)
-    made.layout = None
-    return made
+    part_layout = regrouped(x.shape, strides, goal)
+    if part_layout is not None:
+        return view(x, Reshape(goal), part_layout)
+    copy = Reshape(goal).forward(x)
+    copy.layout = None
+    return copy
 
 
-def _with_ones(shape: Sequence[int], strides: Sequence[int], goal: Sequence[int]) -> tuple[int, ...]:
-    left = iter(stride for stride, size in zip(strides, shape, strict=True) if size != 1)
-    return tuple(next(left) if size != 1 else 0 for size in goal)
+def expanded(x: Array, shape: tuple[int, ...]) -> Array:
+    """x broadcast to a shape, which nobody can write through.
 
-
-def _regrouped(shape: Sequence[int], strides: Sequence[int], goal: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of a reshape that needs no copy, else None: dimensions that merge must follow one another."""
-    if 0 in shape:
-        return (0,) * len(goal)  # nothing that could be copied
-    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    made: list[int] = []
-    at = 0
-    new = list(goal)
-    while new:
-        if new[0] == 1:
-            made.append(0)
-            new.pop(0)
-            continue
-        wanted, have, taken, last = new[0], old[at][0], 1, at + 1
-        while wanted != have:
-            if wanted < have:
-                wanted *= new[taken]
-                taken += 1
-            else:
-                have *= old[last][0]
-                last += 1
-        for (_, outer), (size, inner) in zip(old[at : last - 1], old[at + 1 : last], strict=True):
-            if outer != size * inner:
-                return None
-        stride = old[last - 1][1]
-        inner_sizes = new[:taken]
-        made += [stride * math.prod(inner_sizes[position + 1 :]) for position in range(taken)]
-        new = new[taken:]
-        at = last
-    return tuple(made)
+    Raises:
+        ValueError: it does not broadcast.
+    """
+    if shape == x.shape:
+        return read_only(x)
+    try:
+        fits = np.broadcast_shapes(x.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"cannot broadcast an array of shape {x.shape} to shape {shape}")
+    strides = strides_of(x)
+    layout: Layout = UNKNOWN
+    if strides is not None:
+        wide = (0 if size == 1 else stride for size, stride in zip(x.shape, strides, strict=True))
+        layout = (*(0,) * (len(shape) - x.ndim), *wide)
+    return view(x, ReadOnly("aten.expand", shape, (("size", shape),)), layout, writeable=False)

@@ -13,8 +13,7 @@ import numpy as np
 
 from girih.array.core import indexing, views
 from girih.array.core.array import Array
-from girih.array.core.builder import apply, as_array, cast, number
-from girih.array.functions.shapes.manipulation import broadcast_to
+from girih.array.core.builder import apply, as_array, cast, choice, number
 
 
 def assign(x: Array, key: Any, value: Any) -> None:
@@ -29,15 +28,13 @@ def assign(x: Array, key: Any, value: Any) -> None:
         raise ValueError("assignment destination is read-only")
     mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
     if isinstance(mask, (bool, np.bool_)) or (isinstance(mask, Array) and mask.dtype.kind == "b" and not mask.ndim):
-        from girih.array.functions.elementwise.ufuncs import where
-
         _one_dimension(value, x.ndim)
         if (value.ndim if isinstance(value, Array) else np.ndim(value)) > x.ndim:  # one more dimension, of 1 or of 0
-            chosen = _fitted(value, x.dtype, (int(bool(mask)), *x.shape))
-            if chosen.shape[0]:
-                views.write(x, chosen[0])
+            rows = _fitted(value, x.dtype, (int(bool(mask)), *x.shape))
+            if rows.shape[0]:
+                views.write(x, rows[0])
             return
-        views.write(x, where(mask, _fitted(value, x.dtype, x.shape), x))  # all of it or nothing
+        views.write(x, choice(mask, _fitted(value, x.dtype, x.shape), x))  # all of it or nothing
         return
     items = indexing.items_of(x, key)
     if any(isinstance(item, Array) for item in items):
@@ -65,16 +62,16 @@ def _one_dimension(value: Any, rest: int) -> None:
 
 def _is_element(x: Array, key: Any) -> bool:
     """Does a key choose one element, and no array of one?"""
-    given = key if isinstance(key, tuple) else (key,)
-    return bool(given) and len(given) == x.ndim and all(isinstance(item, (int, np.integer)) for item in given)
+    keys = key if isinstance(key, tuple) else (key,)
+    return bool(keys) and len(keys) == x.ndim and all(isinstance(item, (int, np.integer)) for item in keys)
 
 
 def _through(x: Array, steps: list[Any]) -> list[Array]:
     """x and what the steps make of it, one after another, outside of any family."""
-    made = [Array(x.expression)]
+    wholes = [Array(x.expression)]
     for step in steps:
-        made.append(step.forward(made[-1]))
-    return made
+        wholes.append(step.forward(wholes[-1]))
+    return wholes
 
 
 def _back(steps: list[Any], wholes: list[Array], part: Array) -> Array:
@@ -94,23 +91,21 @@ def _assign_chosen(x: Array, items: list[Any], value: Any) -> None:
             limit = "requires a 0 or 1-dimensional input"
             raise TypeError(f"boolean array indexing assignment {limit}, input has {new.ndim} dimensions")
         if new.ndim <= len(rest) or (new.shape[0] == 1 and new.ndim == len(rest) + 1):
-            from girih.array.functions.elementwise.ufuncs import where
-
             new = new.reshape(new.shape[1:]) if new.ndim > len(rest) else new
             new = _broadcast(new, rest)
-            views.write(x, where(mask.reshape(mask.shape + (1,) * len(rest)), new, x))
+            views.write(x, choice(mask.reshape(mask.shape + (1,) * len(rest)), new, x))
             return
     plain, picks = indexing.parted(x, items)
     steps = indexing.steps_of(x, plain)
     wholes = _through(x, steps)
     shown = wholes[-1]
-    shape, chosen = indexing.meeting(shown, picks)
+    shape, numbers = indexing.meeting(shown, picks)
     part = _fitted(value, x.dtype, shape)
     if not part.size:
         return
-    indices = tuple(chosen.get(at) for at in range(max(chosen) + 1))
-    made = apply("girih.assign", shown.shape, x.dtype, self=shown, indices=indices, values=part)
-    views.write(x, _back(steps, wholes, made))
+    indices = tuple(numbers.get(at) for at in range(max(numbers) + 1))
+    changed = apply("girih.assign", shown.shape, x.dtype, self=shown, indices=indices, values=part)
+    views.write(x, _back(steps, wholes, changed))
 
 
 def _plain(value: Any, dtype: np.dtype) -> Array:
@@ -132,7 +127,7 @@ def _fitted(value: Any, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
 
 def _broadcast(new: Array, shape: tuple[int, ...]) -> Array:
     """Raises ValueError, as NumPy, where a value does not fit; leading dimensions of one element do."""
-    given = new.shape
+    own_shape = new.shape
     while new.ndim > len(shape) and new.shape[0] == 1:
         new = new.reshape(new.shape[1:])
     try:
@@ -140,10 +135,10 @@ def _broadcast(new: Array, shape: tuple[int, ...]) -> Array:
     except ValueError:
         fits = False
     if not fits:
-        text = ",".join(map(str, given)) + ("," if len(given) == 1 else "")
+        text = ",".join(map(str, own_shape)) + ("," if len(own_shape) == 1 else "")
         goal = ",".join(map(str, shape)) + ("," if len(shape) == 1 else "")
         raise ValueError(f"could not broadcast input array from shape ({text}) into shape ({goal})")
-    return broadcast_to(new, shape).copy()
+    return views.expanded(new, shape).copy()
 
 
 def update(x: Array, function: Any, other: Any) -> Array:
@@ -152,19 +147,19 @@ def update(x: Array, function: Any, other: Any) -> Array:
     Raises:
         ValueError: the result has another shape, or x is read-only. TypeError: x's dtype does not take the result.
     """
-    made: Array = function(x, other)
+    result: Array = function(x, other)
     if x.scalar:
-        return made
-    if not np.can_cast(made.dtype, x.dtype, "same_kind"):
+        return result
+    if not np.can_cast(result.dtype, x.dtype, "same_kind"):
         name = getattr(function, "__name__", "function")
         raise TypeError(
-            f"Cannot cast ufunc '{name}' output from {made.dtype!r} to {x.dtype!r} with casting rule 'same_kind'"
+            f"Cannot cast ufunc '{name}' output from {result.dtype!r} to {x.dtype!r} with casting rule 'same_kind'"
         )
-    if made.shape != x.shape:
+    if result.shape != x.shape:
         raise ValueError(
-            f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape {made.shape}"
+            f"non-broadcastable output operand with shape {x.shape} doesn't match the broadcast shape {result.shape}"
         )
     if not x.writeable:
         raise ValueError("output array is read-only")
-    views.write(x, cast(made, x.dtype))
+    views.write(x, cast(result, x.dtype))
     return x

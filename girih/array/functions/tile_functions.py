@@ -13,7 +13,6 @@ for each tile, and run in blocks; use these operators for what NumPy's names do 
 from __future__ import annotations
 
 import builtins
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,12 +21,11 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, number
 from girih.array.core.dtypes import name_of
-from girih.array.functions.shapes.manipulation import pad
 from girih.array.functions.shapes.manipulation import swapaxes as swapaxis
 from girih.kernels.tiles import UFUNCS
 from girih.ops import functions
 
-__all__ = ["filter", "fold", "join_update", "map", "newarray", "scan", "slice", "swapaxis"]
+__all__ = ["filter", "fold", "join_update", "map", "scan", "slice", "swapaxis"]
 
 Function = Callable[..., Any]
 
@@ -81,10 +79,6 @@ def fold(function: Function, array: Any, axis: int = 0, combine: Any = None, dty
     given = {"function": _text(aggregate), "kind": name_of(kind)}
     if combine is not None:
         return apply("girih.fold", shape, kind, input=x, axis=dim, reducer=combine, **given)
-    size = _tile_size(x.shape[dim])
-    if size < x.shape[dim]:
-        count = -(-x.shape[dim] // size)
-        x, dim = apply("girih.fold_tiles", (count, *shape), kind, input=x, axis=dim, size=size, **given), 0
     return apply("girih.fold_whole", shape, kind, input=x, axis=dim, **given)
 
 
@@ -108,21 +102,7 @@ def scan(function: Function, array: Any, axis: int = 0, combine: Any = None, dty
         raise TypeError(f"scan: combine={combine!r}: expected a function of two arrays, or one of {list(UFUNCS)}")
     kind = _dtype(dtype, cumulate, [_one(x), dim], "scan")
     given = {"function": _text(cumulate), "kind": name_of(kind)}
-    length, size = x.shape[dim], _tile_size(x.shape[dim])
-    if size >= length:
-        return apply("girih.scan", x.shape, kind, input=x, axis=dim, **given)
-    count = -(-length // size)
-    if count * size != length:  # what comes behind does not change what is before it
-        x = pad(x, [(0, count * size - length if at == dim else 0) for at in range(x.ndim)])
-    x = x.reshape((*x.shape[:dim], count, size, *x.shape[dim + 1 :]))
-    x = apply("girih.scan", x.shape, kind, input=x, axis=dim + 1, **given)
-    before = (builtins.slice(None),) * (dim + 1)
-    joint = {"function": _text(combine), "axis": dim}
-    lasts = x[(*before, -1)]
-    carries = apply("girih.carries", lasts.shape, kind, input=lasts, **joint)
-    made = apply("girih.carried", x.shape, kind, input=x, carries=carries, **joint)
-    whole = made.reshape((*made.shape[:dim], count * size, *made.shape[dim + 2 :]))
-    return whole[(*before[1:], builtins.slice(0, length))]
+    return apply("girih.scan", x.shape, kind, input=x, axis=dim, combine=_text(combine), **given)
 
 
 def join_update(
@@ -169,19 +149,6 @@ def join_update(
 
 
 # ------------------------------------------------------------------------------------------- arrays and views
-
-
-def newarray(shape: int | Sequence[int], init: Any = 0, dtype: Any = None) -> Array:
-    """An array of a shape: a number everywhere, or a function of the index, called by each worker for its own tile.
-
-    init: a number, or function(i, j, …) as for `from_function_of_index`.
-    """
-    from girih.array.functions.shapes.creation import full
-    from girih.array.io.files import from_function_of_index
-
-    if callable(init):
-        return from_function_of_index(init, shape, float if dtype is None else dtype)
-    return full(shape, init, dtype)
 
 
 def slice(array: Any, region: Any) -> Array:
@@ -273,10 +240,3 @@ def _axes(arrays: Sequence[Array], axis: int | Sequence[int]) -> tuple[int, ...]
             f"join_update: the arrays have {sorted(sizes)} elements along their axes: expected equal sizes"
         )
     return found
-
-
-def _tile_size(length: int) -> int:
-    """Of tiles along an axis, one for each worker."""
-    from girih.array.session.clusters import current
-
-    return max(1, math.ceil(length / current().workers))

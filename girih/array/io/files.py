@@ -21,7 +21,8 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, number
 from girih.array.core.dtypes import name_of
-from girih.array.functions.shapes.creation import zeros
+from girih.array.core.evaluation import current
+from girih.array.functions.shapes.creation import full, zeros
 from girih.capture.lazy import expressions, file_sources, stored_sources
 from girih.capture.lazy.sources import FunctionOfIndex, Source, SourceError
 from girih.capture.source import find_source
@@ -58,13 +59,13 @@ def from_npy(path: Path) -> Array:
 
 def from_npz(path: Path, name: str | None = None) -> Array:
     """An array of an npz file; it need not be named where it is the only one. Raises as `from_npy`."""
-    found = file_sources.npz(os.fspath(path))
-    if name is None and len(found) == 1:
-        name = next(iter(found))
-    if name not in found:
+    sources = file_sources.npz(os.fspath(path))
+    if name is None and len(sources) == 1:
+        name = next(iter(sources))
+    if name not in sources:
         asked = "name one of them" if name is None else f"there is no {name!r}"
-        raise SourceError(f"{os.fspath(path)} has {len(found)} arrays, {asked}: {', '.join(found) or 'none'}")
-    return from_source(found[name])
+        raise SourceError(f"{os.fspath(path)} has {len(sources)} arrays, {asked}: {', '.join(sources) or 'none'}")
+    return from_source(sources[name])
 
 
 class Archive(dict[str, Array]):
@@ -93,8 +94,10 @@ def load(file: Path | IO[bytes], mmap_mode: str | None = None, allow_pickle: boo
     if allow_pickle:
         raise SourceError("load(allow_pickle=True): girih arrays hold no Python objects")
     if not isinstance(file, str | os.PathLike):
-        found = np.load(file, allow_pickle=False)
-        return as_array(found) if isinstance(found, np.ndarray) else Archive((x, as_array(found[x])) for x in found)
+        content = np.load(file, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return as_array(content)
+        return Archive((name, as_array(content[name])) for name in content)
     path = os.fspath(file)
     with open(path, "rb") as opened:
         archive = opened.read(2) == b"PK"
@@ -161,11 +164,21 @@ def from_function_of_index(function: Callable[..., Any], shape: int | Sequence[i
     return from_source(FunctionOfIndex(function, _shape(shape), np.dtype(dtype)))
 
 
-def _shape(given: int | Sequence[int]) -> tuple[int, ...]:
-    shape = (int(given),) if isinstance(given, (int, np.integer)) else tuple(map(int, given))
+def _shape(sizes: int | Sequence[int]) -> tuple[int, ...]:
+    shape = (int(sizes),) if isinstance(sizes, (int, np.integer)) else tuple(map(int, sizes))
     if min(shape, default=0) < 0:
         raise ValueError(f"negative dimensions are not allowed: {shape}")
     return shape
+
+
+def newarray(shape: int | Sequence[int], init: Any = 0, dtype: Any = None) -> Array:
+    """An array of a shape: a number everywhere, or a function of the index, called by each worker for its own tile.
+
+    init: a number, or function(i, j, …) as for `from_function_of_index`.
+    """
+    if callable(init):
+        return from_function_of_index(init, shape, float if dtype is None else dtype)
+    return full(shape, init, dtype)
 
 
 # ------------------------------------------------------------------------------------------- to files
@@ -173,10 +186,8 @@ def _shape(given: int | Sequence[int]) -> tuple[int, ...]:
 
 def tiles_of(x: Any) -> tuple[Array, Iterator[tuple[Box, np.ndarray]]]:
     """The array, evaluated, and its tiles one after another, each with where it belongs."""
-    from girih.array.session.clusters import current
-
-    made = as_array(x)
-    return made, current().tiles(made.expression)
+    array = as_array(x)
+    return array, current().tiles(array.expression)
 
 
 def save(file: Path | IO[bytes], arr: Any) -> None:
@@ -190,13 +201,13 @@ def save(file: Path | IO[bytes], arr: Any) -> None:
 
 def to_npy(x: Any, path: Path) -> None:
     """Write an npy file, a tile at a time."""
-    made, tiles = tiles_of(x)
+    array, tiles = tiles_of(x)
     with _complete(os.fspath(path)) as partial:
-        if made.size == 0 or not made.shape:
+        if array.size == 0 or not array.shape:
             with open(partial, "wb") as file:
-                np.save(file, made.compute())
+                np.save(file, array.compute())
             return
-        whole = np.lib.format.open_memmap(partial, "w+", made.dtype, made.shape)
+        whole = np.lib.format.open_memmap(partial, "w+", array.dtype, array.shape)
         for box, tile in tiles:
             whole[box] = tile
         whole.flush()
@@ -223,14 +234,14 @@ def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None =
         SourceError: there is such an array, and it is not to be overwritten. ModuleNotFoundError.
     """
     package = stored_sources.library("zarr")
-    made, tiles = tiles_of(x)
+    source, tiles = tiles_of(x)
     place = os.fspath(store)
     try:
         written = package.create_array(
             place if "://" in place else os.path.abspath(place),
             name=array.strip("/") or None,
-            shape=made.shape,
-            dtype=made.dtype,
+            shape=source.shape,
+            dtype=source.dtype,
             chunks="auto" if chunks is None else tuple(chunks),
             overwrite=overwrite,
         )
@@ -243,13 +254,13 @@ def to_zarr(x: Any, store: Path, array: str = "", chunks: Sequence[int] | None =
 def to_hdf5(x: Any, path: Path, dataset: str = "data", chunks: Sequence[int] | None = None) -> None:
     """Write a dataset of an HDF5 file, a tile at a time; one of that name is replaced. Others of the file stay."""
     package = stored_sources.library("h5py")
-    made, tiles = tiles_of(x)
+    source, tiles = tiles_of(x)
     with package.File(os.fspath(path), "a") as file:
         partial = f"{dataset}.partial"
         if partial in file:
             del file[partial]
         size = None if chunks is None else tuple(chunks)
-        written = file.create_dataset(partial, shape=made.shape, dtype=made.dtype, chunks=size)
+        written = file.create_dataset(partial, shape=source.shape, dtype=source.dtype, chunks=size)
         for box, tile in tiles:
             written[box] = tile
         if dataset in file:

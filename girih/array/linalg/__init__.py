@@ -11,29 +11,31 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, apply_several, as_array, axis_of, broadcast_shapes, cast
+from girih.array.core.unsupported import missing
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.elementwise.numerics import cross as cross_product
+from girih.array.functions.products import einsum
+from girih.array.functions.products import matmul as matmul
+from girih.array.functions.products import outer as outer
+from girih.array.functions.products import tensordot as tensordot
+from girih.array.functions.products import vecdot as vecdot
 from girih.array.functions.reductions import reduce as r
+from girih.array.functions.shapes.creation import eye
 from girih.array.functions.shapes.manipulation import broadcast_to, expand_dims, moveaxis, squeeze
 from girih.array.functions.shapes.manipulation import diagonal as _diagonal
 from girih.array.functions.shapes.manipulation import matrix_transpose as matrix_transpose
-from girih.array.linalg import panels
 from girih.array.linalg.eigenvalues import eig as eig
 from girih.array.linalg.eigenvalues import eigh as eigh
 from girih.array.linalg.eigenvalues import eigsh as eigsh
 from girih.array.linalg.eigenvalues import eigvals as eigvals
 from girih.array.linalg.eigenvalues import eigvalsh as eigvalsh
-from girih.array.linalg.factors import adjoint, inexact, real_dtype, square, svdvals
-from girih.array.linalg.factors import cond as cond
+from girih.array.linalg.factors import cholesky as cholesky
+from girih.array.linalg.factors import inexact, matrices, real_dtype, square, svdvals
 from girih.array.linalg.factors import lstsq as lstsq
 from girih.array.linalg.factors import matrix_rank as matrix_rank
 from girih.array.linalg.factors import pinv as pinv
 from girih.array.linalg.factors import qr as qr
 from girih.array.linalg.factors import svd as svd
-from girih.array.linalg.linear_algebra import einsum
-from girih.array.linalg.linear_algebra import matmul as matmul
-from girih.array.linalg.linear_algebra import outer as outer
-from girih.array.linalg.linear_algebra import tensordot as tensordot
-from girih.array.linalg.linear_algebra import vecdot as vecdot
 
 LinAlgError = np.linalg.LinAlgError
 
@@ -47,8 +49,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = as_array(x)
     x = x if x.dtype.kind in "fc" else cast(x, np.float64)
     if axis is None and (ord is None or (ord in ("f", "fro") and x.ndim == 2) or (ord == 2 and x.ndim == 1)):
-        made = e.sqrt(r.sum(e.square(e.absolute(x))))
-        return made.reshape((1,) * x.ndim) if keepdims else made
+        result = e.sqrt(r.sum(e.square(e.absolute(x))))
+        return result.reshape((1,) * x.ndim) if keepdims else result
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (int(axis),)
     if len(axes) == 1:
         if isinstance(ord, str):
@@ -63,13 +65,13 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return _vector_norm(e.absolute(x), 2, axes, keepdims)
     if ord in (2, -2, "nuc"):
         S = svdvals(moveaxis(x, (rows, columns), (-2, -1)))
-        made = r.sum(S, -1) if ord == "nuc" else S[..., 0] if ord == 2 else S[..., -1]
-        return expand_dims(made, (rows, columns)) if keepdims else made
+        result = r.sum(S, -1) if ord == "nuc" else S[..., 0] if ord == 2 else S[..., -1]
+        return expand_dims(result, (rows, columns)) if keepdims else result
     if ord not in (1, -1, np.inf, -np.inf):
         raise ValueError("Invalid norm order for matrices.")
     summed = columns if ord in (np.inf, -np.inf) else rows
-    made = (r.max if ord > 0 else r.min)(r.sum(e.absolute(x), summed, keepdims=True), (rows, columns), keepdims=True)
-    return made if keepdims else squeeze(made, (rows, columns))
+    result = (r.max if ord > 0 else r.min)(r.sum(e.absolute(x), summed, keepdims=True), (rows, columns), keepdims=True)
+    return result if keepdims else squeeze(result, (rows, columns))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
@@ -100,20 +102,6 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
 class SlogdetResult(NamedTuple):
     sign: Array
     logabsdet: Array
-
-
-def cholesky(a: Any, /, *, upper: bool = False) -> Array:
-    """L of a = L·Lᴴ, of the lower triangle of a; or Lᴴ, of the upper. A large matrix is factored by all workers.
-
-    Raises:
-        LinAlgError: NumPy's; that a is not positive definite shows when it is computed.
-    """
-    x = square(a)
-    if upper:
-        return adjoint(cholesky(adjoint(x)))
-    if panels.divides(x):
-        return panels.cholesky(x)
-    return apply("aten.linalg_cholesky", x.shape, x.dtype, self=x)
 
 
 def inv(a: Any, /) -> Array:
@@ -151,7 +139,7 @@ def solve(a: Any, b: Any, /) -> Array:
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     x = x if x.ndim - 2 >= len(batch) else broadcast_to(x, (*batch, *x.shape[-2:]))
     y = y if y.ndim - 2 >= len(batch) else broadcast_to(y, (*batch, *y.shape[-2:]))
-    if panels.is_factor(x):  # triangular: half the work, and nothing to factorise
+    if x.expression.operator == "aten.linalg_cholesky":  # triangular: half the work, and nothing to factorise
         return apply("aten.linalg_solve_triangular", y.shape, kind, self=x, B=y, upper=False)
     return apply("aten.linalg_solve", (*batch, *y.shape[-2:]), kind, A=x, B=y)
 
@@ -160,17 +148,24 @@ def matrix_power(a: Any, n: int, /) -> Array:
     x = square(a)
     if n < 0:
         return matrix_power(inv(x), -n)
-    x, made = as_array(a), None  # whole numbers stay whole
+    x, power = as_array(a), None  # whole numbers stay whole
     while n:
         if n & 1:
-            made = x if made is None else matmul(made, x)
+            power = x if power is None else matmul(power, x)
         n >>= 1
         x = matmul(x, x) if n else x
-    if made is None:
-        from girih.array.functions.shapes.creation import eye
-
+    if power is None:
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape).copy()
-    return made
+    return power
+
+
+def cond(x: Any, p: Any = None) -> Array:
+    """The condition number by a norm; None: the ratio of the extreme singular values."""
+    x = matrices(x)
+    if p is None or p in (2, -2):
+        S = svdvals(x)
+        return S[..., -1] / S[..., 0] if p == -2 else S[..., 0] / S[..., -1]
+    return norm(x, p, axis=(-2, -1)) * norm(inv(x), p, axis=(-2, -1))
 
 
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
@@ -179,17 +174,17 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     Raises:
         ValueError, LinAlgError: NumPy's.
     """
-    given = [as_array(x) for x in arrays]
-    if len(given) < 2:
+    factors = [as_array(x) for x in arrays]
+    if len(factors) < 2:
         raise ValueError("Expecting at least two arrays.")
-    if any(x.ndim != 2 for x in given[1:-1]) or any(x.ndim not in (1, 2) for x in given):
+    if any(x.ndim != 2 for x in factors[1:-1]) or any(x.ndim not in (1, 2) for x in factors):
         raise LinAlgError("multi_dot takes matrices; the first and the last may be vectors")
-    letters = [chr(ord("a") + number) for number in range(len(given) + 1)]
+    letters = [chr(ord("a") + number) for number in range(len(factors) + 1)]
     parts = ["".join(pair) for pair in pairwise(letters)]
-    parts[0], parts[-1] = parts[0][2 - given[0].ndim :], parts[-1][: given[-1].ndim]
-    goal = letters[0] * (given[0].ndim - 1) + letters[-1] * (given[-1].ndim - 1)
-    best = "optimal" if len(given) <= 6 else "greedy"  # there are as many orders as n!
-    return einsum(f"{','.join(parts)}->{goal}", *given, optimize=best, out=out)
+    parts[0], parts[-1] = parts[0][2 - factors[0].ndim :], parts[-1][: factors[-1].ndim]
+    goal = letters[0] * (factors[0].ndim - 1) + letters[-1] * (factors[-1].ndim - 1)
+    best = "optimal" if len(factors) <= 6 else "greedy"  # there are as many orders as n!
+    return einsum(f"{','.join(parts)}->{goal}", *factors, optimize=best, out=out)
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
@@ -231,18 +226,14 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Of vectors of three elements along an axis; they broadcast in the others."""
-    from girih.array.functions.elementwise.numerics import cross as general
-
     first, second = as_array(x1), as_array(x2)
     if first.shape[axis] != 3 or second.shape[axis] != 3:
         raise ValueError(
             f"Both input arrays must be (arrays of) 3-dimensional vectors, but they are {first.shape[axis]} and "
             f"{second.shape[axis]} dimensional instead."
         )
-    return general(first, second, axis=axis)
+    return cross_product(first, second, axis=axis)
 
 
 def __getattr__(name: str) -> Any:
-    from girih.array.core.unsupported import missing
-
     raise missing(__name__, name, globals())

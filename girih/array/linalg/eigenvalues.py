@@ -10,10 +10,12 @@ from girih.array.core.array import Array
 from girih.array.core.builder import apply, apply_several, as_array, cast
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.elementwise.logic import isfinite
+from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as r
+from girih.array.functions.reductions.sorting import argsort, sort
 from girih.array.functions.shapes.manipulation import concatenate
 from girih.array.linalg.factors import adjoint, qr, real_dtype, square
-from girih.array.linalg.linear_algebra import matmul
+from girih.array.random import default_rng
 
 STEPS = 6
 """Products with the matrix before the basis is projected and restarted."""
@@ -100,8 +102,6 @@ def eigsh(
     Raises:
         LinAlgError: it did not converge. ValueError: k or `which` is out of range.
     """
-    from girih.array.random import default_rng
-
     x = square(a)
     size = x.shape[0]
     if x.ndim != 2 or not 0 < k < size:
@@ -122,11 +122,11 @@ def eigsh(
         values, inner = _chosen(values, inner, width, which)
         block = matmul(basis, inner)
         away = matmul(images, inner) - block * values
-        found, near = _chosen(values, block, k, which)
+        wanted, near = _chosen(values, block, k, which)
         _, apart = _chosen(values, away, k, which)
         error = e.sqrt(r.max(r.sum(e.square(e.absolute(apart)), 0)))
         if float(error / r.max(e.absolute(values))) <= limit:
-            return found, near
+            return wanted, near
     raise np.linalg.LinAlgError(f"eigsh: {k} eigenvalues did not converge to {limit:.1e} in {maxiter} restarts")
 
 
@@ -146,8 +146,6 @@ def _krylov(x: Array, block: Array) -> tuple[Array, Array]:
 
 def _chosen(values: Array, vectors: Array, count: int, which: str) -> tuple[Array, Array]:
     """`count` pairs, ascending by value."""
-    from girih.array.functions.reductions.sorting import argsort, sort
-
     if which == "LM":
         places = sort(argsort(e.absolute(values))[-count:])
         return as_array(values)[places], vectors[:, places]

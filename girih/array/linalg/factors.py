@@ -1,11 +1,8 @@
-"""Factorisations: QR and SVD of tall matrices in tiles, of others as whole matrices; what follows from them.
+"""Factorisations: QR, SVD, Cholesky; and what follows from them.
 
-A tall matrix is factored where its rows lie (TSQR; Demmel, Grigori, Hoemmen and Langou, SIAM J. Sci. Comput. 34, 2012):
-the QR of each tile of rows, then the QR of all their R's, so that only R's move. Tiles are as small as a core's cache.
-The signs are then made those of Householder reflections (Ballard et al., IPDPS 2014), which LAPACK and so NumPy have.
-SVD: that of R.
-
-All other matrices are computed by LAPACK as wholes, batches of them side by side.
+Each is one node. Which workers compute it, and in what tiles, is decided when it is planned
+(`girih.rewrite.passes.factorisations`): large matrices are divided, others are computed by LAPACK as wholes, batches of
+them side by side.
 """
 
 from __future__ import annotations
@@ -17,15 +14,11 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, apply_several, as_array, cast
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as r
-from girih.array.functions.shapes.manipulation import matrix_transpose, pad
-from girih.array.linalg.linear_algebra import matmul
-from girih.array.session.planning import SMALL
-from girih.lower import CACHE_BYTES
+from girih.array.functions.shapes.manipulation import matrix_transpose
 
 LinAlgError = np.linalg.LinAlgError
-LEAST_ROWS = 25
-"""Of a tile, for each of its columns: the R's of all tiles together are then small beside the matrix."""
 
 
 class QRResult(NamedTuple):
@@ -76,60 +69,6 @@ def adjoint(x: Array) -> Array:
     return e.conjugate(turned) if x.dtype.kind == "c" else turned
 
 
-# ------------------------------------------------------------------------------------------- tall matrices
-
-
-def _tiles_of(x: Array) -> int:
-    """Into how many tiles of rows a matrix is factored: at least one for each worker, and so many that LAPACK, which
-    walks through all rows for every few columns, finds a tile in a core's cache. 1 where that gains nothing."""
-    from girih.array.session.clusters import current
-
-    if x.ndim != 2 or x.size <= SMALL:
-        return 1
-    (rows, columns), workers = x.shape, current().workers
-    least = max(CACHE_BYTES // (columns * x.dtype.itemsize), LEAST_ROWS * columns)
-    count = workers * max(1, rows // (workers * least))
-    if count > workers:  # without zeros that fill the last tile, if that can be
-        count = next((more for more in range(count, 2 * count, workers) if rows % more == 0), count)
-    return count if columns * count <= rows else 1
-
-
-def _tiled(x: Array, count: int) -> Array:
-    """[tiles, rows, columns]; zeros below do not change R, and give zeros in Q."""
-    rows = -(-x.shape[0] // count)
-    if rows * count != x.shape[0]:
-        x = pad(x, ((0, rows * count - x.shape[0]), (0, 0)))
-    return x.reshape((count, rows, x.shape[1]))
-
-
-def _tall_qr(x: Array, count: int) -> QRResult:
-    columns = x.shape[1]
-    inner, triangles = _qr(_tiled(x, count))
-    outer, R = _qr(triangles.reshape((count * columns, columns)))
-    outer = outer.reshape((count, columns, columns))
-    top = matmul(inner[:, :columns][0], outer[0])
-    signs = apply("girih.reflection_signs", (columns,), real_dtype(x), Q=top)
-    Q = matmul(inner, outer * signs).reshape((-1, columns))[: x.shape[0]]
-    return QRResult(Q, signs[:, None] * R)
-
-
-def _qr(x: Array, mode: str = "reduced") -> tuple[Array, Array]:
-    *batch, rows, columns = x.shape
-    inner = rows if mode == "complete" else min(rows, columns)
-    shapes = ((*batch, rows, inner), x.dtype), ((*batch, inner, columns), x.dtype)
-    Q, R = apply_several("aten.linalg_qr", shapes, A=x, **({"mode": mode} if mode != "reduced" else {}))
-    return Q, R
-
-
-def _triangle(x: Array) -> Array:
-    """R alone, its rows with any signs."""
-    count, columns = _tiles_of(x), x.shape[-1]
-    if count > 1:
-        x = _triangle(_tiled(x, count)).reshape((count * columns, columns))
-        return apply("girih.triangular_factor", (columns, columns), x.dtype, A=x)
-    return apply("girih.triangular_factor", (*x.shape[:-2], min(x.shape[-2:]), columns), x.dtype, A=x)
-
-
 # ------------------------------------------------------------------------------------------- QR and SVD
 
 
@@ -144,13 +83,13 @@ def qr(a: Any, /, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "complete", "r"):
         raise ValueError(f"Unrecognized mode '{mode}': girih.array has 'reduced', 'complete' and 'r'")
     x = matrices(a)
-    count = _tiles_of(x) if mode != "complete" else 1
-    if count > 1:
-        made = _tall_qr(x, count)
-        return made.R if mode == "r" else made
+    *batch, rows, columns = x.shape
+    inner = rows if mode == "complete" else min(rows, columns)
     if mode == "r":
-        return _triangle(x)
-    return QRResult(*_qr(x, mode))
+        return apply("girih.triangular_factor", (*batch, inner, columns), x.dtype, A=x)
+    shapes = ((*batch, rows, inner), x.dtype), ((*batch, inner, columns), x.dtype)
+    options = {"mode": mode} if mode == "complete" else {}
+    return QRResult(*apply_several("aten.linalg_qr", shapes, A=x, **options))
 
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
@@ -162,20 +101,6 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     x = matrices(a)
     if not compute_uv:
         return svdvals(x)
-    rows, columns = x.shape[-2:]
-    if not full_matrices or rows == columns:
-        count = _tiles_of(x)
-        if count > 1:
-            Q, R = _tall_qr(x, count)
-            inner, S, Vh = _svd(R, False)
-            return SVDResult(matmul(Q, inner), S, Vh)
-        if x.ndim == 2 and _tiles_of(x.T) > 1:
-            turned = svd(adjoint(x), full_matrices=False)
-            return SVDResult(adjoint(turned.Vh), turned.S, adjoint(turned.U))
-    return _svd(x, full_matrices)
-
-
-def _svd(x: Array, full_matrices: bool) -> SVDResult:
     *batch, rows, columns = x.shape
     least = min(rows, columns)
     left, right = (rows, columns) if full_matrices else (least, least)
@@ -190,11 +115,22 @@ def _svd(x: Array, full_matrices: bool) -> SVDResult:
 def svdvals(x: Any, /) -> Array:
     """The singular values, descending."""
     x = matrices(x)
-    if x.ndim == 2:
-        x = x if x.shape[0] >= x.shape[1] else x.T
-        x = _triangle(x) if _tiles_of(x) > 1 else x
+    if x.ndim == 2 and x.shape[0] < x.shape[1]:
+        x = x.T
     shape = (*x.shape[:-2], min(x.shape[-2:]))
     return apply("aten.linalg_svdvals", shape, real_dtype(x), A=x)
+
+
+def cholesky(a: Any, /, *, upper: bool = False) -> Array:
+    """L of a = L·Lᴴ, of the lower triangle of a; or Lᴴ, of the upper. A large matrix is factored by all workers.
+
+    Raises:
+        LinAlgError: NumPy's; that a is not positive definite shows when it is computed.
+    """
+    x = square(a)
+    if upper:
+        return adjoint(cholesky(adjoint(x)))
+    return apply("aten.linalg_cholesky", x.shape, x.dtype, self=x)
 
 
 # ------------------------------------------------------------------------------------------- by singular values
@@ -231,17 +167,6 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = np._
     U, S, Vh = svd(x, full_matrices=False)
     cut = as_array(rcond)
     return matmul(adjoint(Vh), _reciprocals(S, cut[..., None] if cut.ndim else rcond)[..., None] * adjoint(U))
-
-
-def cond(x: Any, p: Any = None) -> Array:
-    """The condition number by a norm; None: the ratio of the extreme singular values."""
-    from girih.array.linalg import inv, norm
-
-    x = matrices(x)
-    if p is None or p in (2, -2):
-        S = svdvals(x)
-        return S[..., -1] / S[..., 0] if p == -2 else S[..., 0] / S[..., -1]
-    return norm(x, p, axis=(-2, -1)) * norm(inv(x), p, axis=(-2, -1))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, np.int32, Array]:

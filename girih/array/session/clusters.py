@@ -7,26 +7,29 @@ look-up.
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from girih.array.core.contents import placed_content, portions
-from girih.array.core.materialised import EvaluationError as EvaluationError
-from girih.array.core.materialised import Kept as Kept
-from girih.array.core.materialised import as_numpy, lost, named
+from girih.array.core import evaluation
+from girih.array.session.contents import placed_content, portions
 from girih.array.session.limits import MemoryLimitError, Room, Sharing, default_limit, fitted
+from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, LiveView, live_arrays
 from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import CACHE_BYTES, Blocks
+from girih.machine import Machine, MachineError, presets
+from girih.machine import machine as machine_by_name
+from girih.machine.names import MOST_PROCESSES
 from girih.machine.units import format_bytes, parse_bytes
 from girih.partition import table
 from girih.partition.searches.plan_cache import Remembered
@@ -41,6 +44,8 @@ from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
 
 MOST_PROGRAMS = 512
+Described: TypeAlias = str | os.PathLike[str] | Machine
+"""A machine, or what names one."""
 SEARCHES = tuple(name for name, item in table.SEARCHES.items() if item.arrays)
 SEARCH_SECONDS = 10.0
 BLOCKS_IN_LIMIT = 2
@@ -59,6 +64,7 @@ class Cluster:
         backend: str = "threads",
         timeout: float = 3600.0,
         *,
+        machine: Described | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         every: float = 30.0,
         address: str = "",
@@ -75,6 +81,11 @@ class Cluster:
             )
         if not (every >= 0 and timeout > 0 and cpus > 0):
             raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
+        described = None if machine is None else described_by(machine)
+        if described is not None and workers not in (None, described.devices):
+            raise ValueError(
+                f"workers={workers}, but {described.name} has {described.devices} devices: give one of both"
+            )
         if search not in SEARCHES:
             raise ValueError(f"search={search!r}: expected one of {', '.join(SEARCHES)}")
         self.search = search
@@ -87,8 +98,12 @@ class Cluster:
         self.cpus = cpus
         self._ray: RayConnection | None = connect(address) if backend == "ray" else None
         processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
-        self.workers = workers if workers is not None else max(1, int(processors))
-        self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
+        self.machine = described or machine_of(workers if workers is not None else max(1, int(processors)))
+        self.workers = self.machine.devices
+        limit = default_limit(self.workers)
+        if described is not None:
+            limit = min(limit, described.device.memory_bytes)
+        self.room = Room(limit if memory is None else parse_bytes(memory))
         self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
         self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
@@ -108,12 +123,12 @@ class Cluster:
         content = expression.content
         if isinstance(content, np.ndarray):
             return np.array(content)
-        kept: Kept | None = expression.kept
-        if kept is None:
+        place: Materialised | None = expression.kept
+        if place is None:
             return self.evaluate([expression])[0] if content is None else content.read_all()
-        if not kept.alive:
+        if not place.alive:
             raise lost(expression)
-        return as_numpy(kept.run.fetch(kept.plan.program, kept.name, kept.key))
+        return as_numpy(place.run.fetch(place.plan.program, place.name, place.key))
 
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
@@ -126,32 +141,32 @@ class Cluster:
             MemoryLimitError: it takes more memory than there may be used; nothing was started.
         """
         work = needed(wanted)
-        made: dict[str, Any] | None = {}
+        reported: dict[str, Any] | None = {}
         computed = {item for item in wanted if not item.is_leaf}  # a slice of a source needs no computing
         if work.nodes:
             self._come_over(work)
-            made = None
-        while made is None:
+            reported = None
+        while reported is None:
             work, planned = self._fitting(work, computed)
-            made = self._command(work, planned, {work.names[item] for item in computed} if report else set())
+            reported = self._command(work, planned, {work.names[item] for item in computed} if report else set())
         if not report:
             return []
-        return [as_numpy(made[work.names[item]]) if item in computed else self.value(item) for item in wanted]
+        return [as_numpy(reported[work.names[item]]) if item in computed else self.value(item) for item in wanted]
 
     def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
         """The value tile by tile, each with where it belongs; evaluated first, if need be."""
         if not expression.is_leaf:
             self.evaluate([expression], report=False)
-        kept: Kept | None = expression.kept
-        if kept is None:
+        place: Materialised | None = expression.kept
+        if place is None:
             yield from portions(expression.content)
             return
-        if not kept.alive:
+        if not place.alive:
             raise lost(expression)
-        program = kept.plan.program
-        for rank in reporters(program, kept.name):
-            box = box_of(program, kept.name, rank)
-            tile = kept.run.fetch_tile(kept.name, kept.key, rank)
+        program = place.plan.program
+        for rank in reporters(program, place.name):
+            box = box_of(program, place.name, rank)
+            tile = place.run.fetch_tile(place.name, place.key, rank)
             yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
 
     def arrays(self) -> list[LiveArray]:
@@ -161,13 +176,13 @@ class Cluster:
     def __repr__(self) -> str:
         held = self.arrays()
         size = format_bytes(sum(item.bytes for item in held))
-        return f"<girih cluster: {self.workers} workers ({self.backend}), {len(held)} arrays in tiles of {size}>"
+        mesh = f", mesh {self.machine.mesh}" if len(self.machine.mesh.sizes) > 1 else ""
+        return f"<girih cluster: {self.workers} workers ({self.backend}{mesh}), {len(held)} arrays in tiles of {size}>"
 
     def close(self) -> None:
         """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
         self._end()
-        if self in _chosen:
-            _chosen.remove(self)
+        evaluation.leave(self)
 
     def _end(self) -> None:
         self.view.close()
@@ -181,18 +196,22 @@ class Cluster:
             self._ray = None
 
     def __enter__(self) -> Cluster:
-        if self not in _chosen:
-            _chosen.append(self)
+        evaluation.use(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
+    def started(self) -> TileRun | None:
+        """The workers, if there are any now."""
+        return self._run
+
+    @property
     def run(self) -> TileRun:
         """The workers, started when they are first needed."""
         if self._run is None:
-            mesh, options = machine_of(self.workers).mesh, self._options()
+            mesh, options = self.machine.mesh, self._options()
             if self.checkpoint is None:
                 self._run = TileRun(mesh, self.backend, options)
             else:
@@ -200,20 +219,20 @@ class Cluster:
         return self._run
 
     def _options(self) -> Options:
-        given: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
+        options: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
         if self.backend != "ray":
-            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **given)
+            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **options)
         self._ray = self._ray or connect(self.address)
-        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **given)
+        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **options)
 
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""
         for item in work.inputs:
-            kept: Kept | None = item.kept
-            if kept is None or (kept.cluster is self and kept.alive):
+            place: Materialised | None = item.kept
+            if place is None or (place.cluster is self and place.alive):
                 continue
             if item.content is None:
-                item.content = kept.cluster.value(item)
+                item.content = place.cluster.value(item)
             item.kept = None
 
     def plan_of(self, work: Needed) -> Plan:
@@ -242,14 +261,14 @@ class Cluster:
         budget = max(0, self.copies - sum(tuple(self._seconds.values()))) if self.copies else 0
         streamed, on_files = self._elsewhere(work)
         key = (work.structure, lying, budget, streamed, on_files, files, self._observed.state(work.nodes))
-        found = self._plans.get(key)
-        if found is None:
+        planned = self._plans.get(key)
+        if planned is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             graph = work.graph()
-            tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
+            tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
             fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
-            found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
+            planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]
@@ -257,7 +276,7 @@ class Cluster:
                     self._run.forget(oldest.number)
         else:
             self._plans.move_to_end(key)
-        return found
+        return planned
 
     def _elsewhere(self, work: Needed) -> tuple[frozenset[str], frozenset[str]]:
         """The inputs that are read where they are, and those whose tiles lie in files."""
@@ -308,7 +327,7 @@ class Cluster:
             if spilled:
                 self.run.spill(spilled)
             with self.view(self.run, planned.plan.program):
-                made = self.run.evaluate(planned.plan.program, what)
+                reported = self.run.evaluate(planned.plan.program, what)
         except SpoiltError as error:
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
             raise named(error, work, self.checkpoint is not None) from error
@@ -316,7 +335,7 @@ class Cluster:
             self._after(error)
             raise named(error, work, self.checkpoint is not None) from error
         self.evaluations += 1
-        if not self._observed.learn(planned.tiled.looks, made):
+        if not self._observed.learn(planned.tiled.looks, reported):
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))
             return None
         for name in (*items, *planned.tiled.staying):
@@ -324,20 +343,20 @@ class Cluster:
                 self._dropped.append(placed[name][0])  # it lies nowhere, and may be divided otherwise the next time
             elif name not in held:
                 key = keep[name] if name in keep else placed[name][0]
-                kept = Kept(self, self.run, key, planned.plan, name)
-                self._keep(items[planned.tiled.staying.get(name, name)], kept, name in items)
-        return made
+                place = Materialised(self, self.run, key, planned.plan, name)
+                self._keep(items[planned.tiled.staying.get(name, name)], place, name in items)
+        return reported
 
-    def _keep(self, item: Expression, kept: Kept, first: bool) -> None:
+    def _keep(self, item: Expression, place: Materialised, first: bool) -> None:
         """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
-        self.room.keep(kept.key, kept.tile_bytes, kept.name in kept.plan.program.files)
-        weakref.finalize(item, self._dropped.append, kept.key).atexit = False
+        self.room.keep(place.key, place.tile_bytes, place.name in place.plan.program.files)
+        weakref.finalize(item, self._dropped.append, place.key).atexit = False
         if first:
-            item.keep(kept)
+            item.keep(place)
         else:
-            item.keep(replace(item.kept, second=kept))
-            self._seconds[kept.key] = kept.bytes
-            weakref.finalize(item, self._seconds.pop, kept.key, None).atexit = False
+            item.keep(replace(item.kept, second=place))
+            self._seconds[place.key] = place.bytes
+            weakref.finalize(item, self._seconds.pop, place.key, None).atexit = False
 
     def _after(self, error: WorkerError) -> None:
         """Workers that have lost their tiles end; others come with the next evaluation."""
@@ -349,19 +368,35 @@ class Cluster:
         return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
 
 
-_chosen: list[Cluster] = []
-
-
 def current() -> Cluster:
     """The cluster in use: the last that `cluster` made or a `with` block began, else threads of this process."""
-    if not _chosen:
-        _chosen.append(Cluster())
-    return _chosen[-1]
+    evaluator = evaluation.current()
+    assert isinstance(evaluator, Cluster)
+    return evaluator
+
+
+def described_by(described: Described) -> Machine:
+    """The machine whose devices are workers.
+
+    Raises:
+        MachineError: there is no such machine, or it has more devices than a host has processes.
+    """
+    item = machine_by_name(described if isinstance(described, Machine) else os.fspath(described))
+    if item.devices > MOST_PROCESSES:
+        raise MachineError(f"{item.name} has {item.devices} devices: at most {MOST_PROCESSES} workers are started")
+    return item
+
+
+def _is_machine(text: str) -> bool:
+    """Is it the name of a machine, and no address of Ray?"""
+    base = text.partition(":")[0]
+    return text.endswith((".yaml", ".yml")) or base in ("local", *presets()) or bool(re.fullmatch(r"[\dx]+", base))
 
 
 def cluster(
-    workers: int | str | None = None,
+    workers: int | str | os.PathLike[str] | Machine | None = None,
     *,
+    machine: Described | None = None,
     backend: str = "processes",
     ray: bool | str = False,
     cpus: float = 1.0,
@@ -376,26 +411,34 @@ def cluster(
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
 
-    workers: by default one for each core; or the address of a Ray cluster, `ray://host:port`. backend: `processes` of
-    this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is connected to,
-    else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an evaluation may
-    take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every: seconds from one
-    checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
-    second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
-    worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
-    directory of temporary files, and what cannot be computed so is refused before it starts. stealing: workers that
-    have nothing to do compute parts of loops for one that is behind; threads always do, processes and actors if asked,
-    for they must send what is read. progress: show the workers during evaluations that last over a second; by default
-    on terminals only.
+    workers: by default one for each core; or a machine; or the address of a Ray cluster, `ray://host:port`. machine: a
+    Machine, or what `girih.machine.machine` takes (`2x2`, `local:4`, a machine file): a worker for each of its devices,
+    on its mesh; where its links differ, arrays are tiled for the least time instead of the fewest bytes. backend:
+    `processes` of this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is
+    connected to, else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an
+    evaluation may take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every:
+    seconds from one checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes
+    (or "1 GB") that second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2
+    GB") that each worker may use, by default four fifths of this host's divided among them, and what the machine's
+    devices have: what does not fit goes to files in the directory of temporary files, and what cannot be computed so is
+    refused before it starts. stealing: workers that have nothing to do compute parts of loops for one that is behind;
+    threads always do, processes and actors if asked, for they must send what is read. progress: show the workers during
+    evaluations that last over a second; by default on terminals only.
 
     Raises:
-        RayUnavailableError: Ray is not installed, or nothing answers at the address.
+        RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
+            machine. ValueError: an argument is out of its range, or does not fit another one.
     """
+    if isinstance(workers, os.PathLike | Machine) or (isinstance(workers, str) and _is_machine(workers)):
+        if machine is not None:
+            raise ValueError(f"two machines, {workers} and {machine}: give one")
+        workers, machine = None, workers
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
-    more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
+    more: dict[str, Any] = {"machine": machine}
+    more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
-    made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
-    _chosen.append(made)
-    return made
+    begun = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
+    evaluation.use(begun)
+    return begun

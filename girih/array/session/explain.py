@@ -11,7 +11,8 @@ from rich.text import Text
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array
-from girih.array.session.clusters import Kept, current
+from girih.array.session.clusters import current
+from girih.array.session.materialised import Materialised
 from girih.array.session.planning import RULES, Tiled
 from girih.capture.lazy.expressions import needed
 from girih.graph import Graph
@@ -60,6 +61,7 @@ class Explanation:
         Raises:
             MissingLibraryError: bokeh is not installed (extra `report`).
         """
+        # Simulation and the page take as long to load as all the rest of girih.array.
         from girih.plans.predict import predict
         from girih.report.page import write_page
 
@@ -79,9 +81,9 @@ def explain(x: Any) -> Explanation:
     if not isinstance(x, Array):
         raise TypeError(f"explain: expected an array of girih.array, got {type(x).__name__}: nothing is to be computed")
     expression = as_array(x).expression
-    kept: Kept | None = expression.kept
-    if kept is not None and expression.content is None:
-        return _explained(kept.plan, kept.cluster.tiled_of(kept.plan))
+    place: Materialised | None = expression.kept
+    if place is not None and expression.content is None:
+        return _explained(place.plan, place.cluster.tiled_of(place.plan))
     if expression.is_leaf:
         raise ValueError("explain: this array is in memory or in a file; nothing is computed for it")
     cluster = current()
@@ -93,57 +95,61 @@ def _explained(plan: Plan, tiled: Tiled | None) -> Explanation:
     return Explanation(with_others(plan, tiled), tiled.told if tiled is not None else ())
 
 
-def with_others(made: Plan, tiled: Tiled | None = None) -> Plan:
+def with_others(plan: Plan, tiled: Tiled | None = None) -> Plan:
     """The plan beside the other search's, and beside tilings of every array by rows, by columns and by blocks.
 
     What lies with the workers already lies so for all of them. tiled: how the plan came about; without it inputs are
     taken to be loaded.
     """
     held = {name: (lies[0],) for name, lies in ((tiled.wanted.held or {}) if tiled is not None else {}).items()}
-    plain = replace(made, graph=tiled.graph) if tiled is not None else made
-    others = [_searched(plain, "spartan" if made.search == "exact" else "exact", held)]
+    plain = replace(plan, graph=tiled.graph) if tiled is not None else plan
+    others = [_searched(plain, "spartan" if plan.search == "exact" else "exact", held)]
     if tiled is not None and tiled.copies:
-        others.insert(0, replace(_searched(plain, made.search, held), name=f"{made.search}, no second copies"))
+        others.insert(0, replace(_searched(plain, plan.search, held), name=f"{plan.search}, no second copies"))
     others += [_tiled(plain, name, dimension, held) for name, dimension in (("rows", 0), ("columns", -1))]
-    if len(two_axes(made.machine.devices)) == 2:
+    if len(plan.machine.levels) == 1 and len(two_axes(plan.machine.devices)) == 2:
         others.append(_blocks(plain))
-    return replace(made, baselines=tuple(others))
+    return replace(plan, baselines=tuple(others))
 
 
-def _searched(made: Plan, search: str, held: Held) -> Costs:
-    tiling, certificate = tiled_by(made.graph, goal_of("bytes", made.machine), Wanted(search, 0, held, 10.0, RULES))
-    other = Plan(tiling.graph, made.machine, tiling.strategy, certificate, search, "bytes", None, {})
+def _searched(plan: Plan, search: str, held: Held) -> Costs:
+    tiling, certificate = tiled_by(
+        plan.graph, goal_of(plan.objective, plan.machine), Wanted(search, 0, held, 10.0, RULES)
+    )
+    other = Plan(tiling.graph, plan.machine, tiling.strategy, certificate, search, plan.objective, None, {})
     return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
 
 
-def _tiled(made: Plan, name: str, dimension: int, held: Held) -> Costs:
-    mesh = made.machine.mesh
-    graph = made.graph
+def _tiled(plan: Plan, name: str, dimension: int, held: Held) -> Costs:
+    mesh = plan.machine.mesh
+    graph = plan.graph
     layouts = {}
     for key, value in graph.values.items():
         at = dimension % len(value.shape) if value.shape else None
         layouts[key] = held.get(key) or (along(value, at, mesh),)
-    return _costs(made, graph, name, layouts)
+    return _costs(plan, graph, name, layouts)
 
 
-def _blocks(made: Plan) -> Costs:
+def _blocks(plan: Plan) -> Costs:
     """The outer axis cuts the first dimension, the inner one the last."""
-    axes = two_axes(made.machine.devices)
-    where = replace(made.machine, levels=tuple(replace(level, axes=axes) for level in made.machine.levels))
+    axes = two_axes(plan.machine.devices)
+    where = replace(plan.machine, levels=tuple(replace(level, axes=axes) for level in plan.machine.levels))
     layouts = {}
-    for key, value in made.graph.values.items():
+    for key, value in plan.graph.values.items():
         last = len(value.shape) - 1
         codes = [
             dimension if value.shape and value.shape[dimension] >= axes[0] * axes[1] else -1
             for dimension in ((0, last) if value.shape else (0, 0))
         ]
         layouts[key] = (tuple(codes),)
-    return _costs(replace(made, machine=where), made.graph, "blocks", layouts)
+    return _costs(replace(plan, machine=where), plan.graph, "blocks", layouts)
 
 
-def _costs(made: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
-    found = exact(graph, goal_of("bytes", made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
-    other = Plan(graph, made.machine, found.strategy, found.certificate, name, "bytes", None, {})
+def _costs(plan: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
+    result = exact(
+        graph, goal_of(plan.objective, plan.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0
+    )
+    other = Plan(graph, plan.machine, result.strategy, result.certificate, name, plan.objective, None, {})
     return replace(other.costs, name=name)
 
 

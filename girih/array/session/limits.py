@@ -84,12 +84,12 @@ def _movable(plan: Plan, use: MemoryUse, excess: int) -> frozenset[str]:
     program = plan.program
     able = {item.name for item in plan.graph.state_inputs} - program.streamed
     able.update(name for step in program.steps if isinstance(step, BlockStep) for name in step.writes)
-    found = set()
+    names = set()
     for name, size in use.largest:
         if name in able and name not in program.files and size > 0 and excess > 0:
-            found.add(name)
+            names.add(name)
             excess -= size
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _bytes(plan: Plan, names: Iterable[str]) -> int:

@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from girih.lower import Program
+from girih.machine.units import format_bytes
 from girih.run.engines.crew import resident_bytes
 from girih.run.errors import IDLE, where
 from girih.run.tiles.tiles import TileRun
 from girih.run.worker.parts import box_of, shape_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 DELAY_SECONDS = 1.0
 """An evaluation that is shorter shows nothing."""
@@ -102,8 +104,6 @@ class LiveView:
         if self.shown is False:
             return False
         if self.console is None:
-            from rich.console import Console
-
             self.console = Console(stderr=True)
         if self.shown is None and not self.console.is_terminal:
             self.shown = False
@@ -115,8 +115,6 @@ class LiveView:
         return True
 
     def _draw(self) -> None:
-        from rich.live import Live
-
         printed = -PRINT_SECONDS
         with self._lock:
             pass
@@ -140,19 +138,14 @@ class LiveView:
 
 def table(run: TileRun, program: Program | None = None, began: float | None = None) -> Table:
     """Workers with their tiles, memory, and where they are in the program, if one is under way."""
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-
-    from girih.machine.units import format_bytes
-
     arrays = live_arrays(run)
     total = sum(item.bytes for item in arrays)
     seconds = f", {time.monotonic() - began:.0f} s" if began is not None else ""
-    made = Table(title=f"{len(run.ranks)} workers, {len(arrays)} arrays, {format_bytes(total)}{seconds}", box=None)
+    rows = Table(title=f"{len(run.ranks)} workers, {len(arrays)} arrays, {format_bytes(total)}{seconds}", box=None)
     for heading in ("worker", "tiles", "memory"):
-        made.add_column(heading, justify="right")
+        rows.add_column(heading, justify="right")
     for heading in ("done", "at") if program is not None else ():
-        made.add_column(heading)
+        rows.add_column(heading)
     statuses = run.crew.status()
     begun = any(status.step != IDLE for status in statuses)
     for status in statuses:
@@ -168,8 +161,8 @@ def table(run: TileRun, program: Program | None = None, began: float | None = No
                 ProgressBar(total=end, completed=done + inside / 1000, width=20),
                 _at(program, status.step) + share,
             ]
-        made.add_row(*cells)
-    return made
+        rows.add_row(*cells)
+    return rows
 
 
 def _at(program: Program, step: int) -> str:

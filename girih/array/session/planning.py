@@ -1,9 +1,10 @@
 """Plans of array programs: the exact search by bytes (or Spartan's), with the tilings of live arrays given.
 
-It is the search, the space and the price of PyTorch steps. Two rules differ: what is small may be held in copies and
-computed by everybody, since a number that all need is cheaper made than sent; and the mesh has one axis. Arrays may be
-held in a second layout under a budget (`girih.partition.searches.tiled`); copies of arrays that stay stay, too. What
-users' functions were seen to update is priced in place of whole results (`girih.array.session.profile`).
+It is the search, the space and the price of PyTorch steps. One rule differs: what is small may be held in copies and
+computed by everybody, since a number that all need is cheaper made than sent. Workers that are only counted are a mesh
+of one axis. On a machine whose links differ, what is minimised is time, in place of bytes. Arrays may be held in a
+second layout under a budget (`girih.partition.searches.tiled`); copies of arrays that stay stay, too. What users'
+functions were seen to update is priced in place of whole results (`girih.array.session.profile`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from functools import cache
 
 from girih.array.session.profile import Look, Observations
 from girih.graph import Graph, Output
-from girih.lower import Blocks
+from girih.lower import CACHE_BYTES, Blocks
 from girih.machine import Machine, machine
 from girih.partition.searches.plan_cache import Remembered
 from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
 from girih.plans.plan import Plan, goal_of
+from girih.rewrite import Pass, apply
+from girih.rewrite.passes.factorisations import DivideFactorisations
 from girih.rewrite.passes.sums_by_label import SumByLabel
+from girih.rewrite.passes.tile_functions import DivideTileFunctions
 
 SMALL = 1 << 13
 """Up to so many elements an array may be held in copies, and a node computed by everybody."""
@@ -36,9 +40,9 @@ size, where parts of arrays that lie already may differ by one."""
 @cache
 def machine_of(workers: int) -> Machine:
     """Workers of this host as a mesh of one axis."""
-    found = machine(f"local:{workers}")
+    host = machine(f"local:{workers}")
     axes = (workers,) if workers > 1 else ()
-    return replace(found, levels=tuple(replace(level, axes=axes) for level in found.levels))
+    return replace(host, levels=tuple(replace(level, axes=axes) for level in host.levels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,29 +78,40 @@ class Planned:
     refused: str
 
 
+def objective_of(machine: Machine) -> str:
+    """`bytes`, unless a byte takes longer over some links than over others."""
+    links = machine.links
+    return "time" if len(set(zip(links.seconds_per_byte, links.latency, strict=True))) > 1 else "bytes"
+
+
+def passes(workers: int) -> tuple[Pass, ...]:
+    """What rewrites an array program once the workers are known."""
+    return DivideFactorisations(workers, SMALL, CACHE_BYTES), DivideTileFunctions(workers), SumByLabel()
+
+
 def plan_observed(
-    graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks, seen: Observations
+    graph: Graph, where: Machine, wanted: Wanted, known: Remembered, blocks: Blocks, seen: Observations
 ) -> Tiled:
     """`plan_arrays`, with what users' functions were seen to update where that moves less; what was not seen yet will
     be, where that moves little more."""
-    plain = plan_arrays(graph, workers, wanted, known, blocks)
+    plain, workers = plan_arrays(graph, where, wanted, known, blocks), where.devices
     cost = plain.plan.certificate.cost
     other = seen.observing(graph, workers)
     if other is None or cost == 0:
         return replace(plain, told=seen.told(graph, workers, False))
-    made = plan_arrays(other.graph, workers, wanted, known, blocks)
-    if made.plan.certificate.cost > cost * (LOOK if other.new else 1):
+    observing = plan_arrays(other.graph, where, wanted, known, blocks)
+    if observing.plan.certificate.cost > cost * (LOOK if other.new else 1):
         return replace(plain, told=seen.told(graph, workers, False))
-    return replace(made, looks=other.looks, told=seen.told(graph, workers, True))
+    return replace(observing, looks=other.looks, told=seen.told(graph, workers, True))
 
 
-def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
-    """The plan that moves least, in blocks; sums over masks of the same labels are one.
+def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
+    """The plan that moves least, in blocks, of the graph after the passes for so many workers as `where` has.
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
-    where, graph = machine_of(workers), SumByLabel().apply(graph)
-    tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
+    graph, objective = apply(graph, passes(where.devices)), objective_of(where)
+    tiling, certificate = known.tiled(graph, goal_of(objective, where), replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     entering = {item.name for item in tiled.inputs}
@@ -104,7 +119,9 @@ def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, b
     copies = {
         copy: name for copy, name in tiling.copies.items() if name in staying and (copy in entering or copy in filled)
     }
-    made = tuple(Output(copy, "result") for copy in copies if copy not in entering)
-    tiled = replace(tiled, outputs=(*tiled.outputs, *made))
-    plan = Plan(tiled, where, tiling.strategy, certificate, wanted.search, "bytes", None, {}, blocks=blocks or Blocks())
+    copied = tuple(Output(copy, "result") for copy in copies if copy not in entering)
+    tiled = replace(tiled, outputs=(*tiled.outputs, *copied))
+    plan = Plan(
+        tiled, where, tiling.strategy, certificate, wanted.search, objective, None, {}, blocks=blocks or Blocks()
+    )
     return Tiled(plan, wanted, tiling.copies, copies)

@@ -123,8 +123,8 @@ class Observations:
                 nodes.append(node)
                 continue
             new = new or known is None
-            made, seen = work.nodes(known)
-            for part, value in made:
+            parts, seen = work.nodes(known)
+            for part, value in parts:
                 nodes.append(part)
                 values.update((item.name, item) for item in value)
             looks[seen] = Look(work.key, len(work.shape), work.joined)
@@ -132,8 +132,8 @@ class Observations:
             return None
         outputs = (*graph.outputs, *(Output(name, "result") for name in looks))
         names = (*(item.name for item in graph.inputs), *(name for node in nodes for name in node.outputs))
-        kept = {name: values[name] for name in names}
-        return Observing(replace(graph, values=kept, nodes=tuple(nodes), outputs=outputs), looks, new)
+        read = {name: values[name] for name in names}
+        return Observing(replace(graph, values=read, nodes=tuple(nodes), outputs=outputs), looks, new)
 
     def told(self, graph: Graph, workers: int, used: bool) -> tuple[str, ...]:
         """What was seen of a graph's functions, for people. used: does the plan go by it?"""
@@ -142,11 +142,11 @@ class Observations:
             work.told(self._known[work.key], used) for work in works if work is not None and work.key in self._known
         )
 
-    def learn(self, looks: Mapping[str, Look], made: Mapping[str, Any]) -> bool:
+    def learn(self, looks: Mapping[str, Look], reported: Mapping[str, Any]) -> bool:
         """Take what an evaluation has seen; was everything where it was expected? Else its results are wrong."""
         fine = True
         for name, look in looks.items():
-            seen = np.asarray(made[name])
+            seen = np.asarray(reported[name])
             rank = look.rank
             boxes = np.stack([seen[:, rank : 2 * rank], seen[:, 2 * rank : 3 * rank]], -1)
             before = self._known.pop(look.key, None)
@@ -171,11 +171,11 @@ class Observations:
 
 def _joined(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """[tiles, dimensions, 2]: the boxes around two each; empty ones hold nothing."""
-    made = np.stack([np.minimum(boxes, others)[..., 0], np.maximum(boxes, others)[..., 1]], -1)
+    around = np.stack([np.minimum(boxes, others)[..., 0], np.maximum(boxes, others)[..., 1]], -1)
     for one, other in ((boxes, others), (others, boxes)):
         empty = (one[..., 0] == one[..., 1]).any(-1)
-        made[empty] = other[empty]
-    return made
+        around[empty] = other[empty]
+    return around
 
 
 @dataclass(frozen=True)
@@ -200,16 +200,16 @@ class _Work:
         """None: another operator; a result, or tiles, too small; or a single worker."""
         if node.operator != JOIN or workers == 1 or graph.values[node.outputs[0]].bytes < FEWEST_BYTES:
             return None
-        given: dict[str, Any] = dict(node.arguments)
-        tensors = [graph.values[item.name] for item in given["tensors"]]
-        cut = [(x, axis) for x, axis in zip(tensors, given["axes"], strict=True) if axis >= 0]
+        arguments: dict[str, Any] = dict(node.arguments)
+        tensors = [graph.values[item.name] for item in arguments["tensors"]]
+        cut = [(x, axis) for x, axis in zip(tensors, arguments["axes"], strict=True) if axis >= 0]
         length = cut[0][0].shape[cut[0][1]]
         size = -(-length // workers)
         if -(-length // size) < workers:
             return None
         key = _key(node.arguments, [(x.shape, x.dtype) for x in tensors])
         joined = sum(x.elements // length * size for x, _ in cut)
-        return cls(node, graph.values[node.outputs[0]], given, key, workers, size, joined)
+        return cls(node, graph.values[node.outputs[0]], arguments, key, workers, size, joined)
 
     def less(self, known: Observed) -> bool:
         """May windows move less than whole results? There are as many as workers, and each may go to all."""
@@ -221,7 +221,7 @@ class _Work:
     def nodes(self, known: Observed | None) -> tuple[list[tuple[Node, tuple[Value, ...]]], str]:
         """What makes the result, and the name of what says what was seen."""
         result, reducer = self.result, self.given["reducer"]
-        made: list[tuple[Node, tuple[Value, ...]]] = []
+        written: list[tuple[Node, tuple[Value, ...]]] = []
         rank, count = len(self.shape), self.workers
         along = -1 if known is None else known.along(self.shape)
         window = self.shape if known is None else known.window(self.shape)
@@ -229,15 +229,15 @@ class _Work:
         seen = Value(f"seen.{result.name}", (count, seen_of(rank)), "int64")
         given = (*self.node.arguments, ("size", self.size), ("window", window), ("along", along))
         given = (*given, ("timed", True)) if known is None else given
-        made.append((replace(self.node, operator="girih.join_parts", arguments=given, outputs=(parts.name, seen.name)),
-                     (parts, seen)))  # fmt: skip
+        names = (parts.name, seen.name)
+        written.append((replace(self.node, operator="girih.join_parts", arguments=given, outputs=names), (parts, seen)))
 
         def then(operator: str, name: str, shape: tuple[int, ...], /, **given: Argument) -> Ref:
             value = Value(name, shape, result.dtype)
             node = replace(self.node, name=name, operator=operator, arguments=tuple(given.items()), outputs=(name,))
             if name == result.name:  # the first of these nodes has its name
                 node = replace(node, name=f"placed.{name}")
-            made.append((node, (value,)))
+            written.append((node, (value,)))
             return Ref(name)
 
         last = Ref(parts.name)
@@ -258,16 +258,16 @@ class _Work:
             if not exact:
                 part: dict[str, Argument] = {"dim": along, "start": 0, "end": self.shape[along], "step": 1}
                 then("aten.slice.Tensor", result.name, self.shape, self=last, **part)
-        return made, seen.name
+        return written, seen.name
 
     def told(self, known: Observed, used: bool) -> str:
         name = str(self.given["function"]).partition("|")[0]
         size = self.result.bytes // prod(self.shape)
-        found = f"{format_bytes(known.elements * size)} of {format_bytes(self.result.bytes)}"
+        sizes = f"{format_bytes(known.elements * size)} of {format_bytes(self.result.bytes)}"
         where = self.node.source or self.node.name
         moves = "that" if used and self.less(known) else "the whole result"
         return (
-            f"{where}: {name} was seen to update {found} for each of {self.workers} tiles, in "
+            f"{where}: {name} was seen to update {sizes} for each of {self.workers} tiles, in "
             f"{known.seconds * 1e9:.3g} ns for each element; {moves} is what may move"
         )
 

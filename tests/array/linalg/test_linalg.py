@@ -7,9 +7,10 @@ import pytest
 from array_cases import same
 
 import girih.array as gnp
-from girih.array.linalg.factors import _tiles_of
-from girih.array.session.planning import SMALL
+from girih.array.session.planning import SMALL, passes
+from girih.graph import Value
 from girih.lower import ComputeStep
+from girih.rewrite.passes.factorisations import DivideFactorisations
 
 RANDOM = np.random.default_rng(3)
 TALL = RANDOM.normal(size=(1001, 9))
@@ -157,7 +158,9 @@ def test_errors_are_numpys(two, number):
 def test_tiles_are_as_small_as_a_cache(cluster, rows):
     """Also where the last tile is filled with zeros."""
     x = np.random.default_rng(0).normal(size=(rows, 5))
-    assert _tiles_of(gnp.array(x)) > 1
+    divide = passes(1)[0]
+    assert isinstance(divide, DivideFactorisations)
+    assert divide.tiles_of(Value("x", x.shape, "float64")) > 1  # also of one worker
     Q, R = gnp.linalg.qr(gnp.array(x))
     known = np.linalg.qr(x)
     np.testing.assert_allclose(Q.compute(), known.Q, atol=1e-12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import girih.array as gnp
-from girih.array.linalg import panels
+from girih.rewrite.passes import factorisations as panels
 
 
 @pytest.fixture(autouse=True)
@@ -88,13 +88,29 @@ def test_a_matrix_that_is_not_positive_definite(workers: int) -> None:
 def test_small_and_stacked_matrices_are_factored_whole(workers: int) -> None:
     for a in (matrix(12), np.stack([matrix(30)] * 3)):
         factor = gnp.linalg.cholesky(gnp.array(a))
-        assert factor.expression.operator == "aten.linalg_cholesky"
+        assert [node.operator for node in gnp.explain(factor).plan.graph.nodes] == ["aten.linalg_cholesky"]
         np.testing.assert_allclose(factor.compute(), np.linalg.cholesky(a), rtol=1e-12, atol=1e-14)
 
 
 def test_one_worker_factors_the_whole() -> None:
     with gnp.cluster(workers=1, backend="threads", timeout=60.0):
-        assert gnp.linalg.cholesky(gnp.array(matrix(48))).expression.operator == "aten.linalg_cholesky"
+        factor = gnp.linalg.cholesky(gnp.array(matrix(48)))
+        assert [node.operator for node in gnp.explain(factor).plan.graph.nodes] == ["aten.linalg_cholesky"]
+
+
+def test_an_expression_does_not_depend_on_the_cluster_in_use() -> None:
+    """It is one node, wherever it is built, and divided among those who compute it."""
+    a = matrix(61)
+    with gnp.cluster(workers=1, backend="threads", timeout=60.0):
+        factor, tall = gnp.linalg.cholesky(gnp.array(a)), gnp.linalg.qr(gnp.array(np.ones((4000, 5))), "r")
+        assert (factor.expression.operator, tall.expression.operator) == (
+            "aten.linalg_cholesky",
+            "girih.triangular_factor",
+        )
+    with gnp.cluster(workers=3, backend="threads", timeout=60.0):
+        np.testing.assert_allclose(factor.compute(), np.linalg.cholesky(a), rtol=1e-10, atol=1e-12)
+        assert "girih.join_panels" in {node.operator for node in gnp.explain(factor).plan.graph.nodes}
+        assert "aten.linalg_qr" in {node.operator for node in gnp.explain(tall).plan.graph.nodes}
 
 
 @pytest.mark.parametrize(("size", "workers"), [(3000, 2), (3001, 2), (4096, 4), (100_000, 8), (20, 7)])
@@ -103,4 +119,4 @@ def test_panels_are_about_as_wide_as_they_should_be(size: int, workers: int, mon
     count, width = panels.panels_of(size, workers)
     assert width % workers == 0
     assert (count - 1) * width < size <= count * width
-    assert count <= panels.MOST
+    assert count <= panels.MOST_PANELS

@@ -9,13 +9,15 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, cast
-from girih.array.core.indexing import take
+from girih.array.core.universal import written
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions import scans
 from girih.array.functions.reductions.sorting import argsort, searchsorted
 from girih.array.functions.shapes import creation, manipulation
+from girih.array.functions.shapes.picking import take
 
 SHORT = 3
 """So many elements of a sequence are gone through one by one, in loops over blocks with what comes before and after."""
@@ -164,8 +166,6 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Array:
     """Numbers outside are computed now where they raise."""
-    from girih.array.core.universal import written
-
     picks, given = as_array(a), [as_array(item) for item in choices]
     count = len(given)
     if mode == "wrap":
@@ -230,8 +230,6 @@ def sinc(x: Any, /) -> Array:
 
 
 def i0(x: Any, /) -> Array:
-    from girih.array.core.builder import apply
-
     x = as_array(x)
     if x.dtype.kind == "c":
         raise TypeError("i0 not supported for complex values")
@@ -269,12 +267,8 @@ def kaiser(M: int, beta: float) -> Array:
 
 
 def matvec(x1: Any, x2: Any, /) -> Array:
-    from girih.array.linalg.linear_algebra import matmul
-
     return matmul(x1, as_array(x2)[..., None])[..., 0]
 
 
 def vecmat(x1: Any, x2: Any, /) -> Array:
-    from girih.array.linalg.linear_algebra import matmul
-
     return matmul(e.conjugate(x1)[..., None, :], x2)[..., 0, :]

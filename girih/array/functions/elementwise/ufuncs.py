@@ -10,8 +10,8 @@ from girih.array.core.array import Array
 from girih.array.core.builder import (
     apply,
     as_array,
-    broadcast_shapes,
     cast,
+    choice,
     elementwise,
     exactly,
     kind_of,
@@ -19,6 +19,7 @@ from girih.array.core.builder import (
     typed,
 )
 from girih.array.core.dtypes import loop_dtypes, name_of
+from girih.array.core.indexing import places_of
 from girih.array.core.universal import UniversalFunction, mapped, universal, written
 from girih.array.functions.elementwise.logic import (
     equal,
@@ -28,7 +29,6 @@ from girih.array.functions.elementwise.logic import (
     less_equal,
     logical_and,
     logical_or,
-    not_equal,
     outside,
 )
 
@@ -273,19 +273,10 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         ValueError: only one of x and y is given.
     """
     if x is None and y is None:
-        from girih.array.core.indexing import nonzero
-
-        return nonzero(condition)
+        return places_of(as_array(condition))
     if x is None or y is None:
         raise ValueError("either both or neither of x and y should be given")
-    given = operands(x, y)
-    dtype = result_type(*given)
-    given = [np.asarray(item).astype(dtype) if isinstance(item, int) else item for item in given]  # wraps around
-    arrays = [typed(as_array(item), dtype) for item in given]
-    chosen = as_array(condition)
-    chosen = chosen if chosen.dtype.kind == "b" else not_equal(chosen, 0)
-    shape = broadcast_shapes(chosen.shape, arrays[0].shape, arrays[1].shape)
-    return apply("aten.where.self", shape, dtype, condition=chosen, self=arrays[0], other=arrays[1]).as_written()
+    return choice(condition, x, y)
 
 
 def result_type(*items: Any) -> np.dtype:

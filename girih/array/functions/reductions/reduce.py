@@ -9,10 +9,12 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axes_of, axis_of, cast, line_axis, no_axis
-from girih.array.core.masked import Chosen
+from girih.array.core.indexing import Masked
 from girih.array.core.universal import written
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.shapes.creation import full
+from girih.array.functions.shapes.manipulation import broadcast_to, diagonal
 
 
 def _reduced(x: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -30,14 +32,14 @@ def accumulator(x: Array, dtype: Any) -> np.dtype:
     return np.dtype(np.int64) if x.dtype.kind in "bi" else x.dtype
 
 
-def _chosen(a: Any, axis: Any, keepdims: bool) -> Chosen | None:
+def _chosen(a: Any, axis: Any, keepdims: bool) -> Masked | None:
     """x[mask], of which a sum over what the mask chose is wanted while nobody has asked how much that is."""
-    if not isinstance(a, Chosen) or a.made is not None or keepdims:
+    if not isinstance(a, Masked) or a.picked is not None or keepdims:
         return None
     return a if axis in (0, -a.ndim) or (axis is None and a.ndim == 1) else None
 
 
-def _masked_sum(a: Chosen, dtype: np.dtype) -> Array:
+def _masked_sum(a: Masked, dtype: np.dtype) -> Array:
     shape = a.base.shape[a.mask.ndim :]
     return apply("girih.masked_sum", shape, dtype, input=cast(a.base, dtype), mask=a.mask)
 
@@ -118,8 +120,6 @@ def mean(
 
 
 def _shown_count(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
-    from girih.array.functions.shapes.manipulation import broadcast_to
-
     return sum(broadcast_to(as_array(where), x.shape), axes, keepdims=keepdims)
 
 
@@ -188,14 +188,10 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             shape[axis_of(axis, a.ndim)] = -1
             weights = weights.reshape(shape) * np.ones(1, np.int8)
         kind = np.result_type(a.dtype, weights.dtype, *([np.float64] if a.dtype.kind in "iub" else []))
-        from girih.array.functions.shapes.manipulation import broadcast_to
-
         total = sum(cast(broadcast_to(weights, a.shape), kind), axis, keepdims=keepdims)
         made = sum(cast(a, kind) * weights, axis, keepdims=keepdims) / total
     if not returned:
         return made
-    from girih.array.functions.shapes.manipulation import broadcast_to
-
     return made, broadcast_to(total, made.shape).copy()
 
 
@@ -216,8 +212,6 @@ def _extreme(operator: str, name: str, a: Any, axis: Any, out: Any, keepdims: bo
     if _count(x, axes) == 0:
         if initial is None:
             raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-        from girih.array.functions.shapes.creation import full
-
         return written(full(_reduced(x, axes, keepdims), initial, x.dtype), out)
     if axes:
         x = apply(operator, _reduced(x, axes, keepdims), x.dtype, self=x, dim=axes, keepdim=keepdims)
@@ -315,3 +309,7 @@ def array_equiv(a1: Any, a2: Any) -> bool:
         return bool(all(logic.equal(a1, a2)))
     except ValueError:
         return False
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from girih.array.core.array import Array
-from girih.array.core.builder import apply, as_array, axis_of, cast, line_axis
+from girih.array.core.builder import apply, as_array, axes_of, axis_of, cast, line_axis
 from girih.array.core.universal import written
 from girih.array.functions.elementwise import logic
 from girih.array.functions.reductions.reduce import accumulator, wide
+from girih.array.functions.shapes.creation import full
+from girih.array.functions.shapes.manipulation import broadcast_to, concatenate
 
 
 def _scan(operator: str, a: Any, axis: int | None, dtype: Any, out: Any) -> Any:
@@ -44,9 +46,6 @@ def cumulative_prod(
 
 
 def _cumulative(scan: Any, first: int, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Array:
-    from girih.array.functions.shapes.creation import full
-    from girih.array.functions.shapes.manipulation import concatenate
-
     x = as_array(x)
     axis = line_axis(axis, x.ndim)
     if axis is None:
@@ -62,8 +61,6 @@ def _cumulative(scan: Any, first: int, x: Any, axis: int | None, dtype: Any, inc
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    from girih.array.functions.shapes.manipulation import broadcast_to, concatenate
-
     x = as_array(a)
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
@@ -83,8 +80,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    from girih.array.functions.shapes.manipulation import concatenate
-
     inner = diff(as_array(ary).reshape(-1))
     parts = [None if item is None else as_array(item, inner.dtype).reshape(-1) for item in (to_begin, to_end)]
     return concatenate([item for item in (parts[0], inner, parts[1]) if item is not None])
@@ -92,8 +87,6 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Central differences inside, one-sided at the ends, of equal or of given distances."""
-    from girih.array.core.builder import axes_of
-
     x = as_array(f)
     x = x if x.dtype.kind in "fc" else cast(x, np.float64)
     axes = list(axes_of(axis, x.ndim)) if axis is None or isinstance(axis, tuple) else [axis_of(axis, x.ndim)]
@@ -109,8 +102,6 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 
 def _slope(x: Array, dim: int, distance: Any, edge_order: int) -> Array:
-    from girih.array.functions.shapes.manipulation import concatenate
-
     size = x.shape[dim]
     if size < edge_order + 1:
         raise ValueError(

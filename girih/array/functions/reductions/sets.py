@@ -8,12 +8,12 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, cast
-from girih.array.core.indexing import nonzero, take
 from girih.array.functions.elementwise import logic
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions import scans
 from girih.array.functions.reductions.sorting import argsort, lexsort, searchsorted, sort
 from girih.array.functions.shapes import creation, manipulation
+from girih.array.functions.shapes.picking import nonzero, take
 
 FEW = 16
 """Up to so many elements are compared with one by one; more are sorted."""

@@ -8,8 +8,10 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, cast, line_axis
-from girih.array.core.universal import written
+from girih.array.functions.reductions import reduce as reductions
+from girih.array.functions.shapes.creation import ones, zeros
 from girih.array.functions.shapes.manipulation import flip
+from girih.array.functions.shapes.picking import take, take_along_axis
 
 
 def sort(
@@ -75,8 +77,6 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     given = [as_array(key) for key in keys]
     if not given:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    from girih.array.core.indexing import take_along_axis
-
     dim = axis_of(axis, given[0].ndim)
     found = argsort(given[0], dim)
     for key in given[1:]:
@@ -91,8 +91,6 @@ def sort_complex(a: Any) -> Array:
 
 def topk(a: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array, Array]:
     """The k largest (or smallest) along an axis, in their order: values and positions."""
-    from girih.array.core.indexing import take_along_axis
-
     x = as_array(a)
     dim = axis_of(axis, x.ndim)
     if not 0 <= k <= x.shape[dim]:
@@ -114,15 +112,11 @@ def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = N
     if ordered.ndim != 1:
         raise ValueError("object of too small depth for desired array")
     if sorter is not None:
-        from girih.array.core.indexing import take
-
         ordered = take(ordered, sorter)
     kind = np.result_type(ordered.dtype, values.dtype)
     kind = np.dtype(np.uint8) if kind.kind == "b" else kind
     given = {"sequence": cast(ordered, kind), "values": cast(values, kind), "right": side == "right"}
     if ordered.size == 0:
-        from girih.array.functions.shapes.creation import zeros
-
         return zeros(values.shape, np.int64)
     return apply("girih.search_sorted", values.shape, np.dtype(np.int64), **given)
 
@@ -143,8 +137,6 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
     Raises:
         ValueError: a number is negative, or there is not one dimension.
     """
-    from girih.array.functions.reductions import reduce as reductions
-
     x = as_array(x)
     if x.ndim != 1:
         raise ValueError("object of too small depth for desired array" if x.ndim == 0 else "object too deep")
@@ -157,18 +149,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Array:
 
 def counted(x: Array, size: int, weights: Any = None) -> Array:
     """How often each of 0 … size - 1 occurs, or the sum of its weights; other numbers are left out."""
-    from girih.array.functions.shapes.creation import ones
-
     kind = np.dtype(np.int64) if weights is None else np.dtype(np.float64)
     value = ones(x.shape, kind) if weights is None else cast(as_array(weights), kind)
     given = {"grad": value.reshape((-1, 1)), "indices": cast(x, np.int64).reshape(-1), "rows": size}
     return apply("girih.embedding_gradient", (size, 1), kind, **given).reshape(size)
-
-
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """Of an axis, of several or of all; NaN where there is one."""
-    from girih.array.functions.reductions.statistics import middle, ranked
-
-    x = as_array(a)
-    x = x if x.dtype.kind in "fc" else cast(x, np.float64)
-    return written(ranked(x, 0.5, axis, keepdims, "linear", x.dtype, mixed=middle), out)

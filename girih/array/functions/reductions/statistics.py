@@ -10,14 +10,14 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, axes_of, cast
-from girih.array.core.indexing import take_along_axis
 from girih.array.core.universal import written
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions.sorting import counted, partition, searchsorted, sort
 from girih.array.functions.shapes import manipulation
-from girih.array.linalg.linear_algebra import matmul
+from girih.array.functions.shapes.picking import take_along_axis
 
 # ------------------------------------------------------------------------------------------- quantiles
 
@@ -362,3 +362,10 @@ def histogram2d(
         bins = [bins, bins]
     made, edges = histogramdd([x, y], bins, range, density, weights)
     return made, edges[0], edges[1]
+
+
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """Of an axis, of several or of all; NaN where there is one."""
+    x = as_array(a)
+    x = x if x.dtype.kind in "fc" else cast(x, np.float64)
+    return written(ranked(x, 0.5, axis, keepdims, "linear", x.dtype, mixed=middle), out)

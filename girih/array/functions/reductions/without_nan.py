@@ -12,6 +12,8 @@ from girih.array.core.universal import written
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions import reduce as r
+from girih.array.functions.reductions.scans import cumprod, cumsum
+from girih.array.functions.reductions.statistics import hundredths, middle, quantile_dtype, ranked
 from girih.array.functions.shapes.manipulation import broadcast_to
 
 
@@ -35,14 +37,10 @@ def nanprod(
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-    from girih.array.functions.reductions.scans import cumsum
-
     return cumsum(_without_nan(a, 0), axis, dtype, out)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-    from girih.array.functions.reductions.scans import cumprod
-
     return cumprod(_without_nan(a, 1), axis, dtype, out)
 
 
@@ -134,8 +132,6 @@ def _known_somewhere(a: Any, axis: int | None, worst: float) -> Array:
 def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
                 method: str = "linear") -> Any:  # fmt: skip
     """NaN are sorted behind all others; ranks are those among the known."""
-    from girih.array.functions.reductions.statistics import quantile_dtype, ranked
-
     x = as_array(a)
     kind = quantile_dtype(x, q, method)
     x = x if x.dtype.kind == "f" or x.dtype == kind else cast(x, np.float64)
@@ -144,14 +140,10 @@ def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: 
 
 def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
                   method: str = "linear") -> Any:  # fmt: skip
-    from girih.array.functions.reductions.statistics import hundredths
-
     return nanquantile(a, hundredths(q), axis, out, keepdims=keepdims, method=method)
 
 
 def nanmedian(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-    from girih.array.functions.reductions.statistics import middle, ranked
-
     x = as_array(a)
     if x.dtype.kind == "c":
         raise TypeError("a must be an array of real numbers")

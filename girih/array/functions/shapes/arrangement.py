@@ -10,11 +10,12 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, axis_of, cast
-from girih.array.core.indexing import nonzero, take
 from girih.array.core.views import ComplexPart
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.reductions.scans import cumsum
 from girih.array.functions.shapes import creation, manipulation
+from girih.array.functions.shapes.picking import nonzero, take
 
 # ------------------------------------------------------------------------------------------- joining and parting
 
@@ -262,8 +263,6 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """The values go, one after another and again from the first, to where the mask holds."""
-    from girih.array.functions.reductions.scans import cumsum
-
     x, chosen, new = _ours(arr, "place"), as_array(mask).astype(bool), as_array(vals).reshape(-1)
     if new.size == 0:
         raise ValueError("Cannot insert from an empty array!")

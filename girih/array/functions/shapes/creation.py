@@ -16,7 +16,7 @@ from girih.array.core.views import copied
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.elementwise.information import check_device
 from girih.array.functions.elementwise.logic import isfinite
-from girih.array.functions.shapes.manipulation import broadcast_to, moveaxis, reshape
+from girih.array.functions.shapes.manipulation import broadcast_to, moveaxis, reshape, stack
 
 
 def array(
@@ -43,8 +43,6 @@ def array(
 def _joined(item: Any) -> Any:
     """A list with arrays of ours in it is a stack of them."""
     if isinstance(item, (list, tuple)) and any(isinstance(part, (Array, list, tuple)) for part in item):
-        from girih.array.functions.shapes.manipulation import stack
-
         parts = [_joined(part) for part in item]
         return stack(parts) if any(isinstance(part, Array) for part in parts) else item
     return item
@@ -297,8 +295,6 @@ def _within(rows: Array, columns: Array, k: int) -> int:
 
 
 def indices(dimensions: Sequence[int], dtype: Any = int, sparse: bool = False) -> Any:
-    from girih.array.functions.shapes.manipulation import stack
-
     shape = tuple(dimensions)
     if sparse:
         return tuple(_places(shape, dtype))

@@ -11,8 +11,20 @@ from typing import Any
 import numpy as np
 
 from girih.array.core import views
-from girih.array.core.array import Array
-from girih.array.core.builder import apply, as_array, axes_of, axis_of, broadcast_shapes, cast, line_axis, no_axis
+from girih.array.core.array import UNKNOWN, Array, Layout
+from girih.array.core.builder import (
+    apply,
+    as_array,
+    axes_of,
+    axis_of,
+    broadcast_shapes,
+    cast,
+    choice,
+    line_axis,
+    no_axis,
+)
+from girih.array.core.indexing import get
+from girih.array.core.order import strides_of, without_gaps
 from girih.array.core.universal import written
 from girih.array.functions.elementwise.information import check_device
 
@@ -56,7 +68,7 @@ def ravel(a: Any, order: str = "C") -> Array:
     """A view of what lies in C order without gaps, else a copy."""
     x = transpose(a) if order == "F" else as_array(a)
     made = reshape(x, (-1,), "C" if order == "F" or (order == "K" and x.layout is None) else order)
-    if x.layout is None or not isinstance(x.layout, tuple) or views.without_gaps(x):
+    if x.layout is None or not isinstance(x.layout, tuple) or without_gaps(x):
         return made
     return made.copy()
 
@@ -197,20 +209,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
 def broadcast_to(array: Any, shape: Any) -> Array:
     x = as_array(array)
     goal = tuple(map(index, shape)) if isinstance(shape, Sequence) else (int(shape),)
-    if goal == x.shape:
-        return views.read_only(x)
-    try:
-        fits = np.broadcast_shapes(x.shape, goal) == goal
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"cannot broadcast an array of shape {x.shape} to shape {goal}")
-    strides = views.strides_of(x)
-    layout: views.Layout = views.UNKNOWN
-    if strides is not None:
-        kept = (0 if size == 1 else stride for size, stride in zip(x.shape, strides, strict=True))
-        layout = (*(0,) * (len(goal) - x.ndim), *kept)
-    return views.view(x, views.ReadOnly("aten.expand", goal, (("size", goal),)), layout, writeable=False)
+    return views.expanded(x, goal)
 
 
 def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
@@ -235,9 +234,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Array:
     dim = axis_of(axis if axis is not None else 0, x.ndim)
     if not isinstance(repeats, (int, np.integer)):
         positions = np.repeat(np.arange(x.shape[dim]), np.asarray(repeats))
-        from girih.array.core.indexing import take
-
-        return take(x, positions, dim)
+        return get(x, (slice(None),) * dim + (as_array(positions),))
     one = expand_dims(x, dim + 1)
     if repeats == 1:
         return x.copy()
@@ -341,18 +338,12 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     length = max(0, min(x.shape[first] - max(-offset, 0), x.shape[second] - max(offset, 0)))
     shape = (*(size for dim, size in enumerate(x.shape) if dim not in (first, second)), length)
     place = (("offset", offset), ("dim1", first), ("dim2", second))
-    strides = views.strides_of(x)
-    layout: views.Layout = views.UNKNOWN
+    strides = strides_of(x)
+    layout: Layout = UNKNOWN
     if strides is not None:
         rest = (stride for dim, stride in enumerate(strides) if dim not in (first, second))
         layout = (*rest, strides[first] + strides[second])
     return views.view(x, views.ReadOnly("aten.diagonal", shape, place), layout, writeable=False)
-
-
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-    from girih.array.functions.reductions.reduce import sum
-
-    return sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)
 
 
 def diag(v: Any, k: int = 0) -> Array:
@@ -361,11 +352,9 @@ def diag(v: Any, k: int = 0) -> Array:
         return diagonal(x, k)
     if x.ndim != 1:
         raise ValueError("Input must be 1- or 2-d.")
-    from girih.array.functions.elementwise.ufuncs import where
-
     size = x.shape[0] + abs(k)
     wide = pad(x, (max(k, 0), max(-k, 0)))
-    return where(np.eye(size, k=k, dtype=bool), reshape(wide, (1, -1)), x.dtype.type(0))
+    return choice(np.eye(size, k=k, dtype=bool), reshape(wide, (1, -1)), x.dtype.type(0))
 
 
 def tril(m: Any, k: int = 0) -> Array:

@@ -9,18 +9,18 @@ import numpy as np
 
 from girih.array.core.array import Array
 from girih.array.core.builder import as_array, axis_of, cast
-from girih.array.core.indexing import take
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions import reduce as reductions
-from girih.array.functions.reductions import sorting
+from girih.array.functions.reductions import statistics
 from girih.array.functions.shapes import manipulation
+from girih.array.functions.shapes.picking import take
 
 AGAIN = ("edge", "reflect", "symmetric", "wrap")
 STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": reductions.max,
     "minimum": reductions.min,
     "mean": reductions.mean,
-    "median": sorting.median,
+    "median": statistics.median,
 }
 OPTIONS = {"constant": "constant_values", "linear_ramp": "end_values", "reflect": "reflect_type",
            "symmetric": "reflect_type", **dict.fromkeys(STATISTICS, "stat_length")}  # fmt: skip

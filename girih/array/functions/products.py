@@ -11,7 +11,9 @@ import numpy as np
 from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, broadcast_shapes, cast
 from girih.array.core.universal import written
-from girih.array.functions.shapes.manipulation import broadcast_to, reshape, transpose
+from girih.array.functions.elementwise.ufuncs import conjugate
+from girih.array.functions.reductions import reduce as r
+from girih.array.functions.shapes.manipulation import broadcast_to, diagonal, reshape, transpose
 
 
 def matmul(x1: Any, x2: Any, /, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
@@ -84,8 +86,6 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def vdot(a: Any, b: Any) -> Array:
-    from girih.array.functions.elementwise.ufuncs import conjugate
-
     return as_array(dot(conjugate(a).reshape(-1), as_array(b).reshape(-1)))
 
 
@@ -95,16 +95,13 @@ def inner(a: Any, b: Any) -> Array:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    from girih.array.functions.elementwise.ufuncs import conjugate
-    from girih.array.functions.reductions.reduce import any, sum
-
     first, second = as_array(x1), as_array(x2)
     if first.shape[axis] != second.shape[axis]:
         raise ValueError(f"vecdot: sizes {first.shape[axis]} and {second.shape[axis]} along axis {axis} differ")
     kind = np.result_type(first.dtype, second.dtype)
     if kind.kind == "b":
-        return any(first * second, axis)
-    return sum((conjugate(first) if first.dtype.kind == "c" else first) * second, axis, kind)
+        return r.any(first * second, axis)
+    return r.sum((conjugate(first) if first.dtype.kind == "c" else first) * second, axis, kind)
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -211,21 +208,17 @@ def _diagonals(x: Array, letters: str) -> tuple[Array, str]:
         while letters.count(letter) > 1:
             first = letters.index(letter)
             second = letters.index(letter, first + 1)
-            from girih.array.functions.shapes.manipulation import diagonal
-
             x = diagonal(x, 0, first, second)
             letters = "".join(item for dim, item in enumerate(letters) if dim not in (first, second)) + letter
     return x, letters
 
 
 def _summed(term: tuple[Array, str], kept: set[str]) -> tuple[Array, str]:
-    from girih.array.functions.reductions.reduce import sum
-
     x, letters = term
     gone = tuple(dim for dim, letter in enumerate(letters) if letter not in kept)
     if not gone:
         return term
-    return sum(x, gone, x.dtype), "".join(letter for letter in letters if letter in kept)
+    return r.sum(x, gone, x.dtype), "".join(letter for letter in letters if letter in kept)
 
 
 def _contracted(first: tuple[Array, str], second: tuple[Array, str], kept: set[str]) -> tuple[Array, str]:

@@ -1,4 +1,4 @@
-"""NumPy's own functions on girih arrays: the function of the same name here."""
+"""NumPy's own functions on girih arrays: the function of the same name in the namespace `here`, girih.array."""
 
 from __future__ import annotations
 
@@ -11,34 +11,32 @@ import numpy as np
 from girih.array.core.unsupported import missing
 
 
-def apply_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+def apply_ufunc(
+    here: ModuleType, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: Mapping[str, Any]
+) -> Any:
     """`np.add(x, y)`, `np.add.reduce(x, …)` and the other methods; other libraries' functions are called on tiles.
 
     Raises:
         TypeError: girih has no such function, or not with these options.
     """
-    import girih.array as here
-
     known = getattr(np, ufunc.__name__, None) is ufunc or callable(vars(here).get(ufunc.__name__))
     if not known and method == "__call__" and ufunc.nout == 1 and ufunc.signature is None and not options:
         return here.map(ufunc, *inputs)
-    found: Any = _named(here, ufunc.__name__)
+    function: Any = _named(here, ufunc.__name__)
     if method != "__call__":
-        if not hasattr(found, method):
+        if not hasattr(function, method):
             raise TypeError(f"girih.array has no numpy.{ufunc.__name__}.{method}")
-        found = getattr(found, method)
+        function = getattr(function, method)
     where = {"where": options["where"]} if method == "__call__" and "where" in options else {}
-    return _written(found, inputs, options, where)
+    return _written(function, inputs, options, where)
 
 
-def apply_function(function: Callable[..., Any], inputs: Any, options: Mapping[str, Any]) -> Any:
+def apply_function(here: ModuleType, function: Callable[..., Any], inputs: Any, options: Mapping[str, Any]) -> Any:
     """`np.concatenate([x, y])` and all others that NumPy lets other arrays answer.
 
     Raises:
         TypeError: girih has no such function.
     """
-    import girih.array as here
-
     space: Any = here
     for part in (function.__module__ or "numpy").split(".")[1:]:
         space = getattr(space, part, here)
@@ -55,15 +53,14 @@ def _written(function: Any, inputs: Any, options: Mapping[str, Any], where: Mapp
     if not isinstance(target, np.ndarray):
         return function(*inputs, **options)
     rest = {name: value for name, value in options.items() if name not in {"out", *where}}
-    made = np.asarray(function(*inputs, **rest))
-    chosen = {name: np.asarray(value) for name, value in where.items()}
-    np.copyto(target, made, casting="same_kind", **chosen)
+    masks = {name: np.asarray(value) for name, value in where.items()}
+    np.copyto(target, np.asarray(function(*inputs, **rest)), casting="same_kind", **masks)
     return target
 
 
 def _named(space: ModuleType, name: str) -> Callable[..., Any]:
     """A function here by NumPy's name; TypeError, as NumPy's protocols have it, where there is none."""
-    found = vars(space).get(name)
-    if not callable(found):
+    function = vars(space).get(name)
+    if not callable(function):
         raise TypeError(str(missing(space.__name__, name, vars(space))))
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

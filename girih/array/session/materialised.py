@@ -4,43 +4,55 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from girih.array.core.evaluation import Evaluator
+from girih.array.session.planning import Tiled
 from girih.capture.lazy.expressions import Expression, Needed
 from girih.layout import Layout
 from girih.plans.plan import Plan
 from girih.run.errors import WorkerError
 from girih.run.tiles.tiles import TileRun
 
-if TYPE_CHECKING:
-    from girih.array.session.clusters import Cluster
-
 
 class EvaluationError(RuntimeError):
     """A worker failed while it computed an array; the message names the line of the program that made the array."""
 
 
+class Keeper(Evaluator, Protocol):
+    """The cluster whose workers hold a value. checkpoint: where they save it, if they do."""
+
+    checkpoint: str | None
+
+    @property
+    def started(self) -> TileRun | None:
+        """Its workers, if there are any now."""
+
+    def tiled_of(self, plan: Plan) -> Tiled | None:
+        """How one of its plans came about, as long as it is remembered."""
+
+
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Materialised:
     """Where an evaluated array is: its tiles with the workers of `run`, of `cluster`, under `key`, as `plan` has its
     value `name`.
 
     second: where it is in another layout, too.
     """
 
-    cluster: Cluster
+    cluster: Keeper
     run: TileRun
     key: int
     plan: Plan
     name: str
-    second: Kept | None = None
+    second: Materialised | None = None
 
     @property
     def alive(self) -> bool:
         """Are the workers still there?"""
-        return self.cluster._run is self.run
+        return self.cluster.started is self.run
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
@@ -87,8 +99,10 @@ def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception
 
     recovers: the cluster has checkpoints, so there is no need to tell of them."""
     lines = {work.names[item]: item for item in work.nodes}
-    failed = lines.get(error.place.node)
-    where = f"{failed.source}: {failed.operator} of the array made there" if failed is not None else "an evaluation"
+    name = error.place.node
+    failed = lines.get(name) or lines.get(name.rsplit(".", 2)[0])  # a part of a factorisation has its name before it
+    operator = error.place.operator if name not in lines else failed.operator if failed is not None else ""
+    where = f"{failed.source}: {operator} of the array made there" if failed is not None else "an evaluation"
     text = (
         f"{where}: worker {error.rank} {error.reason}{_advice(recovers)}" if error.lost else f"{where} {error.reason}"
     )
@@ -101,9 +115,9 @@ def named(error: WorkerError, work: Needed, recovers: bool = False) -> Exception
 def _class(name: str) -> type[Exception]:
     """The class that `girih.run.errors.kind_of` named, unless a RuntimeError says as much."""
     module, _, own = name.rpartition(".")
-    found = getattr(sys.modules.get(module), own, Exception)
-    says = issubclass(found, Exception) and not issubclass(EvaluationError, found) and not issubclass(found, SPECIAL)
-    return found if says else EvaluationError
+    kind = getattr(sys.modules.get(module), own, Exception)
+    says = issubclass(kind, Exception) and not issubclass(EvaluationError, kind) and not issubclass(kind, SPECIAL)
+    return kind if says else EvaluationError
 
 
 def own_error(kind: type[Exception], text: str) -> Exception:

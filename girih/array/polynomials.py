@@ -10,7 +10,9 @@ from girih.array.core.array import Array
 from girih.array.core.builder import as_array, cast
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.elementwise.numerics import convolve
+from girih.array.functions.reductions.reduce import sum
 from girih.array.functions.shapes import creation, manipulation
+from girih.array.linalg import inv, lstsq
 
 
 def polyval(p: Any, x: Any) -> Array:
@@ -103,9 +105,6 @@ def polyfit(
     Raises:
         TypeError: shapes that do not fit. ValueError: too few points for covariances.
     """
-    from girih.array.functions.reductions.reduce import sum
-    from girih.array.linalg import inv, lstsq
-
     x, y = cast(as_array(x), np.float64), as_array(y)
     if x.ndim != 1 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
         raise TypeError(f"expected x and y to have same length, x as a vector; got shapes {x.shape} and {y.shape}")

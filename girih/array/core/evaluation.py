@@ -1,0 +1,59 @@
+"""What evaluates arrays, as they see it: one is in use, `girih.array.session` has those that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from girih.capture.lazy.expressions import Expression
+
+
+class Evaluator(Protocol):
+    """Workers that compute expressions and keep their tiles."""
+
+    def value(self, expression: Expression) -> np.ndarray:
+        """As a NumPy array of its own."""
+
+    def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
+        """Compute what is needed for all of them at once. report: also return the values."""
+
+    def tiles(self, expression: Expression) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+        """The value tile by tile, each with where it belongs; evaluated first, if need be."""
+
+
+class Current:
+    """The evaluators that were put in use and not closed yet, and what makes one if there are none."""
+
+    def __init__(self) -> None:
+        self.evaluators: list[Evaluator] = []
+        self.default: Callable[[], Evaluator] | None = None
+
+
+_current = Current()
+
+
+def current() -> Evaluator:
+    """The one in use: the last that began, else the default one, which begins now."""
+    if not _current.evaluators:
+        assert _current.default is not None, "girih.array sets it when it is imported"
+        use(_current.default())
+    return _current.evaluators[-1]
+
+
+def use(evaluator: Evaluator) -> None:
+    """From now on; until it leaves, or another one begins."""
+    if evaluator not in _current.evaluators:
+        _current.evaluators.append(evaluator)
+
+
+def leave(evaluator: Evaluator) -> None:
+    """The one of before is in use again."""
+    if evaluator in _current.evaluators:
+        _current.evaluators.remove(evaluator)
+
+
+def set_default(make: Callable[[], Evaluator]) -> None:
+    """What makes the evaluator of a program that names none."""
+    _current.default = make

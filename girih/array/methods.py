@@ -1,0 +1,272 @@
+"""What gives Array and universal functions their methods: NumPy's functions, which lie higher than the classes.
+
+`x + y` is `add(x, y)`, `x.sum()` is `sum(x)`, `x[…]` is `indexing.get`, and NumPy's own functions of x are those of the
+same name here (`girih.array.protocols`). The tables say which. `girih.array` attaches them, once, before anybody has an
+array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from girih.array import protocols
+from girih.array.core import indexing, writing
+from girih.array.core.array import Array
+from girih.array.core.order import strides_of
+from girih.array.core.universal import UniversalFunction
+from girih.array.core.views import ComplexPart, view
+from girih.array.functions import products, ufunc_methods
+from girih.array.functions.elementwise import logic, numerics
+from girih.array.functions.elementwise import ufuncs as e
+from girih.array.functions.reductions import reduce as reductions
+from girih.array.functions.reductions import scans, sorting
+from girih.array.functions.shapes import arrangement, creation, manipulation, picking
+
+Function = Callable[..., Any]
+
+# ------------------------------------------------------------------------------------------- operators
+
+
+def _leads(other: Any) -> bool:
+    """Does the other operand decide what an operator means, as sparse matrices do?"""
+    return getattr(other, "__array_ufunc__", other) is None
+
+
+def _repeats(x: Array, other: Any) -> bool:
+    """Is x a number, as an element or a sum, by which a sequence is repeated?"""
+    return isinstance(other, (list, tuple, str, bytes)) and not x.shape and x.dtype.kind in "iu"
+
+
+def power(x: Array, exponent: Any) -> Any:
+    """Of complex numbers NumPy's operator, unlike its function, knows exponents that have a simpler function."""
+    if x.dtype.kind == "c" and not x.scalar and type(exponent) in (int, float):
+        simpler = {-1: e.reciprocal, 0.5: e.sqrt, 2: e.square}.get(exponent)
+        if simpler is not None:
+            return simpler(x)
+    return e.power(x, exponent)
+
+
+def _multiply(x: Array, other: Any) -> Any:
+    if _repeats(x, other):
+        return other * x.__index__()
+    return NotImplemented if _leads(other) else e.multiply(x, other)
+
+
+def _multiply_reflected(x: Array, other: Any) -> Any:
+    return other * x.__index__() if _repeats(x, other) else e.multiply(other, x)
+
+
+def _matmul(x: Array, other: Any) -> Any:
+    return NotImplemented if _leads(other) else products.matmul(x, other)
+
+
+def _raise(x: Array, other: Any) -> Any:
+    return e.square(x) if type(other) is int and other == 2 else power(x, other)  # int8 of truth values, as NumPy
+
+
+def _equal(x: Array, other: Any) -> Any:
+    """Nothing equals None or a text."""
+    return creation.zeros_like(x, bool) if other is None or isinstance(other, str) else logic.equal(x, other)
+
+
+def _not_equal(x: Array, other: Any) -> Any:
+    return creation.ones_like(x, bool) if other is None or isinstance(other, str) else logic.not_equal(x, other)
+
+
+def _number(x: Array, refusal: str) -> Any:
+    if x.shape:
+        raise TypeError(refusal)
+    return x.compute()[()]
+
+
+def _hash(x: Array) -> int:
+    """Of a number, so that it can be a key of a dictionary as NumPy's scalars are."""
+    return hash(_number(x, "unhashable type: 'Array'; numbers are hashable, and what x.tolist() has in it"))
+
+
+def _round(x: Array, digits: int | None = None) -> Any:
+    return round(_number(x, "round() takes a number: np.round(x) rounds arrays"), digits)
+
+
+def _contains(x: Array, value: Any) -> bool:
+    return bool(reductions.any(_equal(x, value)))
+
+
+def _iterate(x: Array) -> Iterator[Any]:
+    if not x.shape:
+        raise TypeError("iteration over a 0-d array")
+    x.persist()
+    return (indexing.get(x, position) for position in range(x.shape[0]))
+
+
+ARITHMETIC: dict[str, Function] = {
+    "add": e.add, "sub": e.subtract, "mul": e.multiply, "truediv": e.divide, "floordiv": e.floor_divide,
+    "mod": e.remainder, "pow": e.power, "matmul": products.matmul, "and": logic.bitwise_and, "or": logic.bitwise_or,
+    "xor": logic.bitwise_xor, "lshift": logic.left_shift, "rshift": logic.right_shift,
+}  # fmt: skip
+"""Each has an operator, one with the operands exchanged, and one in place."""
+SPECIAL: dict[str, Function] = {
+    "__mul__": _multiply, "__rmul__": _multiply_reflected, "__matmul__": _matmul, "__pow__": _raise,
+    "__divmod__": e.divmod, "__rdivmod__": lambda x, other: e.divmod(other, x),
+    "__neg__": e.negative, "__pos__": e.positive, "__abs__": e.absolute, "__invert__": logic.invert,
+    "__lt__": logic.less, "__le__": logic.less_equal, "__gt__": logic.greater, "__ge__": logic.greater_equal,
+    "__eq__": _equal, "__ne__": _not_equal, "__hash__": _hash, "__trunc__": Array.__int__, "__round__": _round,
+    "__contains__": _contains, "__iter__": _iterate, "__getitem__": indexing.get, "__setitem__": writing.assign,
+}  # fmt: skip
+
+
+def _operators() -> Iterator[tuple[str, Function]]:
+    for name, function in ARITHMETIC.items():
+        in_place = power if name == "pow" else function
+        yield f"__{name}__", lambda x, other, function=function: function(x, other)
+        yield f"__r{name}__", lambda x, other, function=function: function(other, x)
+        yield f"__i{name}__", lambda x, other, function=in_place: writing.update(x, function, other)
+    for name, function in SPECIAL.items():
+        yield name, lambda x, *others, function=function: function(x, *others)
+
+
+# ------------------------------------------------------------------------------------------- methods
+
+
+def _reshape(x: Array, *shape: Any, order: str = "C") -> Array:
+    return manipulation.reshape(x, shape[0] if len(shape) == 1 else shape, order=order)
+
+
+def _transpose(x: Array, *axes: Any) -> Array:
+    order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
+    return manipulation.transpose(x, order)
+
+
+def _flatten(x: Array, order: str = "C") -> Array:
+    return manipulation.ravel(x, order).copy()
+
+
+def _fill(x: Array, value: Any) -> None:
+    if not x.scalar:  # of which NumPy fills a copy
+        writing.assign(x, ..., value)
+
+
+def _conj(x: Array) -> Array:
+    """Itself, where numbers are real."""
+    return e.conjugate(x) if x.dtype.kind == "c" else x  # type: ignore[no-any-return]
+
+
+def _sort(x: Array, axis: int = -1, kind: str | None = None) -> None:
+    """In place; `np.sort` makes another array."""
+    writing.assign(x, ..., sorting.sort(x, axis))
+
+
+def _partition(x: Array, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
+    """In place; `np.partition` makes another array."""
+    writing.assign(x, ..., sorting.partition(x, kth, axis))
+
+
+def _compress(x: Array, condition: Any, axis: int | None = None) -> Array:
+    return picking.compress(condition, x, axis)
+
+
+METHODS: dict[str, Function] = {
+    "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "fill": _fill, "conj": _conj,
+    "conjugate": _conj, "sort": _sort, "partition": _partition, "compress": _compress,
+    "all": reductions.all, "any": reductions.any, "argmax": reductions.argmax, "argmin": reductions.argmin,
+    "argpartition": sorting.argpartition, "argsort": sorting.argsort, "astype": manipulation.astype,
+    "choose": numerics.choose, "clip": e.clip, "cumprod": scans.cumprod, "cumsum": scans.cumsum,
+    "diagonal": manipulation.diagonal, "dot": products.dot, "max": reductions.max, "mean": reductions.mean,
+    "min": reductions.min, "nonzero": picking.nonzero, "prod": reductions.prod, "ptp": reductions.ptp,
+    "put": arrangement.put, "ravel": manipulation.ravel, "repeat": manipulation.repeat, "round": e.round,
+    "searchsorted": sorting.searchsorted, "squeeze": manipulation.squeeze, "std": reductions.std,
+    "sum": reductions.sum, "swapaxes": manipulation.swapaxes, "take": picking.take, "trace": reductions.trace,
+    "var": reductions.var,
+}  # fmt: skip
+UFUNC_METHODS: dict[str, Function] = {
+    "reduce": ufunc_methods.reduce, "accumulate": ufunc_methods.accumulate, "outer": ufunc_methods.outer,
+    "at": ufunc_methods.at, "reduceat": ufunc_methods.reduceat,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- attributes
+
+
+def _part(x: Array, name: str) -> Array:
+    """A view of the real or of the imaginary parts, which lie at every other place of the whole."""
+    strides = strides_of(x)
+    part = view(x, ComplexPart(name), False if strides is None else tuple(2 * size for size in strides))
+    return part.as_scalar() if x.scalar else part
+
+
+def _real(x: Array) -> Array:
+    return _part(x, "real") if x.dtype.kind == "c" else x
+
+
+def _imag(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        return _part(x, "imag")
+    zeros = creation.zeros(x.shape, x.dtype)
+    zeros.writeable = False
+    return zeros.as_scalar() if x.scalar else zeros
+
+
+def _set(name: str) -> Callable[[Array, Any], None]:
+    """Of an array; numbers are not written to."""
+
+    def write(x: Array, value: Any) -> None:
+        if name == "imag" and x.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        if x.scalar:
+            raise AttributeError(f"attribute {name!r} of a number is not writable")
+        getattr(x, name)[...] = value
+
+    return write
+
+
+ATTRIBUTES = {
+    "T": property(manipulation.transpose),
+    "mT": property(manipulation.matrix_transpose),
+    "real": property(_real, _set("real")),
+    "imag": property(_imag, _set("imag")),
+    "flat": property(arrangement.Flat, _set("flat")),
+}
+
+
+def attach(namespace: ModuleType) -> None:
+    """Give the classes their methods. namespace: girih.array, whose functions answer for NumPy's of the same name."""
+
+    def array_namespace(x: Array, *, api_version: str | None = None) -> ModuleType:
+        """Raises ValueError for another version of the standard than the namespace names."""
+        own = namespace.__array_api_version__
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", own):
+            raise ValueError(f"girih.array has version {own}, not {api_version!r}")
+        return namespace
+
+    def array_ufunc(x: Array, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return protocols.apply_ufunc(namespace, ufunc, method, inputs, options)
+
+    def array_function(x: Array, function: Any, types: Any, inputs: Sequence[Any], options: Any) -> Any:
+        return protocols.apply_function(namespace, function, inputs, options)
+
+    answers: dict[str, Function] = {
+        "__array_namespace__": array_namespace,
+        "__array_ufunc__": array_ufunc,
+        "__array_function__": array_function,
+    }
+    for name, member in (*ATTRIBUTES.items(), *answers.items(), *_operators()):
+        setattr(Array, name, member)
+    for owner, table in ((Array, METHODS), (UniversalFunction, UFUNC_METHODS)):
+        for name, function in table.items():
+            setattr(owner, name, _method(name, function))
+
+
+def _method(name: str, function: Function) -> Function:
+    """Some are universal functions, which a class would not bind to its instances."""
+
+    @wraps(function)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return function(self, *args, **options)
+
+    method.__name__ = name
+    return method
