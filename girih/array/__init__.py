@@ -26,25 +26,22 @@ from numpy import (
 
 from girih.array import fft, lib, linalg, random
 from girih.array.functions.shapes.arrangement import (
-    append, block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert,
-    ix_, mask_indices, may_share_memory, place, put, put_along_axis, putmask, ravel_multi_index, resize,
-    shares_memory, tril_indices, tril_indices_from, trim_zeros, triu_indices, triu_indices_from, unravel_index,
+    append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, resize, shares_memory,
     vsplit,
 )
 from girih.array.core.array import Array
 from girih.array.session.clusters import Cluster, EvaluationError, cluster
 from girih.array.functions.shapes.creation import (
     arange, array, asanyarray, asarray, asarray_chkfinite, ascontiguousarray, empty, empty_like, eye, from_dlpack,
-    from_numpy, frombuffer, fromfile, fromfunction, fromiter, fromstring, full, full_like, genfromtxt, geomspace,
-    identity, indices, linspace, loadtxt, logspace, meshgrid, ones, ones_like, savetxt, tri, vander, zeros,
-    zeros_like,
+    from_numpy, fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, ones, ones_like,
+    tri, vander, zeros, zeros_like,
 )
 from girih.array.functions.elementwise.elements import vectorize
 from girih.array.functions.elementwise.ufuncs import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, around, asin,
     asinh, atan, atan2, atanh, cbrt, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide,
-    divmod, exp, exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod, gcd, heaviside, hypot,
-    imag, isclose, lcm, log, log10, log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num,
+    divmod, exp, exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod, gcd, hypot, imag,
+    isclose, lcm, log, log10, log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num,
     negative, nextafter, positive, pow, power, rad2deg, radians, real, reciprocal, remainder, result_type, rint,
     round, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc, where,
 )
@@ -56,8 +53,7 @@ from girih.array.io.files import (
 from girih.array.core.indexing import argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis
 from girih.array.functions.shapes.grids import c_, mgrid, ogrid, r_
 from girih.array.functions.elementwise.information import (
-    __array_namespace_info__, array2string, array_repr, array_str, broadcast_shapes, can_cast, common_type, finfo,
-    iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndenumerate, ndim, shape, size,
+    __array_namespace_info__, broadcast_shapes, can_cast, finfo, iinfo, isscalar, iterable, min_scalar_type,
 )
 from girih.array.session.limits import MemoryLimitError
 from girih.array.linalg.linear_algebra import (
@@ -75,42 +71,38 @@ from girih.array.functions.shapes.manipulation import (
     transpose, tril, triu, unstack, vstack,
 )
 from girih.array.functions.elementwise.numerics import (
-    apply_along_axis, apply_over_axes, bartlett, blackman, choose, convolve, correlate, cross, hamming, hanning, i0,
-    interp, kaiser, matvec, piecewise, select, sinc, trapezoid, unwrap, vecmat,
+    apply_over_axes, choose, convolve, correlate, cross, i0, interp, matvec, select, sinc, trapezoid, vecmat,
 )
 from girih.array.functions.shapes.padding import pad
-from girih.array.functions.polynomials import (
-    poly, poly1d, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
-)
+from girih.array.functions.polynomials import poly1d, polyval
 from girih.array.functions.reductions.reduce import (
     all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
     min, prod, ptp, std, sum, var,
 )
-from girih.array.functions.reductions.scans import (
-    cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, gradient,
-)
+from girih.array.functions.reductions.scans import cumprod, cumsum, cumulative_prod, cumulative_sum, diff, gradient
 from girih.array.functions.reductions.sets import (
-    intersect1d, isin, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
-    unique_values,
+    intersect1d, isin, setdiff1d, union1d, unique, unique_all, unique_counts, unique_inverse, unique_values,
 )
 from girih.array.functions.reductions.sorting import (
-    argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, sort_complex, topk,
+    argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, topk,
 )
 from girih.array.functions.elementwise.special import (
-    angle, bitwise_count, copy, frexp, iscomplex, isneginf, isposinf, isreal, ldexp, modf, packbits, real_if_close,
-    spacing, unpackbits,
+    angle, bitwise_count, copy, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp, modf, real_if_close,
+    spacing,
 )
 from girih.array.functions.sparse import SparseArray, from_scipy
 from girih.array.functions.reductions.statistics import (
-    corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, percentile, quantile,
+    corrcoef, cov, histogram, histogram_bin_edges, percentile, quantile,
 )
 from girih.array.functions.tile_functions import filter, fold, join_update, map, newarray, scan, slice, swapaxis
 from girih.array.functions.reductions.without_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile, nanprod,
     nanquantile, nanstd, nansum, nanvar,
 )
+from girih.array.functions.whole import FUNCTIONS as _WHOLE
 from girih.array.core.unsupported import missing
 
+globals().update(_WHOLE)
 ndarray = Array
 __array_api_version__ = "2024.12"
 

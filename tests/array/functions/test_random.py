@@ -78,8 +78,9 @@ def test_whole_numbers(three: gnp.Cluster, name: str) -> None:
     assert abs(counts[common].sum() / N - expected.pmf(values[common]).sum()) < 0.02
     assert stats.chisquare(counts[common], expected.pmf(values[common]) / expected.pmf(values[common]).sum()
                            * counts[common].sum()).pvalue > 1e-4  # fmt: skip
-    with pytest.raises(TypeError, match=f"random.{name} has one set of parameters"):
-        getattr(gnp.random.default_rng(6), name)(*(np.ones(2) for _ in parameters))
+    each = getattr(gnp.random.default_rng(6), name)(*(np.array([[item]] * 3) for item in parameters), size=(3, N))
+    assert each.dtype == np.int64
+    assert abs(each.compute().mean(1) - expected.mean()).max() < 6 * expected.std() / N**0.5
 
 
 def test_the_tiling_does_not_matter() -> None:

@@ -129,14 +129,6 @@ def sign(x: Any, /) -> Array:
     return where(isnan(x), x, made) if x.dtype.kind == "f" else made
 
 
-@universal(np.heaviside)
-def heaviside(x1: Any, x2: Any, /) -> Array:
-    x1, x2 = operands(x1, x2)
-    first, second, dtype = loop_dtypes(np.heaviside, (kind_of(x1), kind_of(x2)), 1)
-    x1, x2 = typed(x1, first), typed(x2, second)
-    return where(isnan(x1), x1, where(x1 < 0, 0, where(x1 > 0, 1, x2))).astype(dtype)
-
-
 copysign = mapped(np.copysign, "aten.copysign.Tensor")
 nextafter = mapped(np.nextafter, "aten.nextafter")
 maximum = mapped(np.maximum, "aten.maximum")

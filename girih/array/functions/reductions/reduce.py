@@ -124,17 +124,9 @@ def _shown_count(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) ->
 
 
 def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    correction: Any = None,
-    mean: Any = None,
-    where: Any = True,
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+    correction: Any = None, mean: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
     x = _floating(as_array(a), dtype)
     axes = axes_of(axis, x.ndim)
     less = ddof if correction is None else correction
@@ -157,17 +149,9 @@ _mean = mean
 
 
 def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    correction: Any = None,
-    mean: Any = None,
-    where: Any = True,
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+    correction: Any = None, mean: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
     made = var(a, axis, dtype, None, ddof, keepdims, correction=correction, mean=mean, where=where)
     return written(e.sqrt(made), out)
 

@@ -82,14 +82,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    from girih.array.functions.shapes.manipulation import concatenate
-
-    inner = diff(as_array(ary).reshape(-1))
-    parts = [None if item is None else as_array(item, inner.dtype).reshape(-1) for item in (to_begin, to_end)]
-    return concatenate([item for item in (parts[0], inner, parts[1]) if item is not None])
-
-
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Central differences inside, one-sided at the ends, of equal or of given distances."""
     from girih.array.core.builder import axes_of

@@ -13,14 +13,9 @@ from girih.array.functions.shapes.manipulation import flip
 
 
 def sort(
-    a: Any,
-    axis: int | None = -1,
-    kind: str | None = None,
-    order: Any = None,
-    *,
-    stable: bool | None = True,
+    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = True,
     descending: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """Every kind is stable."""
     x = as_array(a)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
@@ -32,14 +27,9 @@ def sort(
 
 
 def argsort(
-    a: Any,
-    axis: int | None = -1,
-    kind: str | None = None,
-    order: Any = None,
-    *,
-    stable: bool | None = True,
+    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = True,
     descending: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     x = as_array(a)
     axis = line_axis(axis, x.ndim)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
@@ -82,11 +72,6 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     for key in given[1:]:
         found = take_along_axis(found, argsort(take_along_axis(key, found, dim), dim), dim)
     return found
-
-
-def sort_complex(a: Any) -> Array:
-    x = as_array(a)
-    return sort(cast(x, np.complex64 if x.dtype.itemsize < 4 and x.dtype.kind != "c" else np.result_type(x.dtype, "F")))
 
 
 def topk(a: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions import reduce as r
 from girih.array.functions.shapes.manipulation import broadcast_to
+from girih.array.functions.whole import whole
 
 
 def _is_nan(x: Array) -> Array:
@@ -61,15 +62,9 @@ def nanmean(
 
 
 def nanvar(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     where: Any = True,
-) -> Any:
+) -> Any:  # fmt: skip
     x = as_array(a)
     axis, known = no_axis(axis, x.ndim), _known(x, where)
     if known is True:
@@ -80,15 +75,9 @@ def nanvar(
 
 
 def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     where: Any = True,
-) -> Any:
+) -> Any:  # fmt: skip
     return written(e.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where)), out)
 
 
@@ -134,8 +123,10 @@ def _known_somewhere(a: Any, axis: int | None, worst: float) -> Array:
 def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
                 method: str = "linear") -> Any:  # fmt: skip
     """NaN are sorted behind all others; ranks are those among the known."""
-    from girih.array.functions.reductions.statistics import quantile_dtype, ranked
+    from girih.array.functions.reductions.statistics import RARE, quantile_dtype, ranked
 
+    if method in RARE:
+        return written(whole(np.nanquantile)(a, q, axis, method=method, keepdims=keepdims), out)
     x = as_array(a)
     kind = quantile_dtype(x, q, method)
     x = x if x.dtype.kind == "f" or x.dtype == kind else cast(x, np.float64)
