@@ -15,13 +15,13 @@ from typing import Any
 from numpy import bool_ as bool
 from numpy import isdtype as isdtype
 from numpy import (
-    False_, True_, base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle,
-    double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
-    format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall, half, index_exp,
-    inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong, mintypecode,
-    nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize, seterr,
-    seterrcall, short, signedinteger, single, typename, ubyte, uint, uint16, uint32, uint64, uint8, uintc, uintp,
-    ulong, ulonglong, unsignedinteger, ushort,
+    False_, True_, base_repr, binary_repr, bool_, broadcast_shapes, byte, cdouble, complex128, complex64,
+    complexfloating, csingle, double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating,
+    format_float_positional, format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall,
+    half, index_exp, inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong,
+    mintypecode, nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize,
+    seterr, seterrcall, short, signedinteger, single, typename, ubyte, uint, uint16, uint32, uint64, uint8, uintc,
+    uintp, ulong, ulonglong, unsignedinteger, ushort,
 )
 
 from girih.array import fft, lib, linalg, random
@@ -53,7 +53,7 @@ from girih.array.io.files import (
 from girih.array.core.indexing import argwhere, compress, extract, flatnonzero, nonzero, take, take_along_axis
 from girih.array.functions.shapes.grids import c_, mgrid, ogrid, r_
 from girih.array.functions.elementwise.information import (
-    __array_namespace_info__, broadcast_shapes, can_cast, finfo, iinfo, isscalar, iterable, min_scalar_type,
+    __array_namespace_info__, can_cast, finfo, iinfo, min_scalar_type,
 )
 from girih.array.session.limits import MemoryLimitError
 from girih.array.linalg.linear_algebra import (
@@ -87,7 +87,7 @@ from girih.array.functions.reductions.sorting import (
     argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, topk,
 )
 from girih.array.functions.elementwise.special import (
-    angle, bitwise_count, copy, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp, modf, real_if_close,
+    angle, bitwise_count, copy, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp, modf,
     spacing,
 )
 from girih.array.functions.sparse import SparseArray, from_scipy

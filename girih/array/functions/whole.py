@@ -29,11 +29,14 @@ NAMES = {
     "index arrays": "diag_indices ix_ mask_indices ravel_multi_index tril_indices triu_indices unravel_index",
     "parts and orders": "ediff1d insert packbits setxor1d sort_complex trim_zeros unpackbits unwrap",
     "functions of parts": "apply_along_axis ndenumerate piecewise",
-    "numbers": "geomspace histogram2d histogramdd",
+    "numbers": "geomspace histogram2d histogramdd real_if_close",
 }
 WRITING = "place put put_along_axis putmask"
 """What writes into its first argument."""
-OF_TYPES = "common_type diag_indices_from iscomplexobj isrealobj ndim shape size tril_indices_from triu_indices_from"
+OF_TYPES = (
+    "common_type diag_indices_from iscomplexobj isrealobj isscalar iterable ndim shape size tril_indices_from "
+    "triu_indices_from"
+)
 """What looks at shapes and dtypes only: nothing is computed, NumPy sees arrays of no memory in place of girih's."""
 
 
@@ -85,7 +88,9 @@ def plain(item: Any, of_array: Callable[[Array], Any] | None = None) -> Any:
         return of_array(x) if of_array else x.compute()[()] if x.scalar else x.compute()
     if isinstance(item, dict):
         return {key: plain(part, of_array) for key, part in item.items()}
-    return type(item)(plain(part, of_array) for part in item) if type(item) in (tuple, list) else item
+    if isinstance(item, (tuple, list)):
+        return (list if type(item) is list else tuple)(plain(part, of_array) for part in item)
+    return item
 
 
 def _type_of(x: Array) -> np.ndarray:

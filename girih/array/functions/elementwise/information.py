@@ -97,15 +97,3 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> builtins.bool:
 
 def min_scalar_type(a: Any, /) -> np.dtype:
     return np.min_scalar_type(a.compute() if isinstance(a, Array) and a.ndim == 0 else _plain(a))
-
-
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    return np.broadcast_shapes(*shapes)
-
-
-def isscalar(element: Any) -> builtins.bool:
-    return bool(np.isscalar(element))
-
-
-def iterable(y: Any) -> builtins.bool:
-    return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))

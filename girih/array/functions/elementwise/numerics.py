@@ -103,21 +103,14 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """Of vectors of three (or two, which have one number as their product) along an axis."""
+    """Of vectors of three along an axis; of two, evaluated whole."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    a, b = (manipulation.moveaxis(item, at, -1) for item, at in ((as_array(a), axisa), (as_array(b), axisb)))
-    sizes = (a.shape[-1], b.shape[-1])
-    if not set(sizes) <= {2, 3}:
-        raise ValueError(f"incompatible dimensions for cross product\n(dimension must be 2 or 3), got {sizes}")
-    x, y = ([item[..., number] for number in range(item.shape[-1])] for item in (a, b))
-    last = x[0] * y[1] - x[1] * y[0]
-    if sizes == (2, 2):
-        return last
-    (p, q), (u, v) = x[:2], y[:2]
-    r = x[2] if sizes[0] == 3 else p * 0
-    w = y[2] if sizes[1] == 3 else u * 0
-    return manipulation.moveaxis(manipulation.stack([q * w - r * v, r * u - p * w, last], -1), -1, axisc)
+    x, y = (manipulation.moveaxis(item, at, -1) for item, at in ((as_array(a), axisa), (as_array(b), axisb)))
+    if (x.shape[-1], y.shape[-1]) != (3, 3):
+        return whole(np.cross)(a, b, axisa, axisb, axisc)
+    (p, q, r), (u, v, w) = ([item[..., number] for number in range(3)] for item in (x, y))
+    return manipulation.moveaxis(manipulation.stack([q * w - r * v, r * u - p * w, p * v - q * u], -1), -1, axisc)
 
 
 # ------------------------------------------------------------------------------------------- choices
@@ -157,8 +150,6 @@ def sinc(x: Any, /) -> Array:
 
 
 def i0(x: Any, /) -> Array:
-    from girih.array.core.builder import apply
-
     x = as_array(x)
     if x.dtype.kind == "c":
         raise TypeError("i0 not supported for complex values")

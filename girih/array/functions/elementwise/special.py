@@ -62,18 +62,18 @@ def angle(z: Any, deg: bool = False) -> Array:
 
 
 def isposinf(x: Any, /, out: Any = None) -> Any:
-    return written(logic.logical_and(logic.isinf(_ordered(x)), ~e.signbit(x)), out)
+    return _infinite(x, np.inf, out)
 
 
 def isneginf(x: Any, /, out: Any = None) -> Any:
-    return written(logic.logical_and(logic.isinf(_ordered(x)), e.signbit(x)), out)
+    return _infinite(x, -np.inf, out)
 
 
-def _ordered(x: Any) -> Array:
+def _infinite(x: Any, which: float, out: Any) -> Any:
     x = as_array(x)
     if x.dtype.kind == "c":
         raise TypeError(f"This operation is not supported for {x.dtype} values because it would be ambiguous.")
-    return x
+    return written(logic.equal(x, which), out)
 
 
 def iscomplex(x: Any) -> Array:
@@ -82,15 +82,6 @@ def iscomplex(x: Any) -> Array:
 
 def isreal(x: Any) -> Array:
     return logic.equal(e.imag(x), 0)
-
-
-def real_if_close(a: Any, tol: float = 100) -> Array:
-    """Whether all imaginary parts are small is computed now."""
-    x = as_array(a)
-    if x.dtype.kind != "c":
-        return x
-    limit = tol * float(np.finfo(x.dtype).eps) if tol > 1 else tol
-    return e.real(x) if bool(logic.less(e.absolute(e.imag(x)), limit).all()) else x
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:

@@ -23,46 +23,39 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    x = as_array(ary)
-    if x.ndim == 0:
-        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
-    return manipulation.split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
+    return _split(ary, indices_or_sections, 1 if as_array(ary).ndim > 1 else 0, "hsplit", 1)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    if as_array(ary).ndim < 2:
-        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
-    return manipulation.split(ary, indices_or_sections, 0)
+    return _split(ary, indices_or_sections, 0, "vsplit", 2)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    if as_array(ary).ndim < 3:
-        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
-    return manipulation.split(ary, indices_or_sections, 2)
+    return _split(ary, indices_or_sections, 2, "dsplit", 3)
+
+
+def _split(ary: Any, parts: Any, axis: int, name: str, least: int) -> list[Array]:
+    if as_array(ary).ndim < least:
+        raise ValueError(f"{name} only works on arrays of {least} or more dimensions")
+    return manipulation.split(ary, parts, axis)
 
 
 def block(arrays: Any) -> Array:
     """Nested lists are joined, the innermost along the last dimension."""
-    depth = _depth(arrays)
-    rank = max(depth, max((x.ndim for x in _leaves(arrays)), default=0))
-
-    def joined(item: Any, level: int) -> Array:
-        if not isinstance(item, list):
-            x = as_array(item)
-            return x.reshape((1,) * (rank - x.ndim) + x.shape)
-        if not item:
-            raise ValueError("List depths are mismatched: a list is empty")
-        return manipulation.concatenate([joined(part, level + 1) for part in item], rank - depth + level)
-
-    return joined(arrays, 0)
+    return _joined(arrays)[0] if isinstance(arrays, list) else as_array(arrays).copy()
 
 
-def _depth(item: Any) -> int:
-    return 1 + max((_depth(part) for part in item), default=0) if isinstance(item, list) else 0
-
-
-def _leaves(item: Any) -> list[Array]:
-    return [leaf for part in item for leaf in _leaves(part)] if isinstance(item, list) else [as_array(item)]
+def _joined(item: Any) -> tuple[Array, int]:
+    """What a nested list is joined to, and how deep it is."""
+    if not isinstance(item, list):
+        return as_array(item), 0
+    joined = [_joined(part) for part in item]
+    parts, depths = [part for part, _ in joined], {depth for _, depth in joined}
+    if len(depths) != 1:
+        raise ValueError("List depths are mismatched: a list is empty, or of arrays and of lists")
+    depth = depths.pop() + 1
+    rank = max(depth, *(x.ndim for x in parts))
+    return manipulation.concatenate([x.reshape((1,) * (rank - x.ndim) + x.shape) for x in parts], -depth), depth
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
