@@ -23,7 +23,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[gnp.Cluster]:
 
 CASES = [
     "np.polyfit(w, w**2 + 1, 2)", "np.polyadd(v, z[0])", "np.polydiv(v, [2.0, 1.0])",
-    "np.polyval(np.poly([1.0, 2.0]), a)", "np.roots(v)", "np.poly(spd)", "np.polyder(np.poly1d([1, 2, 3]))(i)", "np.poly1d(v).roots", "np.poly1d(v)(z)",
+    "np.polyval(np.poly([1.0, 2.0]), a)", "np.roots(v)", "np.poly(spd)",
+    "np.polyder(np.poly1d([1, 2, 3]))(i)", "np.poly1d(v).roots", "np.poly1d(v)(z)",
     "np.bartlett(6)", "np.kaiser(5, 2.0)", "np.insert(a, i[0] % 3, v, axis=1)", "np.insert(w, slice(0, 4, 2), 7)",
     "np.trim_zeros(u)", "np.unwrap(a * 9, axis=0)", "np.packbits(t, axis=1)", "np.unpackbits(u.astype(np.uint8))",
     "np.choose(u[:5] % 2, [v, 2.0])", "np.piecewise(f, [f > 0], [np.sqrt, 0])", "np.setxor1d(i, j)",
@@ -32,7 +33,8 @@ CASES = [
     "np.unravel_index(u.max(), (2, 3))", "np.ravel_multi_index((u, u), (5, 5))", "np.ix_(u, t[:, 0])",
     "np.mask_indices(4, np.tril)", "np.tril_indices_from(a, 1)", "np.diag_indices_from(spd)", "np.real_if_close(a)",
     "np.unique(i % 2, axis=0, return_inverse=True)", "np.intersect1d(u, i, return_indices=True)",
-    "np.cov(a, aweights=v * v, fweights=[1, 2, 1, 3, 1])",    "np.histogram_bin_edges(w, 'doane')", "np.histogram(a, [-1, 0, 2])", "np.pad(a, 1, 'linear_ramp')",
+    "np.cov(a, aweights=v * v, fweights=[1, 2, 1, 3, 1])",
+       "np.histogram_bin_edges(w, 'doane')", "np.histogram(a, [-1, 0, 2])", "np.pad(a, 1, 'linear_ramp')",
     "np.pad(w, 2, lambda row, width, axis, options: row.__setitem__(slice(0, 2), 5))", "np.pad(a, {-1: 2}, 'edge')",
     "np.quantile(a, [0.2, 0.6], axis=1, method='hazen', keepdims=True)", "np.nanquantile(n[:2], 0.3, method='weibull')",
     "np.cross(v[:2], v[2:5])", "np.interp(a, [0.5, 1.0], [1.0, 2.0], period=2)", "np.fromiter([1, 2], np.int16)",
