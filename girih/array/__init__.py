@@ -27,7 +27,7 @@ from numpy import (
 from girih.array import fft, lib, linalg, random
 from girih.array.functions.shapes.arrangement import (
     append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, resize, shares_memory,
-    vsplit,
+    trim_zeros, vsplit,
 )
 from girih.array.core.array import Array
 from girih.array.session.clusters import Cluster, EvaluationError, cluster
@@ -87,7 +87,7 @@ from girih.array.functions.reductions.sorting import (
     argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, topk,
 )
 from girih.array.functions.elementwise.special import (
-    angle, bitwise_count, copy, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp, modf,
+    angle, bitwise_count, copy, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp, modf, real_if_close,
     spacing,
 )
 from girih.array.functions.sparse import SparseArray, from_scipy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from girih.array.core.builder import apply, as_array, axes_of, axis_of, cast
 from girih.array.core.universal import written
 from girih.array.functions.elementwise.information import check_device
 from girih.array.functions.shapes.manipulation import pad, roll
+from girih.array.functions.whole import as_numpys
 
 NORMS = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
 _NONE, _ROOT, _WHOLE = 0, 1, 2  # by what ATen divides: by nothing, by the root of the length, by the length
@@ -95,13 +95,6 @@ def _places(x: Array, s: Any, axes: Any) -> tuple[list[int | None], list[int]]:
     return sizes, dims
 
 
-def _named(name: str, transform: Callable[..., Any]) -> Callable[..., Any]:
-    """With the signature and the docstring of numpy.fft's function of this name."""
-    named = wraps(getattr(np.fft, name), updated=())(transform)
-    named.__module__ = __name__
-    return named
-
-
 # ------------------------------------------------------------------------------------------- one dimension
 
 
@@ -110,7 +103,7 @@ def _along(name: str, transform: Callable[[Array, int | None, int, str | None], 
         x = as_array(a)
         return written(transform(x, n, axis_of(axis, x.ndim), norm), out)
 
-    return _named(name, transformed)
+    return as_numpys(transformed, getattr(np.fft, name))
 
 
 def _opposite(norm: str | None) -> str:
@@ -138,7 +131,7 @@ def _over(name: str, transform: Callable[..., Array]) -> tuple[Callable[..., Any
     def of_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
         return transformed(a, s, axes, norm, out)
 
-    return _named(f"{name}n", transformed), _named(f"{name}2", of_two)
+    return as_numpys(transformed, getattr(np.fft, f"{name}n")), as_numpys(of_two, getattr(np.fft, f"{name}2"))
 
 
 def _half_over(x: Array, sizes: list[int | None], dims: list[int], norm: str | None) -> Array:

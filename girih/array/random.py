@@ -247,11 +247,10 @@ class Chunks:
 
 def _method(name: str, parameters: str, kind: Any) -> Callable[..., Array]:
     """The method of `Generator` that draws a distribution."""
-    fields = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    for item in [*parameters.split(), "size=None"]:
-        field, _, default = item.partition("=")
-        value = inspect.Parameter.empty if not default else None if default == "None" else float(default)
-        fields.append(inspect.Parameter(field, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=value))
+    texts = [item.partition("=") for item in f"self {parameters}".split()]
+    defaults = {field: float(text) if text else inspect.Parameter.empty for field, _, text in texts} | {"size": None}
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fields = [inspect.Parameter(field, place, default=value) for field, value in defaults.items()]
     signature = inspect.Signature(fields)
 
     def method(*arguments: Any, **options: Any) -> Array:
@@ -286,8 +285,7 @@ class RandomState(Generator):
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64) -> Array:
         return self.integers(low, high, size, dtype)
 
-    def random_sample(self, size: Any = None) -> Array:
-        return self.random(size)
+    random_sample = ranf = sample = Generator.random
 
 
 def _shape(size: Any) -> tuple[int, ...]:

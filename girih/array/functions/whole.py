@@ -10,7 +10,7 @@ names the function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -27,9 +27,9 @@ NAMES = {
     "files and texts": "array2string array_repr array_str frombuffer fromfile fromiter fromregex fromstring genfromtxt "
     "loadtxt savetxt",
     "index arrays": "diag_indices ix_ mask_indices ravel_multi_index tril_indices triu_indices unravel_index",
-    "parts and orders": "ediff1d insert packbits setxor1d sort_complex trim_zeros unpackbits unwrap",
+    "parts and orders": "ediff1d insert packbits setxor1d sort_complex unpackbits unwrap",
     "functions of parts": "apply_along_axis ndenumerate piecewise",
-    "numbers": "geomspace histogram2d histogramdd real_if_close",
+    "numbers": "geomspace histogram2d histogramdd",
 }
 WRITING = "place put put_along_axis putmask"
 """What writes into its first argument."""
@@ -46,9 +46,10 @@ def whole(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def evaluated(*arguments: Any, **options: Any) -> Any:
         given, more = plain(arguments), plain(options)
-        return _ours(function(*given, **more), name, (*given, *more.values()))
+        before = (*arguments, *options.values())
+        return _ours(function(*given, **more), name, list(zip((*given, *more.values()), before, strict=True)))
 
-    return _named(evaluated, function, NOTE)
+    return as_numpys(evaluated, function, NOTE)
 
 
 def writing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +65,7 @@ def writing(function: Callable[..., Any]) -> Callable[..., Any]:
         if not x.scalar:  # of which NumPy writes a copy
             x[...] = content
 
-    return _named(evaluated, function, NOTE)
+    return as_numpys(evaluated, function, NOTE)
 
 
 def of_types(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +75,7 @@ def of_types(function: Callable[..., Any]) -> Callable[..., Any]:
         given, more = plain(arguments, _type_of), plain(options, _type_of)
         return _ours(function(*given, **more), function.__name__, ())
 
-    return _named(evaluated, function, "Of shapes and dtypes alone: computes nothing.")
+    return as_numpys(evaluated, function, "Of shapes and dtypes alone: computes nothing.")
 
 
 def plain(item: Any, of_array: Callable[[Array], Any] | None = None) -> Any:
@@ -97,25 +98,33 @@ def _type_of(x: Array) -> np.ndarray:
     return np.broadcast_to(np.zeros((), x.dtype), x.shape)
 
 
-def _ours(result: Any, name: str, given: tuple[Any, ...]) -> Any:
-    """NumPy's arrays and scalars in a result as girih arrays. given: what somebody else may write to later."""
+def _ours(result: Any, name: str, given: Sequence[tuple[Any, Any]]) -> Any:
+    """NumPy's arrays and scalars in a result as girih arrays.
+
+    given: what NumPy was called with, and what that was before. An array that NumPy gives back as it is stays what it
+    was; what shows a part of one is read-only: writing to it would not be seen there.
+    """
     if type(result) in (tuple, list):
         return type(result)(_ours(part, name, given) for part in result)
     if isinstance(result, np.generic):
         return as_array(result).as_scalar()
     if not isinstance(result, np.ndarray):
         return result
-    made = from_memory(result, copy=result.base is not None or any(result is item for item in given))
+    same = [as_array(before) for item, before in given if item is result]
+    if same:
+        return same[0]
+    made = from_memory(result, copy=result.base is not None)
+    made.writeable = not any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in given)
     if made.ndim:
         made.expression.source += f" ({name}, evaluated whole)"
     return made
 
 
-def _named(evaluated: Callable[..., Any], function: Callable[..., Any], note: str) -> Callable[..., Any]:
-    """With the name, the signature and the docstring of NumPy's function, and the note in front."""
-    named = wraps(function, updated=())(evaluated)
+def as_numpys(function: Callable[..., Any], model: Callable[..., Any], note: str = "") -> Callable[..., Any]:
+    """The function with the name, the signature and the docstring of NumPy's, and a note in front of that."""
+    named = wraps(model, updated=())(function)
     named.__module__ = "girih.array"
-    named.__doc__ = f"{note}\n\n{inspect.getdoc(function) or ''}"
+    named.__doc__ = f"{note}\n\n{inspect.getdoc(model) or ''}".lstrip()
     return named
 
 

@@ -102,9 +102,13 @@ def test_they_say_so(cluster: gnp.Cluster) -> None:
 
 def test_what_is_given_back_is_ones_own(cluster: gnp.Cluster) -> None:
     content, buffer = np.array([1.0, 2.0]), bytearray(b"ab")
-    same_numbers, read = gnp.real_if_close(content), gnp.frombuffer(buffer, np.uint8)
+    edges, read = gnp.histogram(content, content)[1], gnp.frombuffer(buffer, np.uint8)
     content[:] = buffer[:] = 0, 0
-    assert (same_numbers.tolist(), read.tolist()) == ([1.0, 2.0], [97, 98])
+    assert (edges.tolist(), read.tolist()) == ([1.0, 2.0], [97, 98])
+    x = gnp.array([3, 4])
+    assert gnp.histogram_bin_edges(x, x) is x
+    with pytest.raises(ValueError, match="read-only"):
+        gnp.ix_(x)[0][0] = 1  # NumPy's shows x
 
 
 def test_questions_about_types_compute_nothing(two: gnp.Cluster) -> None:

@@ -87,12 +87,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
         part = wide[m - 1 - shift : 2 * m - 2 - shift + n] * y[shift]
         made = part if made is None else logic.logical_or(made, part) if kind.kind == "b" else made + part
     assert made is not None
-    if mode == "full":
-        return made
-    if mode == "valid":
-        return made[m - 1 : n]
-    begin = (m - 1) // 2
-    return made[begin : begin + n]
+    half = (m - 1) // 2
+    return made[slice(*{"full": (None,), "valid": (m - 1, n), "same": (half, half + n)}[mode])]
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:

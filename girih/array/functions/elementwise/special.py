@@ -84,6 +84,15 @@ def isreal(x: Any) -> Array:
     return logic.equal(e.imag(x), 0)
 
 
+def real_if_close(a: Any, tol: float = 100) -> Array:
+    """Whether all imaginary parts are small is computed now."""
+    x = as_array(a)
+    if x.dtype.kind != "c":
+        return x
+    limit = tol * float(np.finfo(x.dtype).eps) if tol > 1 else tol
+    return e.real(x) if bool(logic.less(e.absolute(e.imag(x)), limit).all()) else x
+
+
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
     x = as_array(a).as_written()
     return x.copy() if order == "C" else copied(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -136,7 +137,7 @@ def var(
         away = e.square(e.absolute(x - centre))
         count = _count(x, axes) if where is True else _shown_count(x, axes, keepdims, where)
         return written(cast(sum(away, axes, keepdims=keepdims, where=where) / e.maximum(count - less, 0), real), out)
-    freedom = max_(_count(x, axes) - less, 0)
+    freedom = builtins.max(_count(x, axes) - less, 0)
     if freedom == 0:
         total = sum(e.square(x - centre), axes, keepdims=keepdims)
         return written(cast(total / total.dtype.type(0), real), out)
@@ -157,10 +158,12 @@ def std(
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    from girih.array.functions.shapes.manipulation import broadcast_to
+
     a = as_array(a)
     if weights is None:
         made = mean(a, axis, keepdims=keepdims)
-        total = as_array(made.dtype.type(a.size // max_(made.size, 1)))
+        total = as_array(made.dtype.type(a.size // builtins.max(made.size, 1)))
     else:
         weights = as_array(weights)
         if weights.shape != a.shape:
@@ -172,15 +175,9 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             shape[axis_of(axis, a.ndim)] = -1
             weights = weights.reshape(shape) * np.ones(1, np.int8)
         kind = np.result_type(a.dtype, weights.dtype, *([np.float64] if a.dtype.kind in "iub" else []))
-        from girih.array.functions.shapes.manipulation import broadcast_to
-
         total = sum(cast(broadcast_to(weights, a.shape), kind), axis, keepdims=keepdims)
         made = sum(cast(a, kind) * weights, axis, keepdims=keepdims) / total
-    if not returned:
-        return made
-    from girih.array.functions.shapes.manipulation import broadcast_to
-
-    return made, broadcast_to(total, made.shape).copy()
+    return (made, broadcast_to(total, made.shape).copy()) if returned else made
 
 
 # ------------------------------------------------------------------------------------------- order
@@ -223,10 +220,6 @@ def min(
 
 
 amax, amin = max, min
-
-
-def max_(first: float, second: float) -> float:
-    return first if first > second else second
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:

@@ -10,6 +10,7 @@ from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axis_of, cast, line_axis
 from girih.array.core.universal import written
 from girih.array.functions.shapes.manipulation import flip
+from girih.array.functions.whole import whole
 
 
 def sort(
@@ -113,12 +114,10 @@ def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = N
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Of increasing or decreasing bins; their order is looked at now."""
+    """Of increasing bins; of others, which are looked at now, evaluated whole."""
     edges = as_array(bins)
     if edges.size and not bool((edges[1:] >= edges[:-1]).all()):
-        if not bool((edges[1:] <= edges[:-1]).all()):
-            raise ValueError("bins must be monotonically increasing or decreasing")
-        return edges.size - searchsorted(flip(edges), x, "right" if right else "left")
+        return whole(np.digitize)(x, bins, right)
     return searchsorted(edges, x, "left" if right else "right")
 
 

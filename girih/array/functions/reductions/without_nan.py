@@ -16,10 +16,6 @@ from girih.array.functions.shapes.manipulation import broadcast_to
 from girih.array.functions.whole import whole
 
 
-def _is_nan(x: Array) -> Array:
-    return logic.isnan(x) if x.dtype.kind in "fc" else logic.not_equal(x, x)
-
-
 def _without_nan(a: Any, value: float) -> Array:
     x = as_array(a)
     return cast(e.where(logic.isnan(x), value, x), x.dtype) if x.dtype.kind in "fc" else x
@@ -51,7 +47,7 @@ def _known(x: Array, where: Any) -> Any:
     """Where elements count; True for all of them."""
     if x.dtype.kind in "iub":
         return where
-    return ~_is_nan(x) if where is True else ~_is_nan(x) & as_array(where)
+    return ~logic.isnan(x) if where is True else ~logic.isnan(x) & as_array(where)
 
 
 def nanmean(

@@ -78,6 +78,15 @@ def resize(a: Any, new_shape: Any) -> Array:
     return manipulation.tile(x, -(-wanted // x.size))[:wanted].reshape(shape)
 
 
+def trim_zeros(filt: Any, trim: str = "fb") -> Array:
+    """Which elements are 0 is looked at now."""
+    x = as_array(filt)
+    places = np.flatnonzero(x.compute())
+    if not places.size:
+        return x[:0]
+    return x[places[0] if "f" in trim.lower() else 0 : places[-1] + 1 if "b" in trim.lower() else None]
+
+
 def diagflat(v: Any, k: int = 0) -> Array:
     return manipulation.diag(as_array(v).reshape(-1), k)
 
