@@ -32,18 +32,18 @@ from girih.array.functions.shapes.arrangement import (
 from girih.array.core.array import Array
 from girih.array.session.clusters import Cluster, EvaluationError, cluster
 from girih.array.functions.shapes.creation import (
-    arange, array, asanyarray, asarray, asarray_chkfinite, ascontiguousarray, empty, empty_like, eye, from_dlpack,
-    from_numpy, fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, ones, ones_like,
-    tri, vander, zeros, zeros_like,
+    arange, array, asanyarray, asarray, ascontiguousarray, empty, empty_like, eye, from_dlpack, from_numpy,
+    fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, zeros,
+    zeros_like,
 )
 from girih.array.functions.elementwise.elements import vectorize
 from girih.array.functions.elementwise.ufuncs import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, around, asin,
-    asinh, atan, atan2, atanh, cbrt, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide,
-    divmod, exp, exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod, gcd, hypot, imag,
-    isclose, lcm, log, log10, log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num,
-    negative, nextafter, positive, pow, power, rad2deg, radians, real, reciprocal, remainder, result_type, rint,
-    round, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc, where,
+    asinh, atan, atan2, atanh, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide, divmod,
+    exp, exp2, expm1, fabs, fix, floor, floor_divide, fmax, fmin, fmod, gcd, hypot, imag, isclose, lcm, log, log10,
+    log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num, negative, nextafter, positive,
+    pow, power, rad2deg, radians, real, reciprocal, remainder, result_type, rint, round, sign, signbit, sin, sinh,
+    sqrt, square, subtract, tan, tanh, true_divide, trunc, where,
 )
 from girih.array.session.explain import Explanation, explain
 from girih.array.io.files import (
@@ -71,13 +71,13 @@ from girih.array.functions.shapes.manipulation import (
     transpose, tril, triu, unstack, vstack,
 )
 from girih.array.functions.elementwise.numerics import (
-    apply_over_axes, choose, convolve, correlate, cross, i0, interp, matvec, select, sinc, trapezoid, vecmat,
+    choose, convolve, correlate, cross, i0, interp, matvec, select, sinc, trapezoid, vecmat,
 )
 from girih.array.functions.shapes.padding import pad
 from girih.array.functions.polynomials import poly1d, polyval
 from girih.array.functions.reductions.reduce import (
-    all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
-    min, prod, ptp, std, sum, var,
+    all, allclose, amax, amin, any, argmax, argmin, array_equal, average, count_nonzero, max, mean, min, prod, ptp,
+    std, sum, var,
 )
 from girih.array.functions.reductions.scans import cumprod, cumsum, cumulative_prod, cumulative_sum, diff, gradient
 from girih.array.functions.reductions.sets import (
@@ -87,8 +87,8 @@ from girih.array.functions.reductions.sorting import (
     argpartition, argsort, bincount, digitize, lexsort, median, partition, searchsorted, sort, topk,
 )
 from girih.array.functions.elementwise.special import (
-    angle, bitwise_count, copy, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp, modf, real_if_close,
-    spacing,
+    angle, bitwise_count, cbrt, copy, float_power, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp,
+    modf, real_if_close, spacing,
 )
 from girih.array.functions.sparse import SparseArray, from_scipy
 from girih.array.functions.reductions.statistics import (

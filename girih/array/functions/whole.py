@@ -22,14 +22,14 @@ from girih.array.core.builder import as_array, from_memory
 NOTE = "Evaluated whole, with NumPy."
 
 NAMES = {
-    "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
+    "polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots vander",
     "windows": "bartlett blackman hamming hanning kaiser",
     "files and texts": "array2string array_repr array_str frombuffer fromfile fromiter fromregex fromstring genfromtxt "
     "loadtxt savetxt",
     "index arrays": "diag_indices ix_ mask_indices ravel_multi_index tril_indices triu_indices unravel_index",
     "parts and orders": "ediff1d insert packbits setxor1d sort_complex unpackbits unwrap",
-    "functions of parts": "apply_along_axis ndenumerate piecewise",
-    "numbers": "geomspace histogram2d histogramdd",
+    "functions of parts": "apply_along_axis apply_over_axes ndenumerate piecewise",
+    "numbers": "array_equiv asarray_chkfinite geomspace histogram2d histogramdd",
 }
 WRITING = "place put put_along_axis putmask"
 """What writes into its first argument."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -126,14 +126,6 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Array:
     """Evaluated whole, with NumPy."""
     return written(whole(np.choose)(a, choices, mode=mode), out)
-
-
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
-    x = as_array(a)
-    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
-        made = func(x, axis)
-        x = made if made.ndim == x.ndim else manipulation.expand_dims(made, axis)
-    return x
 
 
 # ------------------------------------------------------------------------------------------- windows

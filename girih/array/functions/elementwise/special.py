@@ -48,6 +48,8 @@ def by_numpy(ufunc: np.ufunc) -> UniversalFunction:
 
 
 bitwise_count = by_numpy(np.bitwise_count)
+cbrt = by_numpy(np.cbrt)
+float_power = by_numpy(np.float_power)
 frexp = by_numpy(np.frexp)
 heaviside = by_numpy(np.heaviside)
 ldexp = by_numpy(np.ldexp)

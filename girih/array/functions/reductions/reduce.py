@@ -284,11 +284,3 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
         return False
     same = logic.equal(a1, a2)
     return bool(all(logic.logical_or(same, logic.isnan(a1) & logic.isnan(a2)) if equal_nan else same))
-
-
-def array_equiv(a1: Any, a2: Any) -> bool:
-    """Are they equal, once broadcast?"""
-    try:
-        return bool(all(logic.equal(a1, a2)))
-    except ValueError:
-        return False

@@ -14,6 +14,7 @@ from girih.array.core.indexing import take
 from girih.array.core.views import ComplexPart
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.shapes import creation, manipulation
+from girih.array.functions.whole import whole
 
 # ------------------------------------------------------------------------------------------- joining and parting
 
@@ -81,6 +82,8 @@ def resize(a: Any, new_shape: Any) -> Array:
 def trim_zeros(filt: Any, trim: str = "fb") -> Array:
     """Which elements are 0 is looked at now."""
     x = as_array(filt)
+    if x.ndim != 1:
+        return whole(np.trim_zeros)(x, trim)  # type: ignore[no-any-return]
     places = np.flatnonzero(x.compute())
     if not places.size:
         return x[:0]

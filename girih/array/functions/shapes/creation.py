@@ -15,7 +15,6 @@ from girih.array.core.dtypes import dtype_or, name_of
 from girih.array.core.views import copied
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.elementwise.information import check_device
-from girih.array.functions.elementwise.logic import isfinite
 from girih.array.functions.shapes.manipulation import broadcast_to, moveaxis, reshape
 
 
@@ -51,14 +50,6 @@ def asarray(
 
 
 asanyarray = ascontiguousarray = asarray
-
-
-def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> Array:
-    """Raises ValueError where an element, looked at now, is NaN or infinite."""
-    x = asarray(a, dtype)
-    if x.dtype.kind in "fc" and not bool(isfinite(x).all()):
-        raise ValueError("array must not contain infs or NaNs")
-    return x
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -258,10 +249,3 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         one = one if sparse else broadcast_to(one, shape)
         made.append(one.copy() if copy else one)
     return tuple(made)
-
-
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    x = as_array(x)
-    powers = _count(x.shape[0] if N is None else N)
-    made = e.power(x[:, None], powers if increasing else powers[::-1])
-    return cast(made, np.result_type(x.dtype, np.int64))
