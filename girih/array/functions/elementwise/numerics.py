@@ -1,4 +1,4 @@
-"""What is made of several functions: interpolation, integrals, convolutions, windows, choices."""
+"""What is made of several functions: interpolation, integrals, convolutions, products of vectors, choices."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise")
     return written(whole(np.choose)(a, choices, mode=mode), out)
 
 
-# ------------------------------------------------------------------------------------------- windows
+# ------------------------------------------------------------------------------------------- of every element
 
 
 def sinc(x: Any, /) -> Array:

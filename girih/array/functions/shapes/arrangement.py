@@ -1,4 +1,4 @@
-"""More of shapes, parts and positions: splitting, inserting, index arrays, and what writes into an array."""
+"""More of shapes and parts: joining, splitting, deleting, and what writes into an array."""
 
 from __future__ import annotations
 
