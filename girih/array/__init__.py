@@ -22,40 +22,37 @@ from typing import Any
 from numpy import bool_ as bool
 from numpy import isdtype as isdtype
 from numpy import (
-    False_, True_, base_repr, binary_repr, bool_, byte, cdouble, complex128, complex64, complexfloating, csingle,
-    double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating, format_float_positional,
-    format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall, half, index_exp,
-    inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong, mintypecode,
-    nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize, seterr,
-    seterrcall, short, signedinteger, single, typename, ubyte, uint, uint16, uint32, uint64, uint8, uintc, uintp,
-    ulong, ulonglong, unsignedinteger, ushort,
+    False_, True_, base_repr, binary_repr, bool_, broadcast_shapes, byte, cdouble, complex128, complex64,
+    complexfloating, csingle, double, dtype, e, errstate, euler_gamma, float16, float32, float64, floating,
+    format_float_positional, format_float_scientific, generic, get_printoptions, getbufsize, geterr, geterrcall,
+    half, index_exp, inexact, inf, int16, int32, int64, int8, int_, intc, integer, intp, issubdtype, long, longlong,
+    mintypecode, nan, ndindex, newaxis, number, pi, printoptions, promote_types, s_, set_printoptions, setbufsize,
+    seterr, seterrcall, short, signedinteger, single, typename, ubyte, uint, uint16, uint32, uint64, uint8, uintc,
+    uintp, ulong, ulonglong, unsignedinteger, ushort,
 )
 
 from girih.array import fft, lib, linalg, methods, random
 from girih.array.core import evaluation
 from girih.array.functions.shapes.arrangement import (
-    append, block, copyto, delete, diag_indices, diag_indices_from, diagflat, dsplit, fill_diagonal, hsplit, insert,
-    ix_, mask_indices, may_share_memory, place, put, put_along_axis, putmask, ravel_multi_index, resize,
-    shares_memory, tril_indices, tril_indices_from, trim_zeros, triu_indices, triu_indices_from, unravel_index,
-    vsplit,
+    append, block, copyto, delete, diagflat, dsplit, fill_diagonal, hsplit, may_share_memory, resize, shares_memory,
+    trim_zeros, vsplit,
 )
 from girih.array.core.array import Array
 from girih.array.session.clusters import Cluster, cluster
 from girih.array.session.materialised import EvaluationError
 from girih.array.functions.shapes.creation import (
-    arange, array, asanyarray, asarray, asarray_chkfinite, ascontiguousarray, empty, empty_like, eye, from_dlpack,
-    from_numpy, frombuffer, fromfile, fromfunction, fromiter, fromstring, full, full_like, genfromtxt, geomspace,
-    identity, indices, linspace, loadtxt, logspace, meshgrid, ones, ones_like, savetxt, tri, vander, zeros,
+    arange, array, asanyarray, asarray, ascontiguousarray, empty, empty_like, eye, from_dlpack, from_numpy,
+    fromfunction, full, full_like, identity, indices, linspace, logspace, meshgrid, ones, ones_like, tri, zeros,
     zeros_like,
 )
 from girih.array.functions.elementwise.elements import vectorize
 from girih.array.functions.elementwise.ufuncs import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, around, asin,
-    asinh, atan, atan2, atanh, cbrt, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide,
-    divmod, exp, exp2, expm1, fabs, fix, float_power, floor, floor_divide, fmax, fmin, fmod, gcd, heaviside, hypot,
-    imag, isclose, lcm, log, log10, log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num,
-    negative, nextafter, positive, pow, power, rad2deg, radians, real, reciprocal, remainder, result_type, rint,
-    round, sign, signbit, sin, sinh, sqrt, square, subtract, tan, tanh, true_divide, trunc, where,
+    asinh, atan, atan2, atanh, ceil, clip, conj, conjugate, copysign, cos, cosh, deg2rad, degrees, divide, divmod,
+    exp, exp2, expm1, fabs, fix, floor, floor_divide, fmax, fmin, fmod, gcd, hypot, imag, isclose, lcm, log, log10,
+    log1p, log2, logaddexp, logaddexp2, maximum, minimum, mod, multiply, nan_to_num, negative, nextafter, positive,
+    pow, power, rad2deg, radians, real, reciprocal, remainder, result_type, rint, round, sign, signbit, sin, sinh,
+    sqrt, square, subtract, tan, tanh, true_divide, trunc, where,
 )
 from girih.array.session.explain import Explanation, explain
 from girih.array.io.files import (
@@ -67,8 +64,7 @@ from girih.array.functions.shapes.picking import (
 )
 from girih.array.functions.shapes.grids import c_, mgrid, ogrid, r_
 from girih.array.functions.elementwise.information import (
-    __array_namespace_info__, array2string, array_repr, array_str, broadcast_shapes, can_cast, common_type, finfo,
-    iinfo, iscomplexobj, isrealobj, isscalar, iterable, min_scalar_type, ndenumerate, ndim, shape, size,
+    __array_namespace_info__, can_cast, finfo, iinfo, min_scalar_type,
 )
 from girih.array.session.limits import MemoryLimitError
 from girih.array.functions.products import (
@@ -86,43 +82,38 @@ from girih.array.functions.shapes.manipulation import (
     transpose, tril, triu, unstack, vstack,
 )
 from girih.array.functions.elementwise.numerics import (
-    apply_along_axis, apply_over_axes, bartlett, blackman, choose, convolve, correlate, cross, hamming, hanning, i0,
-    interp, kaiser, matvec, piecewise, select, sinc, trapezoid, unwrap, vecmat,
+    choose, convolve, correlate, cross, i0, interp, matvec, select, sinc, trapezoid, vecmat,
 )
 from girih.array.functions.shapes.padding import pad
-from girih.array.polynomials import (
-    poly, poly1d, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
-)
+from girih.array.functions.polynomials import poly1d, polyval
 from girih.array.functions.reductions.reduce import (
-    all, allclose, amax, amin, any, argmax, argmin, array_equal, array_equiv, average, count_nonzero, max, mean,
-    min, prod, ptp, std, sum, trace, var,
+    all, allclose, amax, amin, any, argmax, argmin, array_equal, average, count_nonzero, max, mean, min, prod, ptp,
+    std, sum, trace, var,
 )
-from girih.array.functions.reductions.scans import (
-    cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, gradient,
-)
+from girih.array.functions.reductions.scans import cumprod, cumsum, cumulative_prod, cumulative_sum, diff, gradient
 from girih.array.functions.reductions.sets import (
-    intersect1d, isin, setdiff1d, setxor1d, union1d, unique, unique_all, unique_counts, unique_inverse,
-    unique_values,
+    intersect1d, isin, setdiff1d, union1d, unique, unique_all, unique_counts, unique_inverse, unique_values,
 )
 from girih.array.functions.reductions.sorting import (
-    argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort, sort_complex, topk,
+    argpartition, argsort, bincount, digitize, lexsort, partition, searchsorted, sort, topk,
 )
 from girih.array.functions.elementwise.special import (
-    angle, bitwise_count, copy, frexp, iscomplex, isneginf, isposinf, isreal, ldexp, modf, packbits, real_if_close,
-    spacing, unpackbits,
+    angle, bitwise_count, cbrt, copy, float_power, frexp, heaviside, iscomplex, isneginf, isposinf, isreal, ldexp,
+    modf, real_if_close, spacing,
 )
 from girih.array.functions.sparse import SparseArray, from_scipy
 from girih.array.functions.reductions.statistics import (
-    corrcoef, cov, histogram, histogram2d, histogram_bin_edges, histogramdd, median, percentile,
-    quantile,
+    corrcoef, cov, histogram, histogram_bin_edges, median, percentile, quantile,
 )
 from girih.array.functions.tile_functions import filter, fold, join_update, map, scan, slice, swapaxis
 from girih.array.functions.reductions.without_nan import (
     nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmedian, nanmin, nanpercentile, nanprod,
     nanquantile, nanstd, nansum, nanvar,
 )
+from girih.array.functions.whole import FUNCTIONS as _WHOLE
 from girih.array.core.unsupported import missing
 
+globals().update(_WHOLE)
 methods.attach(sys.modules[__name__])
 evaluation.set_default(Cluster)
 ndarray = Array

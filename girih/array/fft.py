@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,11 @@ from girih.array.core.array import Array
 from girih.array.core.builder import apply, as_array, axes_of, axis_of, cast
 from girih.array.core.universal import written
 from girih.array.core.unsupported import missing
-from girih.array.functions.elementwise import ufuncs as e
-from girih.array.functions.shapes import creation
+from girih.array.functions.elementwise.information import check_device
 from girih.array.functions.shapes.manipulation import pad, roll
+from girih.array.functions.whole import as_numpys
 
 NORMS = {None: "backward", "backward": "backward", "ortho": "ortho", "forward": "forward"}
-_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 _NONE, _ROOT, _WHOLE = 0, 1, 2  # by what ATen divides: by nothing, by the root of the length, by the length
 
 
@@ -100,107 +99,79 @@ def _places(x: Array, s: Any, axes: Any) -> tuple[list[int | None], list[int]]:
 # ------------------------------------------------------------------------------------------- one dimension
 
 
-def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    return written(_whole(x, [n], [axis_of(axis, x.ndim)], norm, False), out)
+def _along(name: str, transform: Callable[[Array, int | None, int, str | None], Array]) -> Callable[..., Any]:
+    def transformed(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
+        x = as_array(a)
+        return written(transform(x, n, axis_of(axis, x.ndim), norm), out)
+
+    return as_numpys(transformed, getattr(np.fft, name))
 
 
-def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    return written(_whole(x, [n], [axis_of(axis, x.ndim)], norm, True), out)
-
-
-def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    return written(_half(x, n, axis_of(axis, x.ndim), norm), out)
-
-
-def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    return written(_from_half(x, n, axis_of(axis, x.ndim), norm), out)
-
-
-def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    return irfft(e.conjugate(a), n, axis, _OPPOSITE[_known(norm)], out)
-
-
-def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    return written(e.conjugate(rfft(a, n, axis, _OPPOSITE[_known(norm)])), out)
-
-
-def _known(norm: str | None) -> str:
+def _opposite(norm: str | None) -> str:
     _norm(norm, False)
-    return NORMS[norm]
+    return {"backward": "forward", "ortho": "ortho", "forward": "backward"}[NORMS[norm]]
 
+
+fft = _along("fft", lambda x, n, dim, norm: _whole(x, [n], [dim], norm, False))
+ifft = _along("ifft", lambda x, n, dim, norm: _whole(x, [n], [dim], norm, True))
+rfft = _along("rfft", _half)
+irfft = _along("irfft", _from_half)
+hfft = _along("hfft", lambda x, n, dim, norm: _from_half(x.conj(), n, dim, _opposite(norm)))
+ihfft = _along("ihfft", lambda x, n, dim, norm: _half(x, n, dim, _opposite(norm)).conj())
 
 # ------------------------------------------------------------------------------------------- several dimensions
 
 
-def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    return written(_whole(x, *_places(x, s, axes), norm, False), out)
+def _over(name: str, transform: Callable[..., Array]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Over any dimensions, and over two of them."""
+
+    def transformed(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
+        x = as_array(a)
+        return written(transform(x, *_places(x, s, axes), norm), out)
+
+    def of_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
+        return transformed(a, s, axes, norm, out)
+
+    return as_numpys(transformed, getattr(np.fft, f"{name}n")), as_numpys(of_two, getattr(np.fft, f"{name}2"))
 
 
-def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    return written(_whole(x, *_places(x, s, axes), norm, True), out)
+def _half_over(x: Array, sizes: list[int | None], dims: list[int], norm: str | None) -> Array:
+    return _whole(_half(x, sizes[-1], dims[-1], norm), sizes[:-1], dims[:-1], norm, False)
 
 
-def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    sizes, dims = _places(x, s, axes)
-    made = _half(x, sizes[-1], dims[-1], norm)
-    return written(_whole(made, sizes[:-1], dims[:-1], norm, False), out)
+def _from_half_over(x: Array, sizes: list[int | None], dims: list[int], norm: str | None) -> Array:
+    return _from_half(_whole(x, sizes[:-1], dims[:-1], norm, True), sizes[-1], dims[-1], norm)
 
 
-def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None, out: Any = None) -> Any:
-    x = as_array(a)
-    sizes, dims = _places(x, s, axes)
-    made = _whole(x, sizes[:-1], dims[:-1], norm, True)
-    return written(_from_half(made, sizes[-1], dims[-1], norm), out)
-
-
-def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
-    return fftn(a, s, axes, norm, out)
-
-
-def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
-    return ifftn(a, s, axes, norm, out)
-
-
-def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
-    return rfftn(a, s, axes, norm, out)
-
-
-def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None, out: Any = None) -> Any:
-    return irfftn(a, s, axes, norm, out)
-
+fftn, fft2 = _over("fft", lambda x, sizes, dims, norm: _whole(x, sizes, dims, norm, False))
+ifftn, ifft2 = _over("ifft", lambda x, sizes, dims, norm: _whole(x, sizes, dims, norm, True))
+rfftn, rfft2 = _over("rfft", _half_over)
+irfftn, irfft2 = _over("irfft", _from_half_over)
 
 # ------------------------------------------------------------------------------------------- frequencies
 
 
 def fftfreq(n: int, d: float = 1.0, device: Any = None, dtype: Any = None) -> Array:
-    place = creation.arange(n, device=device)
-    made = cast(e.where(place < (n + 1) // 2, place, place - n), np.float64) / (n * d)
-    return cast(made, np.float64 if dtype is None else dtype)
+    check_device(device)
+    return as_array(np.fft.fftfreq(n, d), dtype)
 
 
 def rfftfreq(n: int, d: float = 1.0, device: Any = None, dtype: Any = None) -> Array:
-    made = cast(creation.arange(n // 2 + 1, device=device), np.float64) / (n * d)
-    return cast(made, np.float64 if dtype is None else dtype)
+    check_device(device)
+    return as_array(np.fft.rfftfreq(n, d), dtype)
 
 
 def fftshift(x: Any, axes: Any = None) -> Array:
-    return _shifted(as_array(x), axes, lambda size: size // 2)
+    return _shifted(as_array(x), axes, 1)
 
 
 def ifftshift(x: Any, axes: Any = None) -> Array:
-    return _shifted(as_array(x), axes, lambda size: -(size // 2))
+    return _shifted(as_array(x), axes, -1)
 
 
-def _shifted(x: Array, axes: Any, by: Any) -> Array:
+def _shifted(x: Array, axes: Any, sign: int) -> Array:
     dims = axes_of(axes, x.ndim)
-    return roll(x, tuple(by(x.shape[dim]) for dim in dims), dims) if dims and x.size else x
+    return roll(x, tuple(sign * (x.shape[dim] // 2) for dim in dims), dims) if dims and x.size else x
 
 
 def __getattr__(name: str) -> Any:

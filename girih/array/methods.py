@@ -20,7 +20,7 @@ from girih.array.core.array import Array
 from girih.array.core.order import strides_of
 from girih.array.core.universal import UniversalFunction
 from girih.array.core.views import ComplexPart, view
-from girih.array.functions import products, ufunc_methods
+from girih.array.functions import products, ufunc_methods, whole
 from girih.array.functions.elementwise import logic, numerics
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions import reduce as reductions
@@ -178,7 +178,7 @@ METHODS: dict[str, Function] = {
     "choose": numerics.choose, "clip": e.clip, "cumprod": scans.cumprod, "cumsum": scans.cumsum,
     "diagonal": manipulation.diagonal, "dot": products.dot, "max": reductions.max, "mean": reductions.mean,
     "min": reductions.min, "nonzero": picking.nonzero, "prod": reductions.prod, "ptp": reductions.ptp,
-    "put": arrangement.put, "ravel": manipulation.ravel, "repeat": manipulation.repeat, "round": e.round,
+    "put": whole.FUNCTIONS["put"], "ravel": manipulation.ravel, "repeat": manipulation.repeat, "round": e.round,
     "searchsorted": sorting.searchsorted, "squeeze": manipulation.squeeze, "std": reductions.std,
     "sum": reductions.sum, "swapaxes": manipulation.swapaxes, "take": picking.take, "trace": reductions.trace,
     "var": reductions.var,

@@ -1,15 +1,16 @@
 """Random arrays by position: an element depends on the seed and on its place in the whole, never on the tiling.
 
-The numbers are Philox's (`girih.kernels.philox`), not those of NumPy's generators. Most distributions are functions of
-one uniform or normal number; the gamma family is Marsaglia and Tsang's (ACM TOMS 26(3), 2000) with `ROUNDS` proposals
-for each element in place of a loop that ends when one is accepted; distributions of whole numbers are looked up in
-their cumulated probabilities, which the driver computes by SciPy.
+Uniform, normal and exponential numbers, whole numbers, choices and orders are made of Philox's numbers
+(`girih.kernels.philox`), which are not those of NumPy's generators. All other distributions are drawn by NumPy's
+Generator, in chunks of `CHUNK` elements with a seed each: workers draw whole chunks, whichever they hold.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -30,11 +31,23 @@ from girih.array.core.unsupported import missing
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions.scans import cumsum
 from girih.array.functions.reductions.sorting import argsort, searchsorted
-from girih.array.functions.shapes.manipulation import stack
 from girih.array.functions.shapes.picking import take, take_along_axis
+from girih.array.functions.whole import whole
 
-ROUNDS = 8
-"""At least 95 of 100 proposals are accepted: all of them fail for one element in 10¹⁰."""
+CHUNK = 1 << 14
+"""So many elements are drawn with one seed by NumPy's Generator."""
+DRAWN = {
+    "beta": "a b", "chisquare": "df", "f": "dfnum dfden", "gamma": "shape scale=1.0", "gumbel": "loc=0.0 scale=1.0",
+    "laplace": "loc=0.0 scale=1.0", "logistic": "loc=0.0 scale=1.0", "noncentral_chisquare": "df nonc",
+    "noncentral_f": "dfnum dfden nonc", "pareto": "a", "power": "a", "rayleigh": "scale=1.0", "standard_cauchy": "",
+    "standard_t": "df", "triangular": "left mode right", "vonmises": "mu kappa", "wald": "mean scale", "weibull": "a",
+}  # fmt: skip
+"""By name: the parameters of a distribution of real numbers, by NumPy's names and defaults; they may be arrays."""
+COUNTED = {
+    "binomial": "n p", "geometric": "p", "hypergeometric": "ngood nbad nsample", "logseries": "p",
+    "negative_binomial": "n p", "poisson": "lam=1.0", "zipf": "a",
+}  # fmt: skip
+"""As `DRAWN`, of whole numbers."""
 WIDE = 1 << 31
 """From so many values on, whole numbers are made of uniform numbers of 53 bits."""
 
@@ -58,10 +71,13 @@ class Generator:
 
     def _draw(self, operator: str, size: tuple[int, ...], dtype: Any, **more: Any) -> Array:
         kind = np.dtype(dtype)
-        state = np.random.SeedSequence((self.state, next(self._calls))).generate_state(1, np.uint64)
-        seed = number(state.view(np.int64)[0], np.dtype(np.int64))
         where = {"stream": 0, "size": size, "start": (0,) * len(size), "full": size}
-        return apply(operator, size, kind, seed=seed, **where, **more, dtype=name_of(kind))
+        return apply(operator, size, kind, seed=self._seed(), **where, **more, dtype=name_of(kind))
+
+    def _seed(self) -> Array:
+        """Of the next call: an input of the graph, so that a loop that draws asks for the same graph again."""
+        state = np.random.SeedSequence((self.state, next(self._calls))).generate_state(1, np.uint64)
+        return number(state.view(np.int64)[0], np.dtype(np.int64))
 
     # --------------------------------------------------------------------------------------- uniform numbers
 
@@ -104,13 +120,6 @@ class Generator:
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Array:
         return e.exp(self.normal(mean, sigma, size))
 
-    def wald(self, mean: Any, scale: Any, size: Any = None) -> Array:
-        """Michael, Schucany and Haas: a root of a normal number's square, or its counterpart."""
-        shape = _common(size, mean, scale)
-        y = self.standard_normal(shape) ** 2 * mean
-        x = mean + mean * (y - e.sqrt(4 * scale * y + y * y)) / (2 * scale)
-        return e.where(self.random(shape) <= mean / (mean + x), x, mean * mean / x)
-
     def multivariate_normal(
         self, mean: Any, cov: Any, size: Any = None, check_valid: str = "warn", tol: float = 1e-8,
         *, method: str = "cholesky",
@@ -132,127 +141,48 @@ class Generator:
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Array:
         return self.standard_exponential(_common(size, scale)) * scale
 
-    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Array:
-        u = self._inside(_common(size, loc, scale)) - 0.5
-        return loc - scale * e.sign(u) * e.log1p(-2 * e.absolute(u))
-
-    def logistic(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Array:
-        u = self._inside(_common(size, loc, scale))
-        return loc + scale * (e.log(u) - e.log1p(-u))
-
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Array:
-        return loc - scale * e.log(-e.log(self._inside(_common(size, loc, scale))))
-
-    def rayleigh(self, scale: Any = 1.0, size: Any = None) -> Array:
-        return e.sqrt(self.standard_exponential(_common(size, scale)) * 2) * scale
-
-    def weibull(self, a: Any, size: Any = None) -> Array:
-        return e.power(self.standard_exponential(_common(size, a)), 1 / _array(a))
-
-    def pareto(self, a: Any, size: Any = None) -> Array:
-        return e.expm1(self.standard_exponential(_common(size, a)) / a)
-
-    def power(self, a: Any, size: Any = None) -> Array:
-        return e.power(-e.expm1(-self.standard_exponential(_common(size, a))), 1 / _array(a))
-
-    def standard_cauchy(self, size: Any = None) -> Array:
-        return e.tan((self._inside(_shape(size)) - 0.5) * math.pi)
-
-    def triangular(self, left: Any, mode: Any, right: Any, size: Any = None) -> Array:
-        u, width = self.random(_common(size, left, mode, right)), right - left
-        rising = left + e.sqrt(u * width * (mode - left))
-        return e.where(u < (mode - left) / width, rising, right - e.sqrt((1 - u) * width * (right - mode)))
-
-    def _inside(self, shape: tuple[int, ...]) -> Array:
-        """Uniform in (0, 1)."""
-        return self.random(shape) + 2.0**-54
-
-    # --------------------------------------------------------------------------------------- the gamma family
+    # --------------------------------------------------------------------------------------- drawn by NumPy
 
     def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = np.float64) -> Array:
-        wide = _common(size, shape)
-        a = cast(as_array(shape), np.float64)
-        small = a < 1
-        d = e.where(small, a + 1, a) - 1 / 3
-        c = 1 / e.sqrt(9 * d)
-        made: Any = None
-        done: Any = None
-        for _ in range(ROUNDS):
-            x, u = self.standard_normal(wide), self._inside(wide)
-            v = (1 + c * x) ** 3
-            good = (v > 0) & (e.log(u) < 0.5 * x * x + d - d * v + d * e.log(e.maximum(v, 1e-300)))
-            made = e.where(good, v, 1.0) if made is None else e.where(done | ~good, made, v)
-            done = good if done is None else done | good
-        made = d * made
-        boost = e.power(self._inside(wide), 1 / e.where(small, a, 1.0))
-        return cast(e.where(small, made * boost, made), dtype)
-
-    def gamma(self, shape: Any, scale: Any = 1.0, size: Any = None) -> Array:
-        return self.standard_gamma(shape, _common(size, shape, scale)) * scale
-
-    def chisquare(self, df: Any, size: Any = None) -> Array:
-        return self.standard_gamma(_array(df) / 2, _common(size, df)) * 2
-
-    def beta(self, a: Any, b: Any, size: Any = None) -> Array:
-        shape = _common(size, a, b)
-        x, y = self.standard_gamma(a, shape), self.standard_gamma(b, shape)
-        return x / (x + y)
-
-    def f(self, dfnum: Any, dfden: Any, size: Any = None) -> Array:
-        shape = _common(size, dfnum, dfden)
-        return self.chisquare(dfnum, shape) / dfnum / (self.chisquare(dfden, shape) / dfden)
-
-    def standard_t(self, df: Any, size: Any = None) -> Array:
-        shape = _common(size, df)
-        return self.standard_normal(shape) / e.sqrt(self.chisquare(df, shape) / df)
+        return self._drawn("standard_gamma", (shape,), size, dtype, dtype=np.dtype(dtype).type)
 
     def dirichlet(self, alpha: Any, size: Any = None) -> Array:
-        weights = as_array(alpha)
-        made = self.standard_gamma(weights, (*_shape(size), weights.shape[0]))
-        return made / made.sum(-1, keepdims=True)
+        return self._vectors("dirichlet", alpha, size=size)
 
-    # --------------------------------------------------------------------------------------- whole numbers
+    def multinomial(self, n: Any, pvals: Any, size: Any = None) -> Array:
+        return self._vectors("multinomial", n, pvals, size=size)
 
-    def _looked_up(self, name: str, size: Any, *parameters: Any) -> Array:
-        """A distribution of whole numbers, by its cumulated probabilities between its outermost quantiles.
+    def multivariate_hypergeometric(
+        self, colors: Any, nsample: int, size: Any = None, method: str = "marginals"
+    ) -> Array:
+        return self._vectors("multivariate_hypergeometric", colors, nsample, size=size, method=method)
+
+    def _vectors(self, name: str, *parameters: Any, **options: Any) -> Array:
+        """A distribution of vectors: evaluated whole."""
+        generator = np.random.default_rng((self.state, next(self._calls)))
+        return whole(getattr(generator, name))(*parameters, **options)  # type: ignore[no-any-return]
+
+    def _drawn(self, name: str, parameters: Sequence[Any], size: Any, kind: Any, **options: Any) -> Array:
+        """A distribution of numbers, chunk by chunk.
 
         Raises:
-            TypeError: a parameter is an array. ValueError: SciPy finds the parameters impossible.
+            ValueError: NumPy's, for numbers that are no parameters. Arrays of parameters are looked at by the workers.
         """
-        from scipy import stats
+        from girih.array.functions.shapes.arrangement import resize
+        from girih.array.functions.shapes.creation import arange
+        from girih.array.functions.shapes.manipulation import broadcast_to
+        from girih.array.functions.tile_functions import join_update
 
-        if any(np.ndim(item) for item in parameters):
-            raise TypeError(f"girih.array.random.{name} has one set of parameters for all elements, got {parameters}")
-        known = getattr(stats, _SCIPY.get(name, name))(*(float(item) for item in parameters))
-        low, high = known.ppf(1e-18), known.ppf(1 - 1e-16)
-        if not (math.isfinite(low) and math.isfinite(high)) or high - low > WIDE:
-            raise ValueError(f"{name}: no such distribution, or one too wide, with parameters {parameters}")
-        table = known.cdf(np.arange(int(low), int(high)))
-        return searchsorted(as_array(table), self.random(size), "right") + int(low)
-
-    def poisson(self, lam: Any = 1.0, size: Any = None) -> Array:
-        return self._looked_up("poisson", size, lam)
-
-    def binomial(self, n: Any, p: Any, size: Any = None) -> Array:
-        return self._looked_up("binomial", size, n, p)
-
-    def negative_binomial(self, n: Any, p: Any, size: Any = None) -> Array:
-        return self._looked_up("negative_binomial", size, n, p)
-
-    def geometric(self, p: Any, size: Any = None) -> Array:
-        return self._looked_up("geometric", size, p)
-
-    def hypergeometric(self, ngood: Any, nbad: Any, nsample: Any, size: Any = None) -> Array:
-        return self._looked_up("hypergeometric", size, ngood + nbad, ngood, nsample)
-
-    def logseries(self, p: Any, size: Any = None) -> Array:
-        return self._looked_up("logseries", size, p)
-
-    def multinomial(self, n: int, pvals: Any, size: Any = None) -> Array:
-        """How often each of n draws falls on each value."""
-        shares = as_array(pvals)
-        drawn = self.choice(shares.shape[0], (*_shape(size), n), p=shares)
-        return stack([(drawn == value).sum(-1) for value in range(shares.shape[0])], -1)
+        arrays, draw = [as_array(item) for item in parameters], Chunks(name, tuple(options.items()))
+        if not any(isinstance(item, Array) or np.ndim(item) for item in parameters):
+            draw.chunk(0, 0, parameters, 1)
+        shape = _common(size, *arrays)
+        rows = -(-math.prod(shape) // CHUNK)
+        given = [resize(broadcast_to(x, shape), (rows, CHUNK)) if x.ndim else x for x in arrays]
+        axes = (-1, 0, *(0 if x.ndim else -1 for x in given))
+        goal = {"axis": axes, "shape": (rows, CHUNK), "along": 0, "dtype": kind}
+        chunks = join_update(draw, self._seed(), arange(rows), *given, **goal)
+        return chunks.reshape(-1)[: math.prod(shape)].reshape(shape).as_scalar()
 
     # --------------------------------------------------------------------------------------- choices and orders
 
@@ -293,10 +223,48 @@ class Generator:
         x[...] = self.permutation(x, axis)
 
 
-_SCIPY = {
-    "binomial": "binom", "negative_binomial": "nbinom", "geometric": "geom", "hypergeometric": "hypergeom",
-    "logseries": "logser",
-}  # fmt: skip
+@dataclass(frozen=True)
+class Chunks:
+    """The function of tiles that draws chunks of a distribution, each by a NumPy Generator of its own."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, seed: np.ndarray, numbers: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
+        rows = [
+            self.chunk(int(seed), int(at), [item[row] if item.ndim else item[()] for item in parameters], CHUNK)
+            for row, at in enumerate(numbers)
+        ]
+        return np.array(rows).reshape(len(rows), CHUNK)
+
+    def chunk(self, seed: int, at: int, parameters: Sequence[Any], size: int) -> np.ndarray:
+        generator = np.random.default_rng((seed % 2**64, at))
+        return getattr(generator, self.name)(*parameters, size=size, **dict(self.options))  # type: ignore[no-any-return]
+
+
+def _method(name: str, parameters: str, kind: Any) -> Callable[..., Array]:
+    """The method of `Generator` that draws a distribution."""
+    texts = [item.partition("=") for item in f"self {parameters}".split()]
+    defaults = {field: float(text) if text else inspect.Parameter.empty for field, _, text in texts} | {"size": None}
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fields = [inspect.Parameter(field, place, default=value) for field, value in defaults.items()]
+    signature = inspect.Signature(fields)
+
+    def method(*arguments: Any, **options: Any) -> Array:
+        bound = signature.bind(*arguments, **options)
+        bound.apply_defaults()
+        generator, *given, size = bound.arguments.values()
+        return generator._drawn(name, given, size, kind)  # type: ignore[no-any-return]
+
+    method.__name__, method.__qualname__ = name, f"Generator.{name}"
+    method.__doc__ = f"Drawn by numpy.random.Generator.{name}, in chunks with seeds of their own."
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method
+
+
+for _names, _kind in ((DRAWN, np.float64), (COUNTED, np.int64)):
+    for _name, _parameters in _names.items():
+        setattr(Generator, _name, _method(_name, _parameters, _kind))
 
 
 class RandomState(Generator):
@@ -314,12 +282,7 @@ class RandomState(Generator):
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64) -> Array:
         return self.integers(low, high, size, dtype)
 
-    def random_sample(self, size: Any = None) -> Array:
-        return self.random(size)
-
-
-def _array(item: Any) -> Any:
-    return as_array(item) if isinstance(item, (list, tuple, np.ndarray)) else item
+    random_sample = ranf = sample = Generator.random
 
 
 def _shape(size: Any) -> tuple[int, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from typing import Any
 
 from numpy import testing
 
-from girih.array.core.array import Array
+from girih.array.functions.whole import whole
 
 COMPARISONS = frozenset(
     {"assert_allclose", "assert_almost_equal", "assert_approx_equal", "assert_array_almost_equal",
@@ -16,21 +15,6 @@ COMPARISONS = frozenset(
 )  # fmt: skip
 
 
-def _computed(item: Any) -> Any:
-    if isinstance(item, Array):
-        return item.compute()[()]
-    if isinstance(item, (list, tuple)):
-        return type(item)(map(_computed, item)) if type(item) in (list, tuple) else tuple(map(_computed, item))
-    return {key: _computed(value) for key, value in item.items()} if type(item) is dict else item
-
-
 def __getattr__(name: str) -> Any:
     found = getattr(testing, name)
-    if name not in COMPARISONS:
-        return found
-
-    @wraps(found)
-    def compare(*items: Any, **options: Any) -> Any:
-        return found(*map(_computed, items), **{key: _computed(item) for key, item in options.items()})
-
-    return compare
+    return whole(found) if name in COMPARISONS else found

@@ -106,15 +106,9 @@ def scan(function: Function, array: Any, axis: int = 0, combine: Any = None, dty
 
 
 def join_update(
-    function: Function,
-    *arrays: Any,
-    axis: int | Sequence[int] = -1,
-    shape: Sequence[int],
-    accumulate: str = "sum",
-    dtype: Any = None,
-    along: int | None = None,
-    location: bool = False,
-) -> Array:
+    function: Function, *arrays: Any, axis: int | Sequence[int] = -1, shape: Sequence[int], accumulate: str = "sum",
+    dtype: Any = None, along: int | None = None, location: bool = False,
+) -> Array:  # fmt: skip
     """Tiles of arrays, cut alike along an axis of each, go to the function together; its results accumulate.
 
     function(tile, …) gives an array of `shape`, or (place, array): the update of a part that begins at `place`. Updates

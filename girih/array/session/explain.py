@@ -85,7 +85,8 @@ def explain(x: Any) -> Explanation:
     if place is not None and expression.content is None:
         return _explained(place.plan, place.cluster.tiled_of(place.plan))
     if expression.is_leaf:
-        raise ValueError("explain: this array is in memory or in a file; nothing is computed for it")
+        where = f"explain: this array, of {expression.source or 'no line that is known'}, is in memory or in a file"
+        raise ValueError(f"{where}; nothing is computed for it")
     cluster = current()
     plan = cluster.plan_of(needed([expression]))
     return _explained(plan, cluster.tiled_of(plan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import numpy as np
@@ -49,6 +50,9 @@ CONTINUOUS = {
     "beta": ((2.0, 0.5), stats.beta(2.0, 0.5)),
     "f": ((5.0, 7.0), stats.f(5, 7)),
     "standard_t": ((5,), stats.t(5)),
+    "noncentral_chisquare": ((3.0, 2.0), stats.ncx2(3, 2)),
+    "noncentral_f": ((5.0, 7.0, 2.0), stats.ncf(5, 7, 2)),
+    "vonmises": ((0.5, 2.0), stats.vonmises(2.0, 0.5)),
 }
 WHOLE = {
     "poisson": ((3.5,), stats.poisson(3.5)),
@@ -57,6 +61,7 @@ WHOLE = {
     "geometric": ((0.25,), stats.geom(0.25)),
     "hypergeometric": ((12, 8, 9), stats.hypergeom(20, 12, 9)),
     "logseries": ((0.6,), stats.logser(0.6)),
+    "zipf": ((5.0,), stats.zipf(5.0)),
 }
 
 
@@ -78,8 +83,9 @@ def test_whole_numbers(three: gnp.Cluster, name: str) -> None:
     assert abs(counts[common].sum() / N - expected.pmf(values[common]).sum()) < 0.02
     assert stats.chisquare(counts[common], expected.pmf(values[common]) / expected.pmf(values[common]).sum()
                            * counts[common].sum()).pvalue > 1e-4  # fmt: skip
-    with pytest.raises(TypeError, match=f"random.{name} has one set of parameters"):
-        getattr(gnp.random.default_rng(6), name)(*(np.ones(2) for _ in parameters))
+    each = getattr(gnp.random.default_rng(6), name)(*(np.array([[item]] * 3) for item in parameters), size=(3, N))
+    assert each.dtype == np.int64
+    assert abs(each.compute().mean(1) - expected.mean()).max() < 6 * expected.std() / N**0.5
 
 
 def test_the_tiling_does_not_matter() -> None:
@@ -95,6 +101,28 @@ def test_the_tiling_does_not_matter() -> None:
             drawn[-1].append(rng.choice(30, 5, replace=False).compute())
     for first, second in zip(*drawn, strict=True):  # the last bit of a logarithm depends on where its vector begins
         np.testing.assert_allclose(first, second, rtol=1e-12)
+
+
+def test_chunks_that_numpy_draws(three: gnp.Cluster) -> None:
+    """Elements have their place in the stream, whatever comes behind; parameters go by name, and are checked."""
+    size = gnp.random.CHUNK + 100
+    long, short = (gnp.random.default_rng(8).gamma(2.0, size=many).compute() for many in (size, 50))
+    np.testing.assert_array_equal(long[:50], short)
+    assert len(np.unique(long)) == size
+    rng = gnp.random.default_rng(8)
+    assert rng.poisson().shape == ()
+    assert rng.standard_gamma([1.0, 2.0], dtype=np.float32).dtype == np.float32
+    counts = rng.poisson(lam=np.array([[0.0], [1e6]]), size=(2, 9)).compute()
+    assert (counts[0] == 0).all()
+    assert (counts[1] > 9e5).all()
+    assert rng.multivariate_hypergeometric([3, 5], 4).compute().sum() == 4
+    assert str(inspect.signature(gnp.random.gumbel)) == "(loc=0.0, scale=1.0, size=None)"
+    with pytest.raises(ValueError, match="lam < 0"):
+        rng.poisson(-1.0)
+    with pytest.raises(TypeError, match="missing a required argument: 'b'"):
+        rng.beta(1.0)
+    with pytest.raises(ValueError, match="lam < 0"):
+        rng.poisson([1.0, -1.0]).compute()
 
 
 def test_integers(three: gnp.Cluster) -> None:

@@ -25,14 +25,9 @@ class vectorize:  # noqa: N801 - NumPy's name
     """
 
     def __init__(
-        self,
-        pyfunc: Callable[..., Any] | None = None,
-        otypes: Any = None,
-        doc: str | None = None,
-        excluded: Any = None,
-        cache: bool = False,
-        signature: str | None = None,
-    ) -> None:
+        self, pyfunc: Callable[..., Any] | None = None, otypes: Any = None, doc: str | None = None,
+        excluded: Any = None, cache: bool = False, signature: str | None = None,
+    ) -> None:  # fmt: skip
         if excluded or signature is not None:
             raise TypeError("girih.array.vectorize calls functions of numbers: it has neither excluded= nor signature=")
         if otypes is not None and len(otypes) != 1:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from girih.array.core.array import Array
-from girih.array.core.builder import as_array
 
 DEVICE = "cpu"
 """The one device: where the workers are is the cluster's matter, not the array's."""
@@ -98,60 +97,3 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> builtins.bool:
 
 def min_scalar_type(a: Any, /) -> np.dtype:
     return np.min_scalar_type(a.compute() if isinstance(a, Array) and a.ndim == 0 else _plain(a))
-
-
-def common_type(*arrays: Any) -> Any:
-    return np.common_type(*(np.empty(0, as_array(item).dtype) for item in arrays))
-
-
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    return np.broadcast_shapes(*shapes)
-
-
-def iscomplexobj(x: Any) -> builtins.bool:
-    return bool(as_array(x).dtype.kind == "c")
-
-
-def isrealobj(x: Any) -> builtins.bool:
-    return not iscomplexobj(x)
-
-
-def isscalar(element: Any) -> builtins.bool:
-    return bool(np.isscalar(element))
-
-
-def ndenumerate(arr: Any) -> np.ndenumerate[Any]:
-    """NumPy's, over the values, which are computed now. Operations on whole arrays are faster."""
-    return np.ndenumerate(np.asarray(arr))
-
-
-def iterable(y: Any) -> builtins.bool:
-    return y.ndim > 0 if isinstance(y, Array) else bool(np.iterable(y))
-
-
-def ndim(a: Any) -> int:
-    return as_array(a).ndim
-
-
-def shape(a: Any) -> tuple[int, ...]:
-    return as_array(a).shape
-
-
-def size(a: Any, axis: int | None = None) -> int:
-    x = as_array(a)
-    return x.size if axis is None else x.shape[axis]
-
-
-# ------------------------------------------------------------------------------------------- as text
-
-
-def array_repr(arr: Any, *args: Any, **options: Any) -> str:
-    return np.array_repr(np.asarray(arr), *args, **options)
-
-
-def array_str(a: Any, *args: Any, **options: Any) -> str:
-    return np.array_str(np.asarray(a), *args, **options)
-
-
-def array2string(a: Any, *args: Any, **options: Any) -> str:
-    return np.array2string(np.asarray(a), *args, **options)

@@ -1,8 +1,8 @@
-"""What is made of several functions: interpolation, integrals, convolutions, windows, choices."""
+"""What is made of several functions: interpolation, integrals, convolutions, products of vectors, choices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.products import matmul
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions import scans
-from girih.array.functions.reductions.sorting import argsort, searchsorted
-from girih.array.functions.shapes import creation, manipulation
+from girih.array.functions.reductions.sorting import searchsorted
+from girih.array.functions.shapes import manipulation
 from girih.array.functions.shapes.picking import take
+from girih.array.functions.whole import whole
 
 SHORT = 3
 """So many elements of a sequence are gone through one by one, in loops over blocks with what comes before and after."""
@@ -26,22 +27,14 @@ SHORT = 3
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> Array:
-    """Piecewise linear through points of increasing xp; constant outside, or periodic."""
+    """Piecewise linear through points of increasing xp; constant outside, or periodic, which is evaluated whole."""
     x, xp, fp = cast(as_array(x), np.float64), cast(as_array(xp), np.float64), as_array(fp)
     if xp.shape != fp.shape or xp.ndim != 1:
         raise ValueError("fp and xp are not of the same length.")
     if xp.size == 0:
         raise ValueError("array of sample points is empty")
     if period is not None:
-        if period == 0:
-            raise ValueError("period must be a non-zero value")
-        period = abs(period)
-        x, xp = e.remainder(x, period), e.remainder(xp, period)
-        order = argsort(xp)
-        xp, fp = take(xp, order), take(fp, order)
-        xp = manipulation.concatenate([xp[-1:] - period, xp, xp[:1] + period])
-        fp = manipulation.concatenate([fp[-1:], fp, fp[:1]])
-        left = right = None
+        return whole(np.interp)(x, xp, fp, period=period)
     kind = np.dtype(np.complex128 if fp.dtype.kind == "c" else np.float64)
     if xp.size == 1:
         made = manipulation.broadcast_to(cast(fp, kind), x.shape)
@@ -65,28 +58,6 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
         if x.ndim == 1:
             width = width.reshape((-1,) + (1,) * (y.ndim - 1 - len(before)))
     return reductions.sum(width * (y[(*before, slice(1, None))] + y[(*before, slice(None, -1))]) / 2.0, axis)
-
-
-def unwrap(p: Any, discont: float | None = None, axis: int = -1, *, period: float = 2 * np.pi) -> Array:
-    """Jumps of more than half a period along an axis are made smaller by whole periods."""
-    x = as_array(p)
-    dim = axis_of(axis, x.ndim)
-    limit = period / 2 if discont is None else discont
-    kind = np.result_type(x.dtype, period)
-    steps = scans.diff(x, axis=dim)
-    if kind.kind in "iu":
-        half, odd = divmod(int(period), 2)
-        high, boundary = float(half), odd == 0
-    else:
-        high, boundary = period / 2, True
-    low = -high
-    wrapped = e.remainder(steps - low, period) + low
-    if boundary:
-        wrapped = e.where((wrapped == low) & (steps > 0), high, wrapped)
-    correction = e.where(e.absolute(steps) < limit, 0, wrapped - steps)
-    before = (slice(None),) * dim
-    first, rest = x[(*before, slice(0, 1))], x[(*before, slice(1, None))]
-    return manipulation.concatenate([cast(first, kind), cast(rest + scans.cumsum(correction, dim), kind)], dim)
 
 
 # ------------------------------------------------------------------------------------------- products of sequences
@@ -117,12 +88,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
         part = wide[m - 1 - shift : 2 * m - 2 - shift + n] * y[shift]
         made = part if made is None else logic.logical_or(made, part) if kind.kind == "b" else made + part
     assert made is not None
-    if mode == "full":
-        return made
-    if mode == "valid":
-        return made[m - 1 : n]
-    begin = (m - 1) // 2
-    return made[begin : begin + n]
+    half = (m - 1) // 2
+    return made[slice(*{"full": (None,), "valid": (m - 1, n), "same": (half, half + n)}[mode])]
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
@@ -133,21 +100,14 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """Of vectors of three (or two, which have one number as their product) along an axis."""
+    """Of vectors of three along an axis; of two, evaluated whole."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    a, b = (manipulation.moveaxis(item, at, -1) for item, at in ((as_array(a), axisa), (as_array(b), axisb)))
-    sizes = (a.shape[-1], b.shape[-1])
-    if not set(sizes) <= {2, 3}:
-        raise ValueError(f"incompatible dimensions for cross product\n(dimension must be 2 or 3), got {sizes}")
-    x, y = ([item[..., number] for number in range(item.shape[-1])] for item in (a, b))
-    last = x[0] * y[1] - x[1] * y[0]
-    if sizes == (2, 2):
-        return last
-    (p, q), (u, v) = x[:2], y[:2]
-    r = x[2] if sizes[0] == 3 else p * 0
-    w = y[2] if sizes[1] == 3 else u * 0
-    return manipulation.moveaxis(manipulation.stack([q * w - r * v, r * u - p * w, last], -1), -1, axisc)
+    x, y = (manipulation.moveaxis(item, at, -1) for item, at in ((as_array(a), axisa), (as_array(b), axisb)))
+    if (x.shape[-1], y.shape[-1]) != (3, 3):
+        return whole(np.cross)(a, b, axisa, axisb, axisc)
+    (p, q, r), (u, v, w) = ([item[..., number] for number in range(3)] for item in (x, y))
+    return manipulation.moveaxis(manipulation.stack([q * w - r * v, r * u - p * w, p * v - q * u], -1), -1, axisc)
 
 
 # ------------------------------------------------------------------------------------------- choices
@@ -165,62 +125,11 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Array:
-    """Numbers outside are computed now where they raise."""
-    picks, given = as_array(a), [as_array(item) for item in choices]
-    count = len(given)
-    if mode == "wrap":
-        picks = e.remainder(picks, count)
-    elif mode == "clip":
-        picks = e.clip(picks, 0, count - 1)
-    elif bool(logic.logical_or(picks < 0, picks >= count).any()):
-        raise ValueError("invalid entry in choice array")
-    made: Any = given[-1].copy()
-    for number in range(count - 2, -1, -1):
-        made = e.where(picks == number, given[number], made)
-    return written(manipulation.broadcast_arrays(made, picks)[0].copy(), out)
+    """Evaluated whole, with NumPy."""
+    return written(whole(np.choose)(a, choices, mode=mode), out)
 
 
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **options: Any) -> Array:
-    """Every function is applied to all of x."""
-    x = as_array(x)
-    conditions = [as_array(item) for item in (condlist if isinstance(condlist, (list, tuple)) else [condlist])]
-    if len(funclist) not in (len(conditions), len(conditions) + 1):
-        raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} "
-                         "functions are expected")  # fmt: skip
-    made: Any = creation.zeros_like(x)
-    if len(funclist) > len(conditions):
-        made = _applied(funclist[-1], x, args, options)
-    for condition, function in zip(conditions, funclist, strict=False):
-        made = e.where(condition, _applied(function, x, args, options), made)
-    return cast(as_array(made), x.dtype)
-
-
-def _applied(function: Any, x: Array, args: Any, options: Any) -> Any:
-    return function(x, *args, **options) if callable(function) else function
-
-
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **options: Any) -> Array:
-    """The function of each row along an axis, one after another."""
-    x = as_array(arr)
-    dim = axis_of(axis, x.ndim)
-    moved = manipulation.moveaxis(x, dim, -1)
-    outer = moved.shape[:-1]
-    rows = moved.reshape((-1, x.shape[dim]))
-    made = [as_array(func1d(rows[number], *args, **options)) for number in range(rows.shape[0])]
-    whole = manipulation.stack(made).reshape((*outer, *made[0].shape))
-    last = tuple(range(len(outer), whole.ndim))
-    return manipulation.moveaxis(whole, last, tuple(dim + number for number in range(len(last)))) if last else whole
-
-
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
-    x = as_array(a)
-    for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
-        made = func(x, axis)
-        x = made if made.ndim == x.ndim else manipulation.expand_dims(made, axis)
-    return x
-
-
-# ------------------------------------------------------------------------------------------- windows
+# ------------------------------------------------------------------------------------------- of every element
 
 
 def sinc(x: Any, /) -> Array:
@@ -235,32 +144,6 @@ def i0(x: Any, /) -> Array:
         raise TypeError("i0 not supported for complex values")
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
     return apply("aten.i0", x.shape, x.dtype, self=x)
-
-
-def _window(function: Callable[[Array, int], Array]) -> Callable[[int], Array]:
-    def window(M: int) -> Array:
-        """Numbers by M points, as NumPy's window of this name."""
-        if M < 1:
-            return creation.zeros(0)
-        if M == 1:
-            return creation.ones(1)
-        return function(cast(creation.arange(1 - M, M, 2), np.float64), M)
-
-    return window
-
-
-hanning = _window(lambda n, M: 0.5 + 0.5 * e.cos(np.pi * n / (M - 1)))
-hamming = _window(lambda n, M: 0.54 + 0.46 * e.cos(np.pi * n / (M - 1)))
-blackman = _window(lambda n, M: 0.42 + 0.5 * e.cos(np.pi * n / (M - 1)) + 0.08 * e.cos(2.0 * np.pi * n / (M - 1)))
-bartlett = _window(lambda n, M: e.where(n <= 0, 1 + n / (M - 1), 1 - n / (M - 1)))
-
-
-def kaiser(M: int, beta: float) -> Array:
-    if M == 1:
-        return creation.ones(1)
-    half = (M - 1) / 2.0
-    place = (cast(creation.arange(M), np.float64) - half) / half
-    return i0(beta * e.sqrt(e.maximum(1 - place**2, 0.0))) / i0(float(beta))
 
 
 # ------------------------------------------------------------------------------------------- matrices and vectors

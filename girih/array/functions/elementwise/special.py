@@ -1,107 +1,60 @@
-"""Universal functions of few users: parts of numbers, bits, and tests of kinds."""
+"""Universal functions of few users, which NumPy computes on tiles, and tests of kinds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from girih.array.core.array import Array
-from girih.array.core.builder import as_array, cast
-from girih.array.core.dtypes import loop_dtypes
-from girih.array.core.universal import universal, written
+from girih.array.core.builder import apply, as_array, broadcast_shapes, kind_of, operands, typed
+from girih.array.core.dtypes import loop_dtypes, name_of
+from girih.array.core.universal import UniversalFunction, written
 from girih.array.core.views import copied
 from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
-from girih.array.functions.reductions import reduce as reductions
-from girih.array.functions.shapes.manipulation import moveaxis, pad
+from girih.ops import functions
 
 
-@universal(np.modf)
-def modf(x: Any, /) -> tuple[Array, Array]:
-    x = as_array(x)
-    x = cast(x, loop_dtypes(np.modf, (x.dtype,), 2)[0])
-    whole = e.trunc(x)
-    return e.copysign(e.where(logic.isinf(x), x.dtype.type(0), x - whole), x), whole
+@dataclass(frozen=True)
+class OfTiles:
+    """One result of NumPy's function, as a function of tiles."""
+
+    ufunc: np.ufunc
+    position: int
+
+    def __call__(self, *tiles: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            results = self.ufunc(*tiles)
+        return results[self.position] if self.ufunc.nout > 1 else results  # type: ignore[no-any-return]
 
 
-@universal(np.frexp)
-def frexp(x: Any, /) -> tuple[Array, Array]:
-    """x = mantissa · 2 ** exponent, the mantissa in [1/2, 1)."""
-    x = as_array(x)
-    x = cast(x, loop_dtypes(np.frexp, (x.dtype,), 2)[0])
-    odd = logic.logical_or(x == 0, ~logic.isfinite(x))
-    size = cast(e.absolute(x), np.float64)
-    small = size < 2.0**-1000
-    size = e.where(odd, 1.0, e.where(small, size * 2.0**60, size))
-    power = e.floor(e.log2(size)) + 1
-    power = power + cast(size >= e.exp2(power), np.float64) - cast(size < e.exp2(power - 1), np.float64)
-    mantissa = cast(e.copysign(size / e.exp2(power), x), x.dtype)
-    power = e.where(odd, 0, power - e.where(small, 60, 0))
-    return e.where(odd, x, mantissa), cast(power, np.int32)
+def by_numpy(ufunc: np.ufunc) -> UniversalFunction:
+    """NumPy's function, called on tiles in the dtypes of its own loops: element by element, and divided, as others."""
+
+    def called(*items: Any) -> Any:
+        given = operands(*items)
+        kinds = loop_dtypes(ufunc, tuple(map(kind_of, given)), ufunc.nout)
+        tensors = tuple(typed(item, kind) for item, kind in zip(given, kinds, strict=False))
+        shape = broadcast_shapes(*(x.shape for x in tensors))
+        results = []
+        for position, kind in enumerate(kinds[ufunc.nin :]):
+            text = functions.text_of(OfTiles(ufunc, position))
+            results.append(apply("girih.map", shape, kind, tensors=tensors, function=text, kind=name_of(kind)))
+        return tuple(results) if ufunc.nout > 1 else results[0]
+
+    return UniversalFunction(ufunc, called)
 
 
-@universal(np.ldexp)
-def ldexp(x1: Any, x2: Any, /) -> Array:
-    """x1 · 2 ** x2, in two steps, so that neither factor overflows."""
-    first, power = as_array(x1), as_array(x2)
-    kind = loop_dtypes(np.ldexp, (first.dtype, power.dtype), 1)[-1]
-    limits = np.finfo(kind)
-    power = e.clip(cast(power, np.float64), 2 * limits.minexp, 2 * limits.maxexp)
-    half = e.trunc(power / 2)
-    return cast(cast(first, np.float64) * e.exp2(half) * e.exp2(power - half), kind)
-
-
-@universal(np.spacing)
-def spacing(x: Any, /) -> Array:
-    x = as_array(x)
-    x = cast(x, loop_dtypes(np.spacing, (x.dtype,), 1)[0])
-    return e.nextafter(x, e.where(x < 0, -np.inf, np.inf).astype(x.dtype)) - x
-
-
-@universal(np.bitwise_count)
-def bitwise_count(x: Any, /) -> Array:
-    """How many bits of the absolute value are set."""
-    x = as_array(x)
-    if x.dtype.kind not in "iub":
-        loop_dtypes(np.bitwise_count, (x.dtype,), 1)
-    bits = cast(e.absolute(x) if x.dtype.kind == "i" else x, np.uint64)
-    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F)):
-        bits = (bits & mask) + ((bits >> shift) & mask)
-    for shift in (8, 16, 32):
-        bits = bits + (bits >> shift)
-    return cast(bits & 0x7F, np.uint8)
-
-
-def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Eight truth values in a byte; what is missing at the end is 0."""
-    x = as_array(a)
-    if x.dtype.kind not in "iub":
-        raise TypeError("Expected an input array of integer or boolean data type")
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    x = moveaxis(x != 0, axis, -1)
-    x = pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % 8)])
-    bytes_ = cast(x.reshape((*x.shape[:-1], x.shape[-1] // 8, 8)), np.uint8) << _bits(bitorder)
-    return moveaxis(reductions.sum(bytes_, -1, dtype=np.uint8), -1, axis)
-
-
-def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
-    """count: how many bits along the axis; a negative one leaves out so many at the end."""
-    x = as_array(a)
-    if x.dtype != np.uint8:
-        raise TypeError("Expected an input array of unsigned byte data type")
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    x = moveaxis(x, axis, -1)
-    bits = ((x[..., None] >> _bits(bitorder)) & 1).reshape((*x.shape[:-1], 8 * x.shape[-1]))
-    if count is not None and count > bits.shape[-1]:
-        bits = pad(bits, [(0, 0)] * (x.ndim - 1) + [(0, count - bits.shape[-1])])
-    return moveaxis(bits[..., :count], -1, axis)
-
-
-def _bits(order: str) -> Array:
-    if order not in ("big", "little"):
-        raise ValueError("'order' must be either 'little' or 'big'")
-    return as_array(np.arange(8, dtype=np.uint8)[:: -1 if order == "big" else 1].copy())
+bitwise_count = by_numpy(np.bitwise_count)
+cbrt = by_numpy(np.cbrt)
+float_power = by_numpy(np.float_power)
+frexp = by_numpy(np.frexp)
+heaviside = by_numpy(np.heaviside)
+ldexp = by_numpy(np.ldexp)
+modf = by_numpy(np.modf)
+spacing = by_numpy(np.spacing)
 
 
 def angle(z: Any, deg: bool = False) -> Array:
@@ -111,18 +64,18 @@ def angle(z: Any, deg: bool = False) -> Array:
 
 
 def isposinf(x: Any, /, out: Any = None) -> Any:
-    return written(logic.logical_and(logic.isinf(_ordered(x)), ~e.signbit(x)), out)
+    return _infinite(x, np.inf, out)
 
 
 def isneginf(x: Any, /, out: Any = None) -> Any:
-    return written(logic.logical_and(logic.isinf(_ordered(x)), e.signbit(x)), out)
+    return _infinite(x, -np.inf, out)
 
 
-def _ordered(x: Any) -> Array:
+def _infinite(x: Any, which: float, out: Any) -> Any:
     x = as_array(x)
     if x.dtype.kind == "c":
         raise TypeError(f"This operation is not supported for {x.dtype} values because it would be ambiguous.")
-    return x
+    return written(logic.equal(x, which), out)
 
 
 def iscomplex(x: Any) -> Array:

@@ -90,13 +90,6 @@ def power(x1: Any, x2: Any, /) -> Array:
 pow = power
 
 
-@universal(np.float_power)
-def float_power(x1: Any, x2: Any, /) -> Array:
-    exact = result_type(x1, x2).kind == "c"
-    operator = "girih.power" if exact else "aten.pow.Tensor_Tensor"
-    return elementwise(np.float_power, operator, x1, x2, names=("self", "exponent"))
-
-
 negative = UniversalFunction(np.negative, lambda x, /: exactly(np.negative, "aten.neg", x))
 positive = mapped(np.positive, "aten.alias")
 square = UniversalFunction(np.square, lambda x, /: exactly(np.square, "aten.square", x))
@@ -127,14 +120,6 @@ def sign(x: Any, /) -> Array:
     x = as_array(x)
     made = exactly(np.sign, "aten.sgn", x)
     return where(isnan(x), x, made) if x.dtype.kind == "f" else made
-
-
-@universal(np.heaviside)
-def heaviside(x1: Any, x2: Any, /) -> Array:
-    x1, x2 = operands(x1, x2)
-    first, second, dtype = loop_dtypes(np.heaviside, (kind_of(x1), kind_of(x2)), 1)
-    x1, x2 = typed(x1, first), typed(x2, second)
-    return where(isnan(x1), x1, where(x1 < 0, 0, where(x1 > 0, 1, x2))).astype(dtype)
 
 
 copysign = mapped(np.copysign, "aten.copysign.Tensor")
@@ -210,13 +195,6 @@ logaddexp = mapped(np.logaddexp, "aten.logaddexp")
 logaddexp2 = mapped(np.logaddexp2, "aten.logaddexp2")
 sqrt = mapped(np.sqrt, "girih.sqrt")
 hypot = mapped(np.hypot, "aten.hypot")
-
-
-@universal(np.cbrt)
-def cbrt(x: Any, /) -> Array:
-    x = as_array(x)
-    x = cast(x, loop_dtypes(np.cbrt, (x.dtype,), 1)[0])
-    return copysign(power(absolute(x), 1 / 3), x)
 
 
 # ------------------------------------------------------------------------------------------- trigonometry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -124,17 +125,9 @@ def _shown_count(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) ->
 
 
 def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    correction: Any = None,
-    mean: Any = None,
-    where: Any = True,
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+    correction: Any = None, mean: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
     x = _floating(as_array(a), dtype)
     axes = axes_of(axis, x.ndim)
     less = ddof if correction is None else correction
@@ -144,7 +137,7 @@ def var(
         away = e.square(e.absolute(x - centre))
         count = _count(x, axes) if where is True else _shown_count(x, axes, keepdims, where)
         return written(cast(sum(away, axes, keepdims=keepdims, where=where) / e.maximum(count - less, 0), real), out)
-    freedom = max_(_count(x, axes) - less, 0)
+    freedom = builtins.max(_count(x, axes) - less, 0)
     if freedom == 0:
         total = sum(e.square(x - centre), axes, keepdims=keepdims)
         return written(cast(total / total.dtype.type(0), real), out)
@@ -157,26 +150,20 @@ _mean = mean
 
 
 def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    correction: Any = None,
-    mean: Any = None,
-    where: Any = True,
-) -> Any:
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+    correction: Any = None, mean: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
     made = var(a, axis, dtype, None, ddof, keepdims, correction=correction, mean=mean, where=where)
     return written(e.sqrt(made), out)
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    from girih.array.functions.shapes.manipulation import broadcast_to
+
     a = as_array(a)
     if weights is None:
         made = mean(a, axis, keepdims=keepdims)
-        total = as_array(made.dtype.type(a.size // max_(made.size, 1)))
+        total = as_array(made.dtype.type(a.size // builtins.max(made.size, 1)))
     else:
         weights = as_array(weights)
         if weights.shape != a.shape:
@@ -190,9 +177,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         kind = np.result_type(a.dtype, weights.dtype, *([np.float64] if a.dtype.kind in "iub" else []))
         total = sum(cast(broadcast_to(weights, a.shape), kind), axis, keepdims=keepdims)
         made = sum(cast(a, kind) * weights, axis, keepdims=keepdims) / total
-    if not returned:
-        return made
-    return made, broadcast_to(total, made.shape).copy()
+    return (made, broadcast_to(total, made.shape).copy()) if returned else made
 
 
 # ------------------------------------------------------------------------------------------- order
@@ -233,10 +218,6 @@ def min(
 
 
 amax, amin = max, min
-
-
-def max_(first: float, second: float) -> float:
-    return first if first > second else second
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -301,14 +282,6 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
         return False
     same = logic.equal(a1, a2)
     return bool(all(logic.logical_or(same, logic.isnan(a1) & logic.isnan(a2)) if equal_nan else same))
-
-
-def array_equiv(a1: Any, a2: Any) -> bool:
-    """Are they equal, once broadcast?"""
-    try:
-        return bool(all(logic.equal(a1, a2)))
-    except ValueError:
-        return False
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:

@@ -79,12 +79,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    inner = diff(as_array(ary).reshape(-1))
-    parts = [None if item is None else as_array(item, inner.dtype).reshape(-1) for item in (to_begin, to_end)]
-    return concatenate([item for item in (parts[0], inner, parts[1]) if item is not None])
-
-
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Central differences inside, one-sided at the ends, of equal or of given distances."""
     x = as_array(f)
@@ -121,25 +115,21 @@ def _slope(x: Array, dim: int, distance: Any, edge_order: int) -> Array:
     else:
         raise ValueError("when 1d, distances must match the length of the corresponding dimension")
     steps = steps.reshape((-1,) + (1,) * (x.ndim - 1 - dim))
-    left, right = steps[:-1], steps[1:]
-    inner = (
-        part(None, -2) * (-right / (left * (left + right)))
-        + part(1, -1) * ((right - left) / (left * right))
-        + part(2, None) * (left / (right * (left + right)))
-    )
+    inner = _weighed([part(None, -2), part(1, -1), part(2, None)], steps[:-1], steps[1:], 1)
     if edge_order == 1:
         first = (part(1, 2) - part(0, 1)) / steps[:1]
         last = (part(size - 1, None) - part(size - 2, size - 1)) / steps[-1:]
     else:
-        a, b, c, d = steps[:1], steps[1:2], steps[-2:-1], steps[-1:]
-        first = (
-            part(0, 1) * (-(2 * a + b) / (a * (a + b)))
-            + part(1, 2) * ((a + b) / (a * b))
-            + part(2, 3) * (-a / (b * (a + b)))
-        )
-        last = (
-            part(size - 3, size - 2) * (d / (c * (c + d)))
-            + part(size - 2, size - 1) * (-(d + c) / (c * d))
-            + part(size - 1, None) * ((2 * d + c) / (d * (c + d)))
-        )
+        first = _weighed([part(at, at + 1) for at in range(3)], steps[:1], steps[1:2], 0)
+        last = _weighed([part(size - at, size - at + 1) for at in (3, 2, 1)], steps[-2:-1], steps[-1:], 2)
     return cast(concatenate([first, inner, last], dim), x.dtype)
+
+
+def _weighed(points: list[Array], a: Any, b: Any, at: int) -> Array:
+    """The slope of the parabola through three points with distances a and b, at one of them."""
+    weights = (
+        (-(2 * a + b) / (a * (a + b)), (a + b) / (a * b), -a / (b * (a + b))),
+        (-b / (a * (a + b)), (b - a) / (a * b), a / (b * (a + b))),
+        (b / (a * (a + b)), -(a + b) / (a * b), (2 * b + a) / (b * (a + b))),
+    )[at]
+    return points[0] * weights[0] + points[1] * weights[1] + points[2] * weights[2]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -11,45 +12,28 @@ from girih.array.core.builder import as_array, cast
 from girih.array.functions.elementwise import logic
 from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions import scans
-from girih.array.functions.reductions.sorting import argsort, lexsort, searchsorted, sort
+from girih.array.functions.reductions.sorting import argsort, searchsorted, sort
 from girih.array.functions.shapes import creation, manipulation
 from girih.array.functions.shapes.picking import nonzero, take
+from girih.array.functions.whole import whole
 
 FEW = 16
 """Up to so many elements are compared with one by one; more are sorted."""
 
 
-class UniqueAllResult(NamedTuple):
-    values: Array
-    indices: Array
-    inverse_indices: Array
-    counts: Array
-
-
-class UniqueCountsResult(NamedTuple):
-    values: Array
-    counts: Array
-
-
-class UniqueInverseResult(NamedTuple):
-    values: Array
-    inverse_indices: Array
+UniqueAllResult = namedtuple("UniqueAllResult", "values indices inverse_indices counts")
+UniqueCountsResult = namedtuple("UniqueCountsResult", "values counts")
+UniqueInverseResult = namedtuple("UniqueInverseResult", "values inverse_indices")
 
 
 def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-    *,
-    equal_nan: bool = True,
-    sorted: bool = True,
-) -> Any:
+    ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+    axis: int | None = None, *, equal_nan: bool = True, sorted: bool = True,
+) -> Any:  # fmt: skip
     """The values that occur, in order; how many there are is computed now, unless only the values are asked for."""
     x = as_array(ar)
     if axis is not None:
-        return _unique_parts(x, axis, return_index, return_inverse, return_counts)
+        return whole(np.unique)(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     flat = x.reshape(-1)
     order = argsort(flat) if return_index or return_inverse else None
     ordered = sort(flat) if order is None else take(flat, order)
@@ -81,21 +65,6 @@ def _changes(ordered: Array, equal_nan: bool = True) -> Array:
     if ordered.dtype.kind in "fc" and equal_nan:
         changed = logic.logical_and(changed, logic.logical_not(logic.isnan(ordered[1:]) & logic.isnan(ordered[:-1])))
     return manipulation.concatenate([creation.ones(1, bool), changed])
-
-
-def _unique_parts(x: Array, axis: int, *wanted: bool) -> Any:
-    """Of subarrays along an axis, in lexicographic order."""
-    x = manipulation.moveaxis(x, axis, 0)
-    rows = x.reshape((x.shape[0], -1))
-    order = lexsort([rows[:, column] for column in reversed(range(rows.shape[1]))])
-    ordered = take(rows, order, 0)
-    changed = reductions.any(ordered[1:] != ordered[:-1], 1)
-    first = manipulation.concatenate([creation.ones(min(1, rows.shape[0]), bool), changed])
-    values = as_array(ordered[first])
-    values = manipulation.moveaxis(values.reshape((values.shape[0], *x.shape[1:])), 0, axis)
-    flags = (wanted[0], wanted[1], wanted[2])
-    made = _told(values, first, order, flags, (x.shape[0],))
-    return made[0] if len(made) == 1 else tuple(made)
 
 
 def unique_values(x: Any, /) -> Array:
@@ -133,19 +102,13 @@ def isin(
     return logic.logical_not(found) if invert else found
 
 
-in1d = isin
-
-
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    if return_indices:
+        return whole(np.intersect1d)(ar1, ar2, assume_unique, True)
     first, second = as_array(ar1).reshape(-1), as_array(ar2).reshape(-1)
-    if not return_indices:
-        values = first if assume_unique else unique(first)
-        common = values[isin(values, second)]
-        return cast(sort(common) if assume_unique else as_array(common), np.result_type(first.dtype, second.dtype))
-    values, positions = unique(first, return_index=True)
-    others, places = unique(second, return_index=True)
-    mine, theirs = isin(values, others), isin(others, values)
-    return values[mine], positions[mine], places[theirs]
+    values = first if assume_unique else unique(first)
+    common = values[isin(values, second)]
+    return cast(sort(common) if assume_unique else as_array(common), np.result_type(first.dtype, second.dtype))
 
 
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
@@ -155,9 +118,3 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
 
 def union1d(ar1: Any, ar2: Any) -> Array:
     return unique(manipulation.concatenate([as_array(ar1).reshape(-1), as_array(ar2).reshape(-1)]))
-
-
-def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
-    first, second = (as_array(item).reshape(-1) if assume_unique else unique(item) for item in (ar1, ar2))
-    parts = [first[isin(first, second, invert=True)], second[isin(second, first, invert=True)]]
-    return sort(manipulation.concatenate(parts))

@@ -12,17 +12,13 @@ from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.shapes.creation import ones, zeros
 from girih.array.functions.shapes.manipulation import flip
 from girih.array.functions.shapes.picking import take, take_along_axis
+from girih.array.functions.whole import whole
 
 
 def sort(
-    a: Any,
-    axis: int | None = -1,
-    kind: str | None = None,
-    order: Any = None,
-    *,
-    stable: bool | None = True,
+    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = True,
     descending: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """Every kind is stable."""
     x = as_array(a)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
@@ -34,14 +30,9 @@ def sort(
 
 
 def argsort(
-    a: Any,
-    axis: int | None = -1,
-    kind: str | None = None,
-    order: Any = None,
-    *,
-    stable: bool | None = True,
+    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = True,
     descending: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     x = as_array(a)
     axis = line_axis(axis, x.ndim)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
@@ -84,11 +75,6 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return found
 
 
-def sort_complex(a: Any) -> Array:
-    x = as_array(a)
-    return sort(cast(x, np.complex64 if x.dtype.itemsize < 4 and x.dtype.kind != "c" else np.result_type(x.dtype, "F")))
-
-
 def topk(a: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array, Array]:
     """The k largest (or smallest) along an axis, in their order: values and positions."""
     x = as_array(a)
@@ -122,12 +108,10 @@ def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = N
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Of increasing or decreasing bins; their order is looked at now."""
+    """Of increasing bins; of others, which are looked at now, evaluated whole."""
     edges = as_array(bins)
     if edges.size and not bool((edges[1:] >= edges[:-1]).all()):
-        if not bool((edges[1:] <= edges[:-1]).all()):
-            raise ValueError("bins must be monotonically increasing or decreasing")
-        return edges.size - searchsorted(flip(edges), x, "right" if right else "left")
+        return whole(np.digitize)(x, bins, right)
     return searchsorted(edges, x, "left" if right else "right")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,11 @@ from girih.array.functions.reductions import reduce as reductions
 from girih.array.functions.reductions.sorting import counted, partition, searchsorted, sort
 from girih.array.functions.shapes import manipulation
 from girih.array.functions.shapes.picking import take_along_axis
+from girih.array.functions.whole import whole
 
 # ------------------------------------------------------------------------------------------- quantiles
 
 _LINEAR: Callable[[Any, Any, Any], Any] = lambda m, count, share: (count - 1) * share  # noqa: E731
-
-
-def _between(alpha: float, beta: float) -> Callable[[Any, Any, Any], Any]:
-    return lambda m, count, share: m.clip(count * share + (alpha + share * (1 - alpha - beta)) - 1, 0, count - 1)
-
-
-def _closest(m: Any, place: Any) -> Any:
-    """The nearest whole number above; what is whole and odd stays."""
-    low = m.floor(place)
-    return m.where((low == place) & (low % 2 == 1), low, low + 1)
 
 
 PLACES: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -39,28 +30,23 @@ PLACES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "lower": lambda m, count, share: m.floor(_LINEAR(m, count, share)),
     "higher": lambda m, count, share: m.ceil(_LINEAR(m, count, share)),
     "nearest": lambda m, count, share: m.rint(_LINEAR(m, count, share)),
-    "inverted_cdf": lambda m, count, share: m.clip(m.ceil(count * share - 1), 0, count - 1),
-    "closest_observation": lambda m, count, share: m.clip(_closest(m, count * share - 1.5), 0, count - 1),
     "midpoint": lambda m, count, share: (m.floor(_LINEAR(m, count, share)) + m.ceil(_LINEAR(m, count, share))) / 2,
-    "averaged_inverted_cdf": lambda m, count, share: m.clip(
-        m.where(m.floor(count * share) == count * share, count * share - 0.5, m.ceil(count * share - 1)), 0, count - 1
-    ),
-    "interpolated_inverted_cdf": _between(0, 1),
-    "hazen": _between(0.5, 0.5),
-    "weibull": _between(0, 0),
-    "median_unbiased": _between(1 / 3, 1 / 3),
-    "normal_unbiased": _between(3 / 8, 3 / 8),
 }
 """By NumPy's method: the place of a share among `count` ordered elements, a number that may lie between two; by the
 functions of `m`, NumPy's or ours."""
-WHOLE = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+ELEMENTS = ("lower", "higher", "nearest")
 """Methods whose places are those of elements."""
+RARE = (
+    "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
+    "median_unbiased", "normal_unbiased",
+)  # fmt: skip
+"""NumPy's other methods, which are evaluated whole."""
 
 
 def quantile_dtype(x: Array, q: Any, method: str) -> np.dtype:
     """Of quantiles: the elements' where they are some of these; else the wider one. Python numbers have none."""
     shares = np.asarray(q).dtype
-    if method in WHOLE or (method == "linear" and shares.kind in "iub"):
+    if method in ELEMENTS or (method == "linear" and shares.kind in "iub"):
         return x.dtype
     if x.dtype.kind == "f" and type(q) in (int, float):
         return x.dtype
@@ -82,15 +68,9 @@ def middle(low: Any, high: Any, share: Any) -> Any:
 
 
 def ranked(
-    x: Array,
-    q: Any,
-    axis: Any,
-    keepdims: bool,
-    method: str,
-    kind: np.dtype,
-    known: bool = False,
+    x: Array, q: Any, axis: Any, keepdims: bool, method: str, kind: np.dtype, known: bool = False,
     mixed: Callable[..., Any] = between,
-) -> Array:
+) -> Array:  # fmt: skip
     """Quantiles, which come first, in the dtype `kind`.
 
     known: NaN do not count; without it they make NaN. mixed: what is between two neighbours.
@@ -102,7 +82,8 @@ def ranked(
     if not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError("Quantiles must be in the range [0, 1]")
     if method not in PLACES:
-        raise ValueError(f"girih.array has no method={method!r} of quantiles: expected one of {', '.join(PLACES)}")
+        methods = ", ".join((*PLACES, *RARE))
+        raise ValueError(f"girih.array has no method={method!r} of quantiles: expected one of {methods}")
     axes = axes_of(axis, x.ndim)
     kept = [dim for dim in range(x.ndim) if dim not in axes]
     shape = tuple(x.shape[dim] for dim in kept)
@@ -153,19 +134,16 @@ def _at(ordered: Array, place: Any) -> Array:
 
 
 def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
+    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """q: a number or a sequence of them, which comes first.
 
     Raises:
         TypeError: the elements are complex: they have no order.
     """
+    if method in RARE:
+        return written(whole(np.quantile)(a, q, axis, method=method, keepdims=keepdims), out)
     x = as_array(a)
     if x.dtype.kind == "c":
         raise TypeError("a must be an array of real numbers")
@@ -175,14 +153,9 @@ def quantile(
 
 
 def percentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
+    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     shares = np.asarray(hundredths(q))
     if not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError("Percentiles must be in the range [0, 100]")
@@ -193,36 +166,19 @@ def percentile(
 
 
 def cov(
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: int | None = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    *,
-    dtype: Any = None,
-) -> Array:
-    """Of variables in rows, or in columns."""
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
+    aweights: Any = None, *, dtype: Any = None,
+) -> Array:  # fmt: skip
+    """Of variables in rows, or in columns; with weights evaluated whole."""
+    if fweights is not None or aweights is not None:
+        return whole(np.cov)(m, y, rowvar, bias, ddof, fweights, aweights, dtype=dtype)
     x = _variables(m, rowvar)
     if y is not None:
         x = manipulation.concatenate([x, _variables(y, rowvar)])
     x = x if dtype is None else cast(x, dtype)
+    away = x - reductions.mean(x, 1, keepdims=True)
     freedom = (0 if bias else 1) if ddof is None else ddof
-    weights = None
-    for given in (fweights, aweights):
-        if given is not None:
-            weights = cast(as_array(given), np.float64) * (1 if weights is None else weights)
-    if weights is None:
-        away = x - reductions.mean(x, 1, keepdims=True)
-        total: Any = max(x.shape[1] - freedom, 0)
-        return manipulation.squeeze(matmul(away, e.conjugate(away).T) / total)
-    sum_of = reductions.sum(weights)
-    away = x - reductions.sum(x * weights, 1, keepdims=True) / sum_of
-    total = sum_of - freedom
-    if aweights is not None and freedom:
-        total = sum_of - freedom * reductions.sum(weights * as_array(aweights)) / sum_of
-    return manipulation.squeeze(matmul(away * weights, e.conjugate(away).T) / total)
+    return manipulation.squeeze(matmul(away, e.conjugate(away).T) / max(x.shape[1] - freedom, 0))
 
 
 def _variables(m: Any, rowvar: bool) -> Array:
@@ -247,55 +203,14 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 # ------------------------------------------------------------------------------------------- histograms
 
 
-def _width(x: Array, rule: str) -> float:
-    """The width of a bin by NumPy's estimators; what they need of the data is computed now."""
-    size = x.size
-    low, high = float(reductions.min(x)), float(reductions.max(x))
-    if rule == "sqrt":
-        return (high - low) / math.sqrt(size)
-    if rule == "sturges":
-        return (high - low) / (math.log2(size) + 1)
-    if rule == "rice":
-        return (high - low) / (2 * size ** (1 / 3))
-    if rule == "scott":
-        return (24 * math.sqrt(math.pi) / size) ** (1 / 3) * float(reductions.std(x))
-    if rule == "fd":
-        lower, upper = (float(part) for part in percentile(x, [25, 75]))
-        return 2 * (upper - lower) * size ** (-1 / 3)
-    if rule == "auto":
-        narrow, sturges = _width(x, "fd"), _width(x, "sturges")
-        narrow = max(narrow, _width(x, "sqrt") / 2)
-        return min(narrow, sturges) if narrow else sturges
-    raise ValueError(f"girih.array has no bins={rule!r}: expected auto, fd, scott, rice, sturges, sqrt or a number")
-
-
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
-    """The extent of the data is computed now where no range is given."""
-    x = as_array(a).reshape(-1)
-    if not isinstance(bins, (int, str, np.integer)):
-        edges = as_array(bins)
-        if edges.ndim != 1:
-            raise ValueError("`bins` must be 1d, when an array")
-        if not bool((edges[1:] >= edges[:-1]).all()):
-            raise ValueError("`bins` must increase monotonically, when an array")
-        return edges
-    if range is not None:
-        low, high = range
-        if low > high:
-            raise ValueError("max must be larger than min in range parameter.")
-    else:
-        low, high = (float(reductions.min(x)), float(reductions.max(x))) if x.size else (0.0, 1.0)
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"supplied range of [{low}, {high}] is not finite")
+    """The extent of the data is computed now where no range is given; an estimator's name is evaluated whole."""
     if isinstance(bins, str):
-        inside = as_array(x[(x >= low) & (x <= high)])
-        width = _width(inside, bins) if inside.size else 0.0
-        bins = math.ceil((high - low) / width) if width else 1
-    if bins < 1:
-        raise ValueError("`bins` must be positive, when an integer")
-    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-    return as_array(np.linspace(low, high, int(bins) + 1, dtype=np.result_type(low, high, x.dtype)
-                                if x.dtype.kind == "f" else np.float64))  # fmt: skip
+        return whole(np.histogram_bin_edges)(a, bins, range, weights)
+    x = as_array(a).reshape(-1)
+    looked_at = x.size and range is None and np.ndim(bins) == 0
+    ends = [reductions.min(x), reductions.max(x)] if looked_at else [x[:0]]
+    return whole(np.histogram_bin_edges)(manipulation.stack(ends), bins, range)
 
 
 def _bins(x: Array, edges: Array) -> Array:
@@ -317,51 +232,6 @@ def histogram(
     if density:
         return made / (edges[1:] - edges[:-1]) / reductions.sum(made), edges
     return made, edges
-
-
-def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Array, list[Array]]:
-    """sample: [points, dimensions], or one array for each dimension."""
-    columns: list[Array]
-    if isinstance(sample, (list, tuple)):
-        columns = [as_array(column) for column in sample]
-    else:
-        x = as_array(sample)
-        columns = [x[:, dim] for dim in np.arange(x.shape[1]).tolist()] if x.ndim > 1 else [x]
-    count = len(columns)
-    each: Sequence[Any] = [bins] * count if isinstance(bins, (int, np.integer)) else bins
-    if len(each) != count:
-        raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
-    extents = [None] * count if range is None else range
-    edges = [
-        histogram_bin_edges(column, one, extent) for column, one, extent in zip(columns, each, extents, strict=True)
-    ]
-    shape = tuple(edge.shape[0] - 1 for edge in edges)
-    place: Any = 0
-    outside: Any = None
-    for column, edge, size in zip(columns, edges, shape, strict=True):
-        own = _bins(column, edge)
-        place = place * size + own
-        outside = own < 0 if outside is None else outside | (own < 0)
-    flat = counted(e.where(outside, -1, place), math.prod(shape), weights)
-    made = cast(flat, np.float64).reshape(shape)
-    if density:
-        total = reductions.sum(made)
-        for dim, edge in enumerate(edges):
-            width = edge[1:] - edge[:-1]
-            made = made / width.reshape((-1,) + (1,) * (count - 1 - dim))
-        made = made / total
-    return made, edges
-
-
-def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Array, Array, Array]:
-    if not isinstance(bins, (int, np.integer)) and len(bins) != 2:
-        bins = [bins, bins]
-    made, edges = histogramdd([x, y], bins, range, density, weights)
-    return made, edges[0], edges[1]
 
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:

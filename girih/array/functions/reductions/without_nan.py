@@ -15,10 +15,7 @@ from girih.array.functions.reductions import reduce as r
 from girih.array.functions.reductions.scans import cumprod, cumsum
 from girih.array.functions.reductions.statistics import hundredths, middle, quantile_dtype, ranked
 from girih.array.functions.shapes.manipulation import broadcast_to
-
-
-def _is_nan(x: Array) -> Array:
-    return logic.isnan(x) if x.dtype.kind in "fc" else logic.not_equal(x, x)
+from girih.array.functions.whole import whole
 
 
 def _without_nan(a: Any, value: float) -> Array:
@@ -48,7 +45,7 @@ def _known(x: Array, where: Any) -> Any:
     """Where elements count; True for all of them."""
     if x.dtype.kind in "iub":
         return where
-    return ~_is_nan(x) if where is True else ~_is_nan(x) & as_array(where)
+    return ~logic.isnan(x) if where is True else ~logic.isnan(x) & as_array(where)
 
 
 def nanmean(
@@ -59,15 +56,9 @@ def nanmean(
 
 
 def nanvar(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     where: Any = True,
-) -> Any:
+) -> Any:  # fmt: skip
     x = as_array(a)
     axis, known = no_axis(axis, x.ndim), _known(x, where)
     if known is True:
@@ -78,15 +69,9 @@ def nanvar(
 
 
 def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     where: Any = True,
-) -> Any:
+) -> Any:  # fmt: skip
     return written(e.sqrt(nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where)), out)
 
 
@@ -132,6 +117,10 @@ def _known_somewhere(a: Any, axis: int | None, worst: float) -> Array:
 def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
                 method: str = "linear") -> Any:  # fmt: skip
     """NaN are sorted behind all others; ranks are those among the known."""
+    from girih.array.functions.reductions.statistics import RARE, ranked
+
+    if method in RARE:
+        return written(whole(np.nanquantile)(a, q, axis, method=method, keepdims=keepdims), out)
     x = as_array(a)
     kind = quantile_dtype(x, q, method)
     x = x if x.dtype.kind == "f" or x.dtype == kind else cast(x, np.float64)

@@ -1,21 +1,20 @@
-"""More of shapes, parts and positions: splitting, inserting, index arrays, and what writes into an array."""
+"""More of shapes and parts: joining, splitting, deleting, and what writes into an array."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from girih.array.core.array import Array
-from girih.array.core.builder import as_array, axis_of, cast
+from girih.array.core.builder import as_array, axis_of
 from girih.array.core.views import ComplexPart
-from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
-from girih.array.functions.reductions.scans import cumsum
 from girih.array.functions.shapes import creation, manipulation
-from girih.array.functions.shapes.picking import nonzero, take
+from girih.array.functions.shapes.picking import take
+from girih.array.functions.whole import whole
 
 # ------------------------------------------------------------------------------------------- joining and parting
 
@@ -25,74 +24,39 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    x = as_array(ary)
-    if x.ndim == 0:
-        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
-    return manipulation.split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
+    return _split(ary, indices_or_sections, 1 if as_array(ary).ndim > 1 else 0, "hsplit", 1)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    if as_array(ary).ndim < 2:
-        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
-    return manipulation.split(ary, indices_or_sections, 0)
+    return _split(ary, indices_or_sections, 0, "vsplit", 2)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    if as_array(ary).ndim < 3:
-        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
-    return manipulation.split(ary, indices_or_sections, 2)
+    return _split(ary, indices_or_sections, 2, "dsplit", 3)
+
+
+def _split(ary: Any, parts: Any, axis: int, name: str, least: int) -> list[Array]:
+    if as_array(ary).ndim < least:
+        raise ValueError(f"{name} only works on arrays of {least} or more dimensions")
+    return manipulation.split(ary, parts, axis)
 
 
 def block(arrays: Any) -> Array:
     """Nested lists are joined, the innermost along the last dimension."""
-    depth = _depth(arrays)
-    rank = max(depth, max((x.ndim for x in _leaves(arrays)), default=0))
-
-    def joined(item: Any, level: int) -> Array:
-        if not isinstance(item, list):
-            x = as_array(item)
-            return x.reshape((1,) * (rank - x.ndim) + x.shape)
-        if not item:
-            raise ValueError("List depths are mismatched: a list is empty")
-        return manipulation.concatenate([joined(part, level + 1) for part in item], rank - depth + level)
-
-    return joined(arrays, 0)
+    return _joined(arrays)[0] if isinstance(arrays, list) else as_array(arrays).copy()
 
 
-def _depth(item: Any) -> int:
-    return 1 + max((_depth(part) for part in item), default=0) if isinstance(item, list) else 0
-
-
-def _leaves(item: Any) -> list[Array]:
-    return [leaf for part in item for leaf in _leaves(part)] if isinstance(item, list) else [as_array(item)]
-
-
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """Positions are looked at now."""
-    x = as_array(arr)
-    x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
-    dim = axis_of(axis, x.ndim)
-    size, new = x.shape[dim], as_array(values, x.dtype)
-    one = not isinstance(obj, slice) and np.ndim(obj) == 0
-    places = np.arange(size)[obj] if isinstance(obj, slice) else np.asarray(obj)
-    places = np.atleast_1d(places).astype(np.int64)
-    if ((places < -size) | (places > size)).any():
-        raise IndexError(f"index {obj} is out of bounds for axis {dim} with size {size}")
-    places = np.where(places < 0, places + size, places)
-    if one:
-        new = manipulation.moveaxis(new.reshape((1,) * (x.ndim - new.ndim) + new.shape), 0, dim) if new.ndim else new
-        count = new.shape[dim] if new.ndim else 1
-        places = np.repeat(places, count)
-    order = np.argsort(places, kind="stable")
-    shape = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
-    added = manipulation.broadcast_to(new, shape)
-    spots = np.empty(size + len(places), np.int64)
-    at = np.empty(len(places), np.int64)
-    at[order] = places[order] + np.arange(len(places))
-    old = np.ones(size + len(places), bool)
-    old[at] = False
-    spots[old], spots[at] = np.arange(size), size + np.arange(len(places))
-    return take(manipulation.concatenate([x, added], dim), spots, dim)
+def _joined(item: Any) -> tuple[Array, int]:
+    """What a nested list is joined to, and how deep it is."""
+    if not isinstance(item, list):
+        return as_array(item), 0
+    joined = [_joined(part) for part in item]
+    parts, depths = [part for part, _ in joined], {depth for _, depth in joined}
+    if len(depths) != 1:
+        raise ValueError("List depths are mismatched: a list is empty, or of arrays and of lists")
+    depth = depths.pop() + 1
+    rank = max(depth, *(x.ndim for x in parts))
+    return manipulation.concatenate([x.reshape((1,) * (rank - x.ndim) + x.shape) for x in parts], -depth), depth
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
@@ -116,92 +80,18 @@ def resize(a: Any, new_shape: Any) -> Array:
 
 
 def trim_zeros(filt: Any, trim: str = "fb") -> Array:
+    """Which elements are 0 is looked at now."""
     x = as_array(filt)
-    places = nonzero(x)[0].compute()
-    if len(places) == 0:
+    if x.ndim != 1:
+        return whole(np.trim_zeros)(x, trim)  # type: ignore[no-any-return]
+    places = np.flatnonzero(x.compute())
+    if not places.size:
         return x[:0]
-    first = int(places[0]) if "f" in trim.lower() else 0
-    return x[first : int(places[-1]) + 1 if "b" in trim.lower() else x.shape[0]]
+    return x[places[0] if "f" in trim.lower() else 0 : places[-1] + 1 if "b" in trim.lower() else None]
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
     return manipulation.diag(as_array(v).reshape(-1), k)
-
-
-# ------------------------------------------------------------------------------------------- index arrays
-
-
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    return tuple(as_array(places) for places in np.tril_indices(n, k, m))
-
-
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    return tuple(as_array(places) for places in np.triu_indices(n, k, m))
-
-
-def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
-    return tril_indices(as_array(arr).shape[-2], k, as_array(arr).shape[-1])
-
-
-def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
-    return triu_indices(as_array(arr).shape[-2], k, as_array(arr).shape[-1])
-
-
-def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    return (creation.arange(n),) * ndim
-
-
-def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    x = as_array(arr)
-    if x.ndim < 2:
-        raise ValueError("input array must be at least 2-d")
-    if len(set(x.shape)) > 1:
-        raise ValueError("All dimensions of input must be of equal length")
-    return diag_indices(x.shape[0], x.ndim)
-
-
-def mask_indices(n: int, mask_func: Any, k: int = 0) -> tuple[Array, ...]:
-    return nonzero(mask_func(creation.ones((n, n), int), k) != 0)
-
-
-def ix_(*args: Any) -> tuple[Array, ...]:
-    """Sequences as index arrays that broadcast to all their combinations."""
-    made = []
-    for number, item in enumerate(args):
-        x = as_array(item)
-        if x.ndim != 1:
-            raise ValueError("Cross index must be 1 dimensional")
-        x = nonzero(x)[0] if x.dtype.kind == "b" else cast(x, np.int64) if x.size == 0 else x
-        made.append(x.reshape((1,) * number + (-1,) + (1,) * (len(args) - 1 - number)))
-    return tuple(made)
-
-
-def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Raises ValueError where an index, looked at now, is outside."""
-    x = as_array(indices)
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if x.size and bool(logic.logical_or(x < 0, x >= math.prod(sizes)).any()):
-        raise ValueError(f"index is out of bounds for array with size {math.prod(sizes)}")
-    made = []
-    for size in reversed(sizes):
-        made.append(cast(e.remainder(x, size), np.int64))
-        x = e.floor_divide(x, size)
-    return tuple(reversed(made))
-
-
-def ravel_multi_index(multi_index: Sequence[Any], dims: Any, mode: str = "raise") -> Array:
-    sizes = (dims,) if isinstance(dims, int) else tuple(dims)
-    place: Any = 0
-    for item, size in zip(multi_index, sizes, strict=True):
-        x = as_array(item)
-        if mode == "wrap":
-            x = e.remainder(x, size)
-        elif mode == "clip":
-            x = e.clip(x, 0, size - 1)
-        elif x.size and bool(logic.logical_or(x < 0, x >= size).any()):
-            raise ValueError("invalid entry in coordinates array")
-        place = place * size + x
-    return cast(as_array(place), np.int64)
 
 
 # ------------------------------------------------------------------------------------------- written in place
@@ -251,25 +141,6 @@ def _places(x: Array) -> np.ndarray:
     return np.asarray(part).ravel()
 
 
-def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Values are repeated over the whole array."""
-    x = _ours(a, "putmask")
-    new = as_array(values)
-    checked = isinstance(values, np.ndarray) or (isinstance(values, Array) and not values.scalar)
-    if checked and not np.can_cast(new.dtype, x.dtype, "safe"):
-        raise TypeError(f"Cannot cast array data from {new.dtype!r} to {x.dtype!r} according to the rule 'safe'")
-    x[...] = e.where(mask, new if new.ndim == 0 else resize(new, x.shape), x)
-
-
-def place(arr: Any, mask: Any, vals: Any) -> None:
-    """The values go, one after another and again from the first, to where the mask holds."""
-    x, chosen, new = _ours(arr, "place"), as_array(mask).astype(bool), as_array(vals).reshape(-1)
-    if new.size == 0:
-        raise ValueError("Cannot insert from an empty array!")
-    rank = (cumsum(chosen) - 1).reshape(chosen.shape)
-    x[...] = e.where(chosen, take(new, e.remainder(rank, new.size)), x)
-
-
 class Flat:
     """x.flat: the elements of an array one after another, in C order; writing goes to the array, as with `put`."""
 
@@ -302,32 +173,6 @@ class Flat:
             return
         flat[key] = resize(new, shape) if new.ndim else value
         x[...] = flat.reshape(x.shape)
-
-
-def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    x = _ours(a.as_written() if isinstance(a, Array) else a, "put")  # NumPy writes to a copy of a number
-    picks, new = as_array(ind).reshape(-1), as_array(v)
-    if not x.writeable:
-        raise ValueError("put: output array is read-only")
-    if picks.size and not x.size:
-        raise IndexError("cannot replace elements of an empty array")
-    if picks.size == 0 or new.size == 0:
-        return
-    picks = e.remainder(picks, x.size) if mode == "wrap" else e.clip(picks, 0, x.size - 1) if mode == "clip" else picks
-    flat = x.reshape(-1).copy()
-    flat[picks] = resize(new, (picks.size,))
-    x[...] = flat.reshape(x.shape)
-
-
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    x = _ours(arr, "put_along_axis")
-    picks = as_array(indices)
-    if axis is None:
-        put(x, picks, values)
-        return
-    dim = axis_of(axis, x.ndim)
-    grids = [creation.arange(size).reshape((-1,) + (1,) * (x.ndim - 1 - at)) for at, size in enumerate(picks.shape)]
-    x[tuple(picks if at == dim else grid for at, grid in enumerate(grids))] = values
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:

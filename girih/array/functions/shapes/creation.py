@@ -15,21 +15,13 @@ from girih.array.core.dtypes import dtype_or, name_of
 from girih.array.core.views import copied
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.elementwise.information import check_device
-from girih.array.functions.elementwise.logic import isfinite
 from girih.array.functions.shapes.manipulation import broadcast_to, moveaxis, reshape, stack
 
 
 def array(
-    object: Any,
-    dtype: Any = None,
-    *,
-    copy: bool | None = True,
-    order: str = "K",
-    subok: bool = False,
-    ndmin: int = 0,
-    like: Any = None,
-    device: Any = None,
-) -> Array:
+    object: Any, dtype: Any = None, *, copy: bool | None = True, order: str = "K", subok: bool = False, ndmin: int = 0,
+    like: Any = None, device: Any = None,
+) -> Array:  # fmt: skip
     """What NumPy's array has, in an array of ours. Later writes to the original are not seen."""
     check_device(device)
     if copy is False and not (isinstance(object, Array) and dtype in (None, object.dtype)):
@@ -49,26 +41,13 @@ def _joined(item: Any) -> Any:
 
 
 def asarray(
-    a: Any,
-    dtype: Any = None,
-    order: str | None = None,
-    *,
-    copy: bool | None = None,
-    like: Any = None,
+    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, like: Any = None,
     device: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     return array(a, dtype, copy=copy, device=device)
 
 
 asanyarray = ascontiguousarray = asarray
-
-
-def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> Array:
-    """Raises ValueError where an element, looked at now, is NaN or infinite."""
-    x = asarray(a, dtype)
-    if x.dtype.kind in "fc" and not bool(isfinite(x).all()):
-        raise ValueError("array must not contain infs or NaNs")
-    return x
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -79,34 +58,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     if copy is False:
         raise ValueError("Unable to avoid copy: girih arrays hold tiles of their own")
     return from_memory(np.from_dlpack(x), copy=True)
-
-
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    return from_memory(np.frombuffer(buffer, dtype, count, offset), copy=True)
-
-
-def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:
-    return from_memory(np.fromiter(iter, dtype, count), copy=False)
-
-
-def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    return from_memory(np.fromstring(string, dtype, count, sep=sep), copy=False)
-
-
-def fromfile(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0) -> Array:
-    return from_memory(np.fromfile(file, dtype, count, sep, offset), copy=False)
-
-
-def loadtxt(*args: Any, **options: Any) -> Array:
-    return from_memory(np.loadtxt(*args, **options), copy=False)
-
-
-def genfromtxt(*args: Any, **options: Any) -> Array:
-    return from_memory(np.genfromtxt(*args, **options), copy=False)
-
-
-def savetxt(fname: Any, X: Any, *args: Any, **options: Any) -> None:
-    np.savetxt(fname, np.asarray(X), *args, **options)
 
 
 def from_numpy(content: np.ndarray, *, copy: bool = True) -> Array:
@@ -152,15 +103,9 @@ empty = zeros
 
 
 def full_like(
-    a: Any,
-    fill_value: Any,
-    dtype: Any = None,
-    order: str = "K",
-    subok: bool = True,
-    shape: Any = None,
-    *,
+    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
     device: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     a = as_array(a)
     return full(a.shape if shape is None else shape, fill_value, dtype_or(dtype, a.dtype), device=device)
 
@@ -210,16 +155,9 @@ def arange(
 
 
 def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+    axis: int = 0, *, device: Any = None,
+) -> Any:  # fmt: skip
     check_device(device)
     num = operator.index(num)
     if num < 0:
@@ -249,32 +187,10 @@ def logspace(
     return made if dtype is None else cast(made, dtype)
 
 
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """On a circle around 0 from a complex or negative start; zeros are looked for now."""
-    ends = [item if isinstance(item, Array) else np.asarray(item) for item in (start, stop)]
-    if not all((item != 0).all() for item in ends):
-        raise ValueError("Geometric sequence cannot include zero")
-    kind = np.result_type(*(item.dtype for item in ends), np.dtype(dtype))
-    first, last = (as_array(item, kind) for item in ends)
-    turn = e.sign(first)
-    made = logspace(e.log10(first / turn), e.log10(last / turn), num, endpoint) * turn
-    place = _count(num).reshape((-1,) + (1,) * (made.ndim - 1))
-    if endpoint and num > 1:
-        made = e.where(place == num - 1, last, made)
-    made = cast(e.where(place == 0, first, made), kind if dtype is None else dtype)
-    return moveaxis(made, 0, axis) if axis else made
-
-
 def eye(
-    N: int,
-    M: int | None = None,
-    k: int = 0,
-    dtype: Any = None,
-    order: str = "C",
-    *,
-    device: Any = None,
+    N: int, M: int | None = None, k: int = 0, dtype: Any = None, order: str = "C", *, device: Any = None,
     like: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     check_device(device)
     rows, columns = _count(N), _count(N if M is None else M)
     return cast(rows[:, None] + _within(rows, columns, k) == columns[None, :], dtype_or(dtype, float))
@@ -329,10 +245,3 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         one = one if sparse else broadcast_to(one, shape)
         made.append(one.copy() if copy else one)
     return tuple(made)
-
-
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    x = as_array(x)
-    powers = _count(x.shape[0] if N is None else N)
-    made = e.power(x[:, None], powers if increasing else powers[::-1])
-    return cast(made, np.result_type(x.dtype, np.int64))

@@ -374,11 +374,9 @@ def _matrices(m: Any) -> Array:
     return broadcast_to(x, (x.shape[0], x.shape[0])) if x.ndim == 1 else x
 
 
-def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: Any = 0) -> Array:
-    """Constants at the borders; other modes are not supported."""
+def pad(array: Any, pad_width: Any, *, constant_values: Any = 0) -> Array:
+    """A constant at the borders; `girih.array.functions.shapes.padding` has NumPy's other modes."""
     x = as_array(array)
-    if mode != "constant":
-        raise TypeError(f"girih.array.pad has mode='constant' only, not {mode!r}")
     widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2)).tolist()
     shape = [size + before + after for size, (before, after) in zip(x.shape, widths, strict=True)]
     flat = tuple(int(amount) for pair in reversed(widths) for amount in pair)
