@@ -16,7 +16,8 @@ from girih.cli.spelling import did_you_mean
 
 SEARCH_NAMES = (
     "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
-    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
+    "megatron", "one-weird-trick", "model", "pipeline", "pipeline-1f1b", "rnn-expert", "hybrid", "parameter-server",
+    "single",
 )  # fmt: skip
 OPTIMIZERS = (
     "sgd",
@@ -84,7 +85,8 @@ def parser() -> argparse.ArgumentParser:
                       "returns a TrainingStep and a batch")  # fmt: skip
     plan.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
     plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
-                      "their gradients; --search pipeline sends them through stages")  # fmt: skip
+                      "their gradients; --search pipeline sends them through stages, and pipeline-1f1b in less "
+                      "memory")  # fmt: skip
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from girih.partition.baselines.classic import data, equal, greedy, no_reduction, row, single
 from girih.partition.baselines.experts import hybrid, one_weird_trick, parameter_server, rnn_expert
 from girih.partition.baselines.megatron import megatron
-from girih.partition.baselines.pipeline import model_parallel, pipeline
+from girih.partition.baselines.pipeline import model_parallel, one_forward_one_backward, pipeline
 from girih.partition.searches.exact import exact
 from girih.partition.searches.recursive import recursive
 from girih.partition.searches.spartan import spartan
@@ -33,6 +33,7 @@ SEARCHES: dict[str, Callable[..., SearchResult]] = {
     "one-weird-trick": one_weird_trick,
     "model": model_parallel,
     "pipeline": pipeline,
+    "pipeline-1f1b": one_forward_one_backward,
     "rnn-expert": rnn_expert,
     "hybrid": hybrid,
     "parameter-server": parameter_server,
