@@ -163,7 +163,7 @@ def parse_written(text: str) -> Written:
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         kind, _, rest = line.partition(" ")
-        head, _, body = rest.partition(": ")
+        body = rest.partition(":")[2].strip()
         try:
             if kind == "place":
                 places.append(_parse_place(body))
@@ -180,9 +180,10 @@ def parse_written(text: str) -> Written:
             elif kind == "step":
                 steps.append(_parse_step(body, places))
             elif kind == "order":
+                devices, _, body = rest.rpartition(":")
                 if body not in known:
-                    known[body] = tuple(_numbers(body))
-                orders.append(Order(Devices.of(_numbers(head)), known[body]))
+                    known[body] = tuple(_numbers(body.strip()))
+                orders.append(Order(Devices.of(_numbers(devices)), known[body]))
             elif line not in ("", "program"):
                 raise ValueError("expected a place, a buffer, a step or an order")
         except (ValueError, IndexError) as error:
