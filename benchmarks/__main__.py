@@ -27,6 +27,7 @@ NAMES = (
     "simulate_speed",
     "predict_time",
     "predict_bytes",
+    "pipelines",
     "slow_links",
     "soap_search",
     "small_optimum",

@@ -83,7 +83,8 @@ def parser() -> argparse.ArgumentParser:
                       "returns a TrainingStep and a batch")  # fmt: skip
     plan.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
     plan.add_argument("--micro-batches", type=count, metavar="N", help="cut the batch into N equal parts and add up "
-                      "their gradients; --search pipeline sends them through stages")  # fmt: skip
+                      "their gradients; --search pipeline sends them through stages, and pipeline-1f1b in less "
+                      "memory")  # fmt: skip
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 import numpy as np
 
 from girih.layout import Placement, kind_of
 from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.lower import node_placements
-from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, StartStep, Step, TransferStep
+from girih.lower.orders import Shares
+from girih.lower.program import Program
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Order, StartStep, Step, TransferStep
+from girih.lower.text import describe
 from girih.ops import descriptions_of
 from girih.ops.derive.divisions import passing_sets
 from girih.partition.strategy import PASS
@@ -24,52 +31,159 @@ class ProgramError(ValueError):
 def check(program: Program) -> None:
     """Prove the invariants of a program.
 
-    Every node is computed once, in the graph's order; where nodes are computed in blocks, behind what they read. A
-    buffer is made once, before it is read, and is not read or freed after it was freed; outputs and state that nothing
-    replaces are there at the end. A transfer starts where its source lies and is alive. An exchange that starts is
-    finished by exactly one equal transfer; until then its source is not freed, and nobody reads its target. Partial
-    sums are made by dividing a sum, or passed on by what is linear, and wanted only where the source has them; nothing
-    but a sum stays partial.
+    Every device has one order; what it holds a part of, it takes part in, and the devices of one order hold parts of
+    the same. All orders follow the order of the steps, so that no device waits for another in a circle, and two devices
+    exchange their messages in one order. In each order: a node is computed once, behind what it reads. A buffer is made
+    once, before it is read, and is not read or freed after it was freed; outputs and state that nothing replaces are
+    there at the end. A transfer starts where its source lies and is alive. An exchange that starts is finished by
+    exactly one equal transfer; until then its source is not freed, and nobody reads its target. Partial sums are made
+    by dividing a sum, or passed on by what is linear, and wanted only where the source has them; nothing but a sum
+    stays partial.
 
     Raises:
         ProgramError: naming what is broken, and where.
     """
-    law = _Law(program)
-    if wrong := law.broken_at_the_start():
-        raise ProgramError(f"at the start of {len(program.steps)} steps: {wrong}\n{_around(program, 0)}")
-    for position, step in enumerate(program.steps):
-        found = law.broken_by(step)
-        if found:
-            raise ProgramError(f"step {position} of {len(program.steps)}: {found}\n{_around(program, position)}")
-    left = law.broken_at_the_end()
-    if left:
-        raise ProgramError(f"at the end of {len(program.steps)} steps: {left}\n{_around(program, len(program.steps))}")
+    if wrong := _broken_at_the_start(program):
+        raise ProgramError(
+            f"at the start of {len(program.steps)} steps: {wrong}\n{_around(program, range(len(program.steps)), 0)}"
+        )
+    shares = Shares(program)
+    if program.orders:
+        _check_orders(program, shares)
+    nodes: set[int] = set()
+    for order in program.classes:
+        law = _Law(program, order, shares)
+        whose = f"devices {order.devices}, " if program.orders else ""
+        for place, number in enumerate(order.steps):
+            if wrong := law.broken_by(program.steps[number]):
+                raise ProgramError(
+                    f"{whose}step {number} of {len(program.steps)}: {wrong}\n{_around(program, order.steps, place)}"
+                )
+        if wrong := law.broken_at_the_end():
+            shown = _around(program, order.steps, len(order.steps))
+            raise ProgramError(f"{whose}at the end of {len(program.steps)} steps: {wrong}\n{shown}")
+        nodes |= law.nodes
+    if len(nodes) != len(program.graph.nodes):
+        shown = _around(program, range(len(program.steps)), len(program.steps))
+        raise ProgramError(
+            f"at the end of {len(program.steps)} steps: {len(nodes)} of {len(program.graph.nodes)} nodes are computed"
+            f"\n{shown}"
+        )
+
+
+def _check_orders(program: Program, shares: Shares) -> None:
+    """The law of orders where there are several.
+
+    Raises:
+        ProgramError: a device is in no order or in two, differs from the others of its order, lacks a step that it
+            takes part in, or waits for one that waits for it.
+    """
+    count = Counter(device for order in program.orders for device in order.devices)
+    if wrong := [device for device in {*range(program.mesh.devices), *count} if count[device] != 1]:
+        raise ProgramError(
+            f"device {wrong[0]} has {count[wrong[0]]} orders: expected one for each of {program.mesh.devices} devices"
+        )
+    for order in program.orders:
+        if unknown := [number for number in order.steps if not 0 <= number < len(program.steps)]:
+            raise ProgramError(
+                f"the order of devices {order.devices} has a step {unknown[0]}: there are {len(program.steps)}, "
+                "counted from 0"
+            )
+    _check_circles(program)
+    masks = shares.distinct(program.steps)
+    for order in program.orders:
+        own = masks[:, list(order.devices)]
+        if len(differing := np.flatnonzero((own != own[:, :1]).any(axis=0))):
+            other = list(order.devices)[int(differing[0])]
+            raise ProgramError(
+                f"devices {order.devices} have one order, but device {other} holds parts of other buffers than "
+                f"device {order.devices.first}: give it an order of its own"
+            )
+        have = set(order.steps)
+        for number, step in enumerate(program.steps):
+            if isinstance(step, FreeStep) or number in have or not shares.of_step(step)[order.devices.first]:
+                continue
+            place = bisect_left(order.steps, number)
+            raise ProgramError(
+                f"devices {order.devices} take part in step {number}, {describe(step)}, which their order leaves out\n"
+                f"{_around(program, order.steps, place)}"
+            )
+
+
+def _check_circles(program: Program) -> None:
+    """Do all orders follow that of the steps? If not, may devices wait for each other?"""
+    follows: TopologicalSorter[int] = TopologicalSorter()
+    falling: tuple[Order, int] | None = None
+    for order in program.orders:
+        for place, (before, after) in enumerate(pairwise(order.steps), start=1):
+            follows.add(after, before)
+            if after <= before:
+                falling = falling or (order, place)
+    if falling is None:
+        return
+    order, place = falling
+    shown = _around(program, order.steps, place)
+    try:
+        follows.prepare()
+    except CycleError as error:
+        circle = " before ".join(f"step {number}" for number in error.args[1])
+        raise ProgramError(
+            f"devices would wait for each other: by their orders {circle}; devices {order.devices} have\n{shown}"
+        ) from None
+    raise ProgramError(
+        f"the order of devices {order.devices} has step {order.steps[place]} behind step {order.steps[place - 1]}, "
+        f"and the program's steps have it before: number the steps so that all orders ascend\n{shown}"
+    )
+
+
+def _broken_at_the_start(program: Program) -> str:
+    for item in program.graph.inputs:
+        place = program.places.get(item.name)
+        for axis, terms in enumerate(() if place is None else place.partial):
+            if terms:
+                return (
+                    f"input {item.name} is to lie as {terms} partial sums along {_along(program, axis)}, but no node "
+                    "makes it, so it has none: lay it divided or as copies on that axis"
+                )
+    return ""
 
 
 class _Law:
-    """What is known after some steps. pending: the exchanges under way, by their target."""
+    """What is known after some steps of one order. pending: the exchanges under way, by their target."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, order: Order, shares: Shares) -> None:
         self.program = program
-        self.kept = lasting(program.graph)
-        self.live = {item.name for item in program.graph.inputs}
+        self.shares = shares
+        self.device = order.devices.first if program.orders else None  # None: as if each held a part of everything
+        self.kept = {name for name in lasting(program.graph) if self.holds(name)}
+        self.live = {item.name for item in program.graph.inputs if self.holds(item.name)}
         self.made = set(self.live)
         self.pending: dict[str, TransferStep] = {}
         self.nodes: set[int] = set()
-        self.in_order = not any(isinstance(step, BlockStep) for step in program.steps)
+
+    def holds(self, buffer: str) -> bool:
+        return self.device is None or bool(self.shares.holders(buffer)[self.device])
+
+    def reads(self, step: Step) -> tuple[str, ...]:
+        """What the devices of the order read themselves."""
+        if self.device is None:
+            return reads_of(step)
+        if isinstance(step, ComputeStep):
+            return tuple(part.buffer for part in step.reads if self.shares.of(part.needed)[self.device])
+        return tuple(buffer for buffer in reads_of(step) if self.holds(buffer))
 
     def broken_by(self, step: Step) -> str:
         """What the next step breaks, or nothing; it is then done."""
         if isinstance(step, FreeStep):
             return self.free(step)
-        for buffer in reads_of(step):
+        for buffer in self.reads(step):
             if buffer not in self.live:
                 return f"{buffer} is read, but {self.state(buffer)}"
         if isinstance(step, StartStep):
             return self.start(step.transfer)
         if isinstance(step, ComputeStep):
-            if self.in_order and step.node != len(self.nodes):
-                return f"node {step.node} is computed where node {len(self.nodes)} is the next"
+            if step.node in self.nodes:
+                return f"node {step.node} is computed a second time"
             self.nodes.add(step.node)
             if wrong := self.partly_made(step):
                 return wrong
@@ -86,8 +200,9 @@ class _Law:
                 return f"{buffer} is made a second time"
             if buffer not in self.program.places or buffer not in self.program.value_of:
                 return f"{buffer} has no place"
-        self.made.update(writes_of(step))
-        self.live.update(writes_of(step))
+        made = [buffer for buffer in writes_of(step) if self.holds(buffer)]
+        self.made.update(made)
+        self.live.update(made)
         return ""
 
     def members(self, step: BlockStep) -> str:
@@ -180,17 +295,6 @@ class _Law:
             f"combined by {reducer}, and only sums may stay partial: lay {value} divided or as copies on that axis"
         )
 
-    def broken_at_the_start(self) -> str:
-        for item in self.program.graph.inputs:
-            place = self.program.places.get(item.name)
-            for axis, terms in enumerate(() if place is None else place.partial):
-                if terms:
-                    return (
-                        f"input {item.name} is to lie as {terms} partial sums along {self._along(axis)}, but no node "
-                        "makes it, so it has none: lay it divided or as copies on that axis"
-                    )
-        return ""
-
     def _present(self, place: Placement, axis: int) -> np.ndarray:
         """[size of the axis]: the coordinates on which some device has a part."""
         mesh = self.program.mesh
@@ -198,12 +302,12 @@ class _Law:
         found[mesh.coordinates[(place.regions[..., 0] < place.regions[..., 1]).all(axis=1), axis]] = True
         return found
 
+    def _along(self, axis: int) -> str:
+        return _along(self.program, axis)
+
     def _told(self, node: int) -> str:
         item = self.program.graph.nodes[node]
         return f"node {item.name} ({item.operator})"
-
-    def _along(self, axis: int) -> str:
-        return f"mesh axis {axis} (of {self.program.mesh.sizes[axis]})"
 
     def state(self, buffer: str) -> str:
         if buffer in self.pending:
@@ -213,34 +317,21 @@ class _Law:
     def broken_at_the_end(self) -> str:
         if self.pending:
             return f"exchanges were started and never finished: {', '.join(sorted(self.pending))}"
-        if len(self.nodes) != len(self.program.graph.nodes):
-            return f"{len(self.nodes)} of {len(self.program.graph.nodes)} nodes are computed"
         missing = sorted(self.kept - self.live)
         return f"nothing holds {', '.join(missing)}" if missing else ""
+
+
+def _along(program: Program, axis: int) -> str:
+    return f"mesh axis {axis} (of {program.mesh.sizes[axis]})"
 
 
 def _counted(sets: int) -> str:
     return f"{sets} {'set' if sets == 1 else 'sets'}" if sets else "none"
 
 
-def describe(step: Step) -> str:
-    """One line about a step."""
-    if isinstance(step, ComputeStep):
-        return f"compute  {', '.join(step.writes)} = node {step.node} of {', '.join(reads_of(step))}"
-    if isinstance(step, BlockStep):
-        nodes = ", ".join(str(member.node) for member in step.members)
-        return f"blocks   {', '.join(step.writes)} = nodes {nodes} of {', '.join(step.reads)}, {step.rows} rows each"
-    if isinstance(step, FreeStep):
-        return f"free     {', '.join(step.buffers)}"
-    if isinstance(step, StartStep):
-        return f"start    {step.transfer.target} from {step.transfer.source} ({step.transfer.purpose})"
-    return f"transfer {step.target} from {step.source} ({step.purpose})"
-
-
-def _around(program: Program, position: int) -> str:
-    return "\n".join(_lines(program.steps, position))
-
-
-def _lines(steps: tuple[Step, ...], position: int) -> Iterable[str]:
-    for number in range(max(0, position - AROUND), min(len(steps), position + AROUND + 1)):
-        yield f"{'>' if number == position else ' '} {number:>5}  {describe(steps[number])}"
+def _around(program: Program, order: Sequence[int], place: int) -> str:
+    """The steps of an order before and behind a place in it, which is marked."""
+    shown = range(max(0, place - AROUND), min(len(order), place + AROUND + 1))
+    return "\n".join(
+        f"{'>' if at == place else ' '} {order[at]:>5}  {describe(program.steps[order[at]])}" for at in shown
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from girih.graph import Graph
-from girih.lower.program import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 
 
 def reads_of(step: Step) -> tuple[str, ...]:
@@ -31,17 +31,23 @@ def lasting(graph: Graph) -> set[str]:
     return {output.name for output in graph.outputs} | constant
 
 
-def free_early(steps: Iterable[Step], kept: set[str]) -> list[Step]:
-    """Insert after each step the frees of the buffers that it reads last, or that nobody reads."""
-    given = list(steps)
+def last_touched(steps: Iterable[tuple[int, Step]], kept: set[str]) -> dict[int, list[str]]:
+    """By position of a step, the buffers that no later one reads or makes, but for those that are kept."""
     last: dict[str, int] = {}
-    for position, step in enumerate(given):
+    for position, step in steps:
         for buffer in (*reads_of(step), *writes_of(step)):
             last[buffer] = position
     ending: dict[int, list[str]] = {}
     for buffer, position in last.items():
         if buffer not in kept:
             ending.setdefault(position, []).append(buffer)
+    return ending
+
+
+def free_early(steps: Iterable[Step], kept: set[str]) -> list[Step]:
+    """Insert after each step the frees of the buffers that it reads last, or that nobody reads."""
+    given = list(steps)
+    ending = last_touched(enumerate(given), kept)
     result: list[Step] = []
     for position, step in enumerate(given):
         result.append(step)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from girih.graph import Graph
 from girih.layout import Placement, Transfers, route
-from girih.lower.liveness import free_early, lasting
-from girih.lower.program import ComputeStep, Program, ReadPart, Step, TransferStep
+from girih.lower.liveness import lasting
+from girih.lower.orders import arranged
+from girih.lower.program import Program
+from girih.lower.steps import ComputeStep, ReadPart, Step, TransferStep
 from girih.ops.known import several_descriptions
 from girih.partition.space.options import NodeOptions, options_at, whole_options
 from girih.partition.strategy import Strategy
@@ -103,5 +105,4 @@ def lower(graph: Graph, strategy: Strategy, transfers: Transfers) -> Program:
     work = Lowering(graph, strategy, transfers)
     for number in range(len(graph.nodes)):
         work.node(number)
-    steps = free_early(work.steps, lasting(graph))
-    return Program(graph, strategy, tuple(steps), work.places, work.value_of)
+    return arranged(Program(graph, strategy, (), work.places, work.value_of), work.steps, lasting(graph))

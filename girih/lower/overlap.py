@@ -14,20 +14,22 @@ views take no time. What this costs in memory is told by `girih.memory.accounts`
   then exchanges start, the one that is needed first before the others; then others are waited for.
 - What moves nothing between devices, and what has no work to run beside, stays whole.
 
-All devices share the list of steps, so all start their exchanges in one order: messages between two devices keep
-matching without tags, and nobody waits for a message whose sender waits for him. Cost: O(steps · log steps).
+All devices' orders follow the list of steps, so all start their exchanges in one order: messages between two devices
+keep matching without tags, and nobody waits for a message whose sender waits for him. Cost: O(steps · log steps).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from girih.lower.exchange import is_local
-from girih.lower.liveness import free_early, lasting
-from girih.lower.program import ComputeStep, Program, StartStep, Step, TransferStep
+from girih.lower.liveness import lasting
+from girih.lower.orders import arranged
+from girih.lower.program import Program
+from girih.lower.steps import ComputeStep, StartStep, Step, TransferStep
 from girih.ops.known import descriptions
 
 if TYPE_CHECKING:
@@ -58,10 +60,10 @@ def overlapped(program: Program, options: Overlap) -> Program:
     Raises:
         ValueError: the program's exchanges overlap already.
     """
-    if any(isinstance(step, StartStep) for step in program.steps):
-        raise ValueError("this program's exchanges overlap already: start from the program that `lower` makes")
     if options == Overlap():
         return program
+    if any(isinstance(step, StartStep) for step in program.steps):
+        raise ValueError("this program's exchanges overlap already: start from the program that `lower` makes")
     from girih.lower import window_kernels as loops
 
     outline = _outline(program)
@@ -73,7 +75,7 @@ def overlapped(program: Program, options: Overlap) -> Program:
             steps.append(computes[number])
         else:
             steps.append(StartStep(program.transfers[number]) if kind == loops.START else program.transfers[number])
-    return replace(program, steps=tuple(free_early(steps, lasting(program.graph))))
+    return arranged(program, steps, lasting(program.graph))
 
 
 def works(program: Program, step: ComputeStep) -> bool:

@@ -1,8 +1,10 @@
-"""The Program: an ordered list of steps that all devices share, and each device's own instructions in it.
+"""The Program: what devices do, each class of like devices in an order of its own.
 
-The steps are written once for all devices (the same order everywhere, so that exchanges match without tags); what a
-step means on one device, its regions, attributes and peers, follows from the device's number. The Program that is
-priced is the Program that runs.
+The steps are written once for all devices; what a step means on one device, its regions, attributes and peers, follows
+from the device's number. An order names the steps that a device takes part in. All orders follow one order of all
+steps, that of `steps`: whoever is at the earliest step that is not done can do it, so that nobody waits in a circle,
+and two devices send each other their messages in one order, without tags. The Program that is priced is the Program
+that runs.
 """
 
 from __future__ import annotations
@@ -10,97 +12,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from girih.graph import Graph
 from girih.layout import Layout, Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.lower.exchange import Exchange, Message, exchange, messages_of, terms_of
+from girih.lower.steps import Devices, Order, Step, TransferStep
+from girih.lower.text import Written, parse_written, written_text
 from girih.partition.strategy import Strategy
 
 
-@dataclass(frozen=True)
-class ReadPart:
-    """One tensor input of a compute step: which buffer, and the region of the value that each device reads."""
-
-    buffer: str
-    needed: Placement
-
-
-@dataclass(frozen=True)
-class ComputeStep:
-    """Every device computes its piece of a node.
-
-    reads: one for each tensor input, in the node's order. writes: the buffer of each output.
-    """
-
-    node: int
-    reads: tuple[ReadPart, ...]
-    writes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class BlockStep:
-    """Every device computes its pieces of several nodes block by block: what is made and read inside exists one block
-    long.
-
-    members: in order. variables: of each member the index variable that is cut; all have the same range on a device.
-    rows: the length of a block. reads, writes: buffers from outside, and those that are made whole.
-    """
-
-    members: tuple[ComputeStep, ...]
-    variables: tuple[int, ...]
-    rows: int
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TransferStep:
-    """A value changes its placement: from the buffer `source` to the new buffer `target`.
-
-    purpose: `fetch` (an input of a node) or `store` (what a node made goes to its layout).
-    reducer: how contributions combine, where partial sums (maxima, …) are resolved.
-    """
-
-    value: str
-    node: int
-    source: str
-    target: str
-    before: Placement
-    after: Placement
-    purpose: str
-    reducer: str
-
-
-@dataclass(frozen=True)
-class StartStep:
-    """The exchange of a later transfer begins: its messages are handed over, and the device goes on with its work.
-
-    The transfer step itself, which comes later and is equal to `transfer`, waits for the messages and makes the target.
-    """
-
-    transfer: TransferStep
-
-
-@dataclass(frozen=True)
-class FreeStep:
-    """Buffers that no later step reads."""
-
-    buffers: tuple[str, ...]
-
-
-Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | FreeStep
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """What every device does in one application of the graph.
+    """What devices do in one application of the graph.
 
-    places: where each buffer lies. streamed: inputs that lie elsewhere, and of which is read what is needed; files:
-    buffers that lie in files, of which memory holds what the system pleases. stealing: workers compute chunks of
-    each other's loops over blocks; lending: they are processes, so that what a chunk reads and makes is sent.
+    steps: each once, in an order that all devices' orders follow. places: where each buffer lies. value_of: of which
+    value it is. streamed: inputs that lie elsewhere, and of which is read what is needed; files: buffers that lie in
+    files, of which memory holds what the system pleases. stealing: workers compute chunks of each other's loops over
+    blocks; lending: they are processes, so that what a chunk reads and makes is sent. orders: what the devices of each
+    class do; empty where all devices do all steps.
     """
 
     graph: Graph
@@ -112,10 +43,25 @@ class Program:
     files: frozenset[str] = frozenset()
     stealing: bool = False
     lending: bool = False
+    orders: tuple[Order, ...] = ()
 
     @property
     def mesh(self) -> Mesh:
         return self.strategy.mesh
+
+    @cached_property
+    def classes(self) -> tuple[Order, ...]:
+        """The classes of like devices, at least one: `orders` where devices differ."""
+        everywhere = Devices((range(self.mesh.devices),))
+        return self.orders or (Order(everywhere, tuple(range(len(self.steps)))),)
+
+    def order_of(self, device: int) -> tuple[int, ...]:
+        """The positions in `steps` of what a device does, in its order."""
+        return next((order.steps for order in self.classes if device in order.devices), ())
+
+    def steps_of(self, device: int) -> tuple[Step, ...]:
+        """What a device does, in its order."""
+        return tuple(self.steps[number] for number in self.order_of(device))
 
     @cached_property
     def transfers(self) -> tuple[TransferStep, ...]:
@@ -166,3 +112,25 @@ class Program:
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Program):
+            return NotImplemented
+        alike = self.graph == other.graph and self.strategy == other.strategy
+        return self is other or (alike and str(self) == str(other))
+
+    def __repr__(self) -> str:
+        return f"<Program: {len(self.steps)} steps on {self.mesh.devices} devices, {len(self.classes)} orders>"
+
+    def __str__(self) -> str:
+        """All of it but graph and strategy: the text that `Program.parse` reads."""
+        return written_text(Written(*(getattr(self, name) for name in Written._fields)))
+
+    @staticmethod
+    def parse(text: str, graph: Graph, strategy: Strategy) -> Program:
+        """The program that `str` has written: equal to the one before.
+
+        Raises:
+            ValueError: naming the line that cannot be read.
+        """
+        return Program(graph, strategy, *parse_written(text))

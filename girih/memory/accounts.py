@@ -29,7 +29,8 @@ from girih.graph import Node
 from girih.layout import bounds
 from girih.lower.exchange import Message
 from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
-from girih.lower.program import BlockStep, ComputeStep, Program, StartStep, Step, TransferStep
+from girih.lower.program import Program
+from girih.lower.steps import BlockStep, ComputeStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.derive.pieces import PieceCall, make_piece
@@ -105,6 +106,13 @@ class _Tracker:
     def free(self, buffer: str) -> None:
         self.release(self.buffers.pop(buffer).storage)
 
+    def held(self, buffer: str) -> _Buffer:
+        """What lies in a buffer; where the device has no part of it, no step has made it here."""
+        if buffer not in self.buffers:
+            shape = self.shape_of(buffer)
+            return _Buffer(0, shape, contiguous_strides(shape))
+        return self.buffers[buffer]
+
     def release(self, storage: int) -> None:
         self.owners[storage] -= 1
         if self.owners[storage] == 0:
@@ -162,7 +170,7 @@ class _Tracker:
         strides = None
         if description is not None and description.operator.elementwise and step.reads:
             # TensorIterator keeps the order of dimensions of a dense input of the output's shape.
-            base = self.buffers[step.reads[0].buffer]
+            base = self.held(step.reads[0].buffer)
             if self.read_shape(step, 0) == base.shape == self.shape_of(step.writes[0]) and _dense(base):
                 strides = base.strides
         extra = read + (0 if description is None else self.temporaries(step, node, description))
@@ -194,7 +202,7 @@ class _Tracker:
         total, inputs = 0, {}
         for part, name, region, pads in zip(step.reads, piece.names, piece.regions, piece.pads, strict=True):
             size = tuple(b - a + before + after for (a, b), (before, after) in zip(region, pads, strict=True))
-            value, strides = values[self.program.value_of[part.buffer]], self.buffers[part.buffer].strides
+            value, strides = values[self.program.value_of[part.buffer]], self.held(part.buffer).strides
             padded = any(before or after for before, after in pads)
             in_order = padded or is_contiguous(size, strides) or 0 in size
             total += prod(size) * value.item_bytes if padded else 0
@@ -226,6 +234,8 @@ class _Tracker:
         updates = [graph.updates[item.name] for item in graph.state_inputs if item.name in graph.updates]
         readers = Counter(name for name in updates if name not in kept)
         for name in updates:
+            if name not in self.buffers:  # the device has no part of it
+                continue
             held = self.buffers[name]
             size = prod(held.shape) * graph.values[name].item_bytes
             if not is_contiguous(held.shape, held.strides) or self.sizes[held.storage] != size:
@@ -271,7 +281,7 @@ class _Tracker:
         if step.source in self.program.streamed:  # a bound: each part is read when it is packed
             return prod(self.shape_of(step.source)) * self.program.graph.values[step.value].item_bytes
         messages, combined = self.program.messages_of(step, self.device), self.program.terms_of(step) > 1
-        held, goal = self.buffers[step.source].strides, contiguous_strides(self.shape_of(step.target))
+        held, goal = self.held(step.source).strides, contiguous_strides(self.shape_of(step.target))
         packed = set()  # a box that goes to several peers is packed once
         elements = 0
         for message in messages:
@@ -308,7 +318,7 @@ def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: Scr
         for name, role in roles.items()
         if role in ("parameter", "buffer", "state")
     )
-    for step in program.steps:
+    for step in program.steps_of(device):
         tracker.step(step)
     tracker.settle()
     return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
@@ -321,10 +331,12 @@ def live_bytes(
     worker's last act: [steps + 2]. As exact as `memory_use`, and the largest is its peak."""
     tracker = _begun(program, device, threads, scratch)
     most = [tracker.most]
-    for step in program.steps:
+    for number in program.order_of(device):
+        most += [tracker.now] * (number + 1 - len(most))  # in steps that others do
         tracker.most = 0
-        tracker.step(step)
+        tracker.step(program.steps[number])
         most.append(max(tracker.most, tracker.now))
+    most += [tracker.now] * (len(program.steps) + 1 - len(most))
     tracker.most = tracker.now
     tracker.settle()
     return np.asarray([*most, tracker.most], np.int64)

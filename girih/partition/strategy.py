@@ -70,11 +70,13 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None."""
+    """graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None.
+    schedule: the order of the work, where the search asks for another than the graph's (`girih.lower.schedule`)."""
 
     strategy: Strategy
     certificate: Certificate
     graph: Graph | None = None
+    schedule: str = "graph"
 
 
 FloatTable = NDArray[np.float64]

@@ -230,6 +230,18 @@ class Pipeline(Search):
 
 
 @dataclass(frozen=True)
+class OneForwardOneBackward(Search):
+    """The stages of `pipeline`, each of which goes backward as early as it can, in less memory (PipeDream-flush)."""
+
+    name = "pipeline-1f1b"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        from girih.partition.baselines.pipeline import one_forward_one_backward
+
+        return one_forward_one_backward(graph, objective, seconds=self.seconds)
+
+
+@dataclass(frozen=True)
 class RecurrentExpert(Search):
     """For recurrent networks: a replica on each host, in it each layer on a device (Wu et al. 2016)."""
 
@@ -281,7 +293,7 @@ SEARCHES: dict[str, type[Search]] = {
     item.name: item
     for item in (
         Exact, Optimum, Recursive, Greedy, Spartan, Data, Sharded, Row, Equal, NoReduction, Megatron, OneWeirdTrick,
-        Model, Pipeline, RecurrentExpert, Hybrid, ParameterServer, Single,
+        Model, Pipeline, OneForwardOneBackward, RecurrentExpert, Hybrid, ParameterServer, Single,
     )
 }  # fmt: skip
 

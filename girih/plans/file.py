@@ -101,6 +101,7 @@ def to_json(made: Plan) -> dict[str, Any]:
         "layouts": made.strategy.layouts,
         "divisions": made.strategy.divisions,
         "graph": format_graph(_named(made.graph)).splitlines(),
+        **({} if made.schedule == "graph" else {"schedule": made.schedule}),
     }
 
 
@@ -162,6 +163,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         simulated=_number(data.simulated),
         notes=data.notes,
         scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
+        schedule=data.schedule,
         file=where,
         trusted=trust,
     )

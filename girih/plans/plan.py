@@ -12,7 +12,7 @@ import numpy as np
 from girih.cost.roofline_costs import compute, transfer_seconds
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
-from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped
+from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
 from girih.partition import Certificate, Strategy
@@ -51,7 +51,8 @@ class Plan:
     model: what was planned, as the command line names it, or "". batch: (input name, path) pairs of the batch.
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
-    blocks: how the program is cut into blocks, or None. keys: by key of the model's `state_dict` its tensor's path, or
+    blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
+    (`girih.lower.schedule`). keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
     it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
     as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
@@ -80,12 +81,14 @@ class Plan:
     notes: tuple[str, ...] = ()
     scratch: Scratch | None = field(default=None, compare=False)
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    schedule: str = "graph"
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
     @cached_property
     def program(self) -> Program:
         plain = lower(self.graph, self.strategy, goal_of(self.objective, self.machine).transfers)
+        plain = scheduled(plain, self.schedule, self.machine)
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
 
     @cached_property

@@ -12,7 +12,7 @@ def instructions(program: Program, device: int) -> Iterator[str]:
     """`compute`, `exchange` and `free` lines; an exchange may be divided into `start` and `finish`."""
     graph = program.graph
     started: set[str] = set()
-    for step in program.steps:
+    for step in program.steps_of(device):
         if isinstance(step, ComputeStep):
             node = graph.nodes[step.node]
             shapes = [list(program.part_shape(part.buffer, part.needed, device)) for part in step.reads]

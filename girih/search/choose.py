@@ -49,6 +49,7 @@ def choose(
     graph = result.graph or graph
     result = fit(graph, goal, result, search, limit, note)
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
+    plan = replace(plan, schedule=result.schedule)
     plan = replace(plan, overlap=widest_overlap(plan))
     if objective == "time":
         plan = fastest(plan, first=first.name, seconds=search.seconds, clock=clock, store=store, note=note)

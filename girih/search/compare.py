@@ -76,7 +76,7 @@ def compared(
             missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
         beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
-                         search=name, memory=None, baselines=())  # fmt: skip
+                         search=name, schedule=other.schedule, memory=None, baselines=())  # fmt: skip
         if plan.objective == "time":
             took = predict(beside, store=store, memory=False).seconds
             beside = replace(beside, certificate=replace(beside.certificate, cost=took))
@@ -102,6 +102,7 @@ def simulated_alternatives(
             graph=found.graph or plan.graph,
             strategy=found.strategy,
             certificate=found.certificate,
+            schedule=found.schedule,
             search=item.name,
             memory=None,
             baselines=(),

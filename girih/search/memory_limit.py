@@ -34,7 +34,9 @@ def fit(
         return found
 
     def trial(strategy: Strategy) -> Plan:
-        return Plan(graph, goal.machine, strategy, found.certificate, search.name, goal.name, limit, {})
+        return Plan(
+            graph, goal.machine, strategy, found.certificate, search.name, goal.name, limit, {}, schedule=found.schedule
+        )
 
     def measure(strategy: Strategy) -> Measured:
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
@@ -59,7 +61,10 @@ def fit(
 
 
 def widest_overlap(made: Plan) -> Overlap:
-    """The first of the windows with which the plan, which meets its memory limit without, still does."""
+    """The first of the windows with which the plan, which meets its memory limit without, still does. A schedule of its
+    own has its exchanges overlap already."""
+    if made.schedule != "graph":
+        return Overlap()
     if made.memory is None:
         return WINDOWS[0]
     worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from girih.cost.prices import Prices
 from girih.graph import Graph
 from girih.layout import Mesh, Placement
-from girih.lower import FreeStep, Program, StartStep, Step, TransferStep
+from girih.lower import Program, StartStep, Step, Stream, TransferStep
 from girih.machine import Machine
 from girih.simulate.columns import Column, Places
 from girih.simulate.patterns import Pattern, Resolution, pattern_of
@@ -193,7 +193,7 @@ class TaskGraph:
         pairs: list[tuple[int, int]] = []
         for position, step in enumerate(steps):
             kind, pattern, posting = 0, NO_ROW, NO_ROW
-            if isinstance(step, FreeStep):
+            if step.stream is Stream.MEMORY:
                 continue
             if not isinstance(step, TransferStep):
                 after[position] = 0

@@ -131,8 +131,10 @@ def test_a_measured_step_has_every_step_of_every_device(made: Plan) -> None:
     assert timeline.measured
     assert timeline.devices == 4
     work = {(d, s) for d, s in zip(timeline.device.tolist(), timeline.step.tolist(), strict=True)}
-    steps = [position for position, step in enumerate(made.program.steps) if type(step).__name__ != "FreeStep"]
-    assert work == {(device, step) for device in range(4) for step in steps}
+    steps = made.program.steps
+    own = {(d, s) for d in range(4) for s in made.program.order_of(d) if type(steps[s]).__name__ != "FreeStep"}
+    assert work == own
+    assert {s for _, s in own} == {s for s, step in enumerate(steps) if type(step).__name__ != "FreeStep"}
     received = np.bincount(timeline.device, timeline.amount, minlength=4)
     assert received.astype(np.int64).tolist() == made.bytes_received.tolist()
     assert (timeline.end >= timeline.begin).all()

@@ -14,7 +14,8 @@ from functools import lru_cache
 from girih.graph.graph import ITEM_BYTES
 from girih.graph.identity import Same
 from girih.lower.fusion.registers import Member, members_of, ranges, registers
-from girih.lower.program import BlockStep, Program
+from girih.lower.program import Program
+from girih.lower.steps import BlockStep
 from girih.ops.derive.temporaries import Operand, Work
 from girih.ops.scratch import at_most, held, rule_for
 

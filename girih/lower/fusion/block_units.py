@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from girih.lower.liveness import reads_of, writes_of
-from girih.lower.program import ComputeStep, Step
+from girih.lower.steps import ComputeStep, Step
 
 CACHE_BYTES = 1 << 20
 """Of a block's values together: half of the second-level cache of a core of today's servers (1 to 2 MiB), in which

@@ -22,8 +22,10 @@ from girih.graph.graph import ITEM_BYTES
 from girih.lower.fusion.block_units import Blocks, Unit, ordered
 from girih.lower.fusion.registers import Member, elementwise, member_of, members_of, ranges, row_bytes
 from girih.lower.fusion.slicing import FREE, along
-from girih.lower.liveness import free_early, lasting, reads_of, writes_of
-from girih.lower.program import BlockStep, ComputeStep, FreeStep, Program, Step
+from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.orders import arranged
+from girih.lower.program import Program
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Step
 from girih.ops import Description, description_of
 from girih.ops.scratch import rule_for
 
@@ -360,4 +362,4 @@ def blocked(program: Program, options: Blocks) -> Program:
     elsewhere = replace(program, **kept)
     if not any(isinstance(step, BlockStep) for step in steps):
         return elsewhere
-    return replace(elsewhere, steps=tuple(free_early(steps, gathering.kept)))
+    return arranged(elsewhere, steps, gathering.kept)

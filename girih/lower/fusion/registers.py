@@ -19,7 +19,8 @@ from girih.graph import Node
 from girih.graph.graph import ITEM_BYTES
 from girih.layout import bounds
 from girih.lower.fusion.slicing import Along, along, at_block, moving_piece
-from girih.lower.program import BlockStep, ComputeStep, Program
+from girih.lower.program import Program
+from girih.lower.steps import BlockStep, ComputeStep
 from girih.ops import Description, description_of
 from girih.ops.derive.divisions import is_elementwise
 from girih.ops.derive.pieces import PieceCall

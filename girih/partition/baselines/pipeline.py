@@ -8,8 +8,9 @@ lie with their maker or with a reader, is left to the exact search.
 
 A device walks the program's steps and computes its own: all micro-batches forward, then all backward. While the second
 stage has the first micro-batch, the first stage has the second one, and m micro-batches take s stages about
-(m + s - 1) / m of one stage's work, in place of s times it. Stages hold the activations of all micro-batches; GPipe's
-re-computing of them is up to the model (torch.utils.checkpoint).
+(m + s - 1) / m of one stage's work, in place of s times it. Stages hold the activations of all micro-batches, or of s
+at most in the order 1F1B (Narayanan et al. 2021); GPipe's re-computing of them is up to the model
+(torch.utils.checkpoint).
 
 Cost: one pass over the graph; cutting n modules into s stages O(n) for each of 60 halvings of the longest stage.
 """
@@ -17,6 +18,7 @@ Cost: one pass over the graph; cutting n modules into s stages O(n) for each of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,6 +46,16 @@ def pipeline(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> Se
             "`--micro-batches 4`, or capture TrainingStep(…, micro_batches=4); the search `model` goes without"
         )
     return _in_stages(graph, objective, seconds, f"{count} micro-batches through stages, layers placed on devices")
+
+
+def one_forward_one_backward(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+    """PipeDream-flush: the stages of `pipeline`, each of which goes backward as early as it can, so that it holds the
+    activations of no more micro-batches than there are stages (`girih.lower.schedule`).
+
+    Raises:
+        SearchError: the step has no micro-batches.
+    """
+    return replace(pipeline(graph, objective, seconds=seconds), schedule="1f1b")
 
 
 def model_parallel(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from girih.layout import level_volumes
-from girih.lower import FreeStep, Program, TransferStep
+from girih.lower import Program, Stream, TransferStep
 from girih.run.worker.worker import Interval
 from girih.simulate.timeline import COMPUTE, Timeline
 
@@ -24,7 +24,7 @@ def measured_timeline(program: Program, intervals: Sequence[Sequence[Interval]],
     for device, own in enumerate(intervals):
         for item in own:
             step = program.steps[item.step]
-            if isinstance(step, FreeStep):
+            if step.stream is Stream.MEMORY:
                 continue
             stream = int(stream_of[item.step, device]) if item.step in amount_of else COMPUTE
             amount = int(amount_of[item.step][device]) if item.step in amount_of else 0

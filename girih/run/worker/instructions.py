@@ -1,4 +1,4 @@
-"""One device's instructions: each step of the program with everything looked up beforehand.
+"""One device's instructions: each step of its order with everything looked up beforehand.
 
 What can be known before the run is: functions, positions of tensors in their arguments, slices relative to buffers,
 peers. Buffers are numbered slots of a list. Running an instruction then touches nothing but slots.
@@ -38,10 +38,11 @@ def compile_instructions(
     device: Any,
     progress: MutableSequence[int],
 ) -> list[Instruction]:
-    """The instructions of one device, one for each step of the program."""
+    """The instructions of one device, one for each step of its order."""
     result: list[Instruction] = []
     started: dict[str, Transfer] = {}  # by target
-    for position, step in enumerate(program.steps):
+    for position in program.order_of(rank):
+        step = program.steps[position]
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from girih.lower import BlockStep, ComputeStep, Program
+from girih.lower.liveness import writes_of
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
@@ -46,7 +48,8 @@ class Interval:
 
 @dataclass
 class Running:
-    """A step that is under way: its buffers, the next instruction, and the seconds of kernels, transfers and all."""
+    """A step that is under way: its buffers, the position of the next step of the program, and the seconds of kernels,
+    transfers and all."""
 
     slots: list[Any]
     at: int = 0
@@ -90,6 +93,10 @@ class Worker:
             if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
                 raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
         self._shapes = {item.name: shape_of(box_of(program, item.name, rank)) for item in graph.inputs}
+        made = {buffer for step in program.steps_of(rank) for buffer in writes_of(step)}
+        entering = {item.name for item in graph.inputs}
+        self._elsewhere = [item.name for item in graph.outputs if item.name not in made | entering]
+        self._positions = program.order_of(rank)  # in the program's steps, of each instruction
         self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device, self.progress)
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -103,7 +110,7 @@ class Worker:
             StepError: an instruction failed. The worker's state is lost.
         """
         running = self.begin(inputs)
-        self.advance(running, len(self._instructions))
+        self.advance(running, len(self.program.steps))
         return self.finish(running)
 
     def begin(self, inputs: dict[str, Tensor]) -> Running:
@@ -113,7 +120,7 @@ class Worker:
         return running
 
     def advance(self, running: Running, stop: int) -> None:
-        """Run the instructions before `stop`. Between two calls no transfer may be under way.
+        """Run the instructions before the program's step `stop`. Between two calls no transfer may be under way.
 
         Raises:
             StepError: an instruction failed.
@@ -140,7 +147,7 @@ class Worker:
             StepError: an exchange failed, or there was no memory for the zeros.
         """
         try:
-            self.advance(running, len(self._instructions))
+            self.advance(running, len(self.program.steps))
         except StepError as failure:
             at = self.progress[1]
             if failure.in_transfer or not isinstance(self.program.steps[at], COMPUTING):
@@ -153,7 +160,7 @@ class Worker:
     def _go_on(self, running: Running, at: int) -> None:
         try:
             with torch.no_grad():
-                for index in range(at, len(self._instructions)):
+                for index in self._positions[bisect_left(self._positions, at) :]:
                     step = self.program.steps[index]
                     if isinstance(step, COMPUTING):
                         self._nothing(step.writes, running.slots)
@@ -174,9 +181,10 @@ class Worker:
                 slots[self._slot[name]] = torch.zeros(shape, dtype=dtype, device=self.device)
 
     def _run(self, slots: list[Any], seconds: list[float], start: int, stop: int) -> None:
-        progress = self.progress
-        for index, instruction in enumerate(self._instructions[start:stop], start):
-            progress[1] = index
+        progress, positions = self.progress, self._positions
+        first, last = bisect_left(positions, start), bisect_left(positions, stop)
+        for position, instruction in zip(positions[first:last], self._instructions[first:last], strict=True):
+            progress[1] = position
             instruction.run(slots, seconds)
 
     def _failed(self, error: Exception) -> StepError:
@@ -199,11 +207,11 @@ class Worker:
 
     def _run_timed(self, slots: list[Any], seconds: list[float]) -> None:
         self.intervals = []
-        for index, instruction in enumerate(self._instructions):
-            self.progress[1] = index
+        for position, instruction in zip(self._positions, self._instructions, strict=True):
+            self.progress[1] = position
             start = perf_counter()
             instruction.run(slots, seconds)
-            self.intervals.append(Interval(index, start, perf_counter()))
+            self.intervals.append(Interval(position, start, perf_counter()))
 
     def _fill(self, inputs: dict[str, Tensor]) -> list[Any]:
         slots: list[Any] = [None] * len(self._slot)
@@ -225,6 +233,7 @@ class Worker:
         return slots
 
     def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
+        self._nothing(self._elsewhere, slots)
         made = {
             output.name: slots[self._slot[output.name]]
             for output in self.program.graph.outputs

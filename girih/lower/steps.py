@@ -1,0 +1,158 @@
+"""The steps of a Program, and the order in which the devices of a class take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, TypeAlias
+
+from girih.layout import Placement
+
+
+class Stream(StrEnum):
+    """What of a device a step keeps busy; what lies on different streams may run at one time.
+
+    MEMORY: nothing; the step only says which memory is free again, and takes no time.
+    """
+
+    COMPUTE = "compute"
+    TRANSFER = "transfer"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class ReadPart:
+    """One tensor input of a compute step: which buffer, and the region of the value that each device reads."""
+
+    buffer: str
+    needed: Placement
+
+
+@dataclass(frozen=True)
+class ComputeStep:
+    """A device computes its piece of a node.
+
+    reads: one for each tensor input, in the node's order. writes: the buffer of each output.
+    """
+
+    node: int
+    reads: tuple[ReadPart, ...]
+    writes: tuple[str, ...]
+    stream: ClassVar[Stream] = Stream.COMPUTE
+
+
+@dataclass(frozen=True)
+class BlockStep:
+    """A device computes its pieces of several nodes block by block: what is made and read inside exists one block
+    long.
+
+    members: in order. variables: of each member the index variable that is cut; all have the same range on a device.
+    rows: the length of a block. reads, writes: buffers from outside, and those that are made whole.
+    """
+
+    members: tuple[ComputeStep, ...]
+    variables: tuple[int, ...]
+    rows: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    stream: ClassVar[Stream] = Stream.COMPUTE
+
+
+@dataclass(frozen=True)
+class TransferStep:
+    """A value changes its placement: from the buffer `source` to the new buffer `target`.
+
+    purpose: `fetch` (an input of a node) or `store` (what a node made goes to its layout).
+    reducer: how contributions combine, where partial sums (maxima, …) are resolved.
+    """
+
+    value: str
+    node: int
+    source: str
+    target: str
+    before: Placement
+    after: Placement
+    purpose: str
+    reducer: str
+    stream: ClassVar[Stream] = Stream.TRANSFER
+
+
+@dataclass(frozen=True)
+class StartStep:
+    """The exchange of a later transfer begins: its messages are handed over, and the device goes on with its work.
+
+    The transfer step itself, which comes later and is equal to `transfer`, waits for the messages and makes the target.
+    """
+
+    transfer: TransferStep
+    stream: ClassVar[Stream] = Stream.TRANSFER
+
+
+@dataclass(frozen=True)
+class FreeStep:
+    """Buffers that no later step of the device reads."""
+
+    buffers: tuple[str, ...]
+    stream: ClassVar[Stream] = Stream.MEMORY
+
+
+Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | FreeStep
+
+
+@dataclass(frozen=True)
+class Devices:
+    """A set of devices, as ranges: thousands in a row, or at equal distances, are one range."""
+
+    ranges: tuple[range, ...]
+
+    @staticmethod
+    def of(numbers: Iterable[int]) -> Devices:
+        """Equal sets have equal ranges, each as long as it can be from the smallest number on."""
+        left = sorted(set(numbers))
+        found: list[range] = []
+        at = 0
+        while at < len(left):
+            distance = left[at + 1] - left[at] if at + 1 < len(left) else 1
+            end = at + 1
+            while end < len(left) and left[end] - left[end - 1] == distance:
+                end += 1
+            if end - at == 2 and distance > 1:  # two alone, or the second begins a range
+                end, distance = at + 1, 1
+            found.append(range(left[at], left[end - 1] + 1, distance))
+            at = end
+        return Devices(tuple(found))
+
+    @property
+    def first(self) -> int:
+        return self.ranges[0].start
+
+    def __contains__(self, device: int) -> bool:
+        return any(device in part for part in self.ranges)
+
+    def __iter__(self) -> Iterator[int]:
+        for part in self.ranges:
+            yield from part
+
+    def __len__(self) -> int:
+        return sum(map(len, self.ranges))
+
+    def __str__(self) -> str:
+        """`0-3, 8, 16-30:2`"""
+        return ", ".join(
+            str(part.start)
+            if len(part) == 1
+            else f"{part.start}-{part[-1]}" + (f":{part.step}" if part.step != 1 else "")
+            for part in self.ranges
+        )
+
+
+@dataclass(frozen=True)
+class Order:
+    """What devices that are alike do, one step behind the other: positions in the program's `steps`.
+
+    Classes that do the same share one tuple.
+    """
+
+    devices: Devices
+    steps: tuple[int, ...]
