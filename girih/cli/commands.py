@@ -159,7 +159,7 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         numbers = _numbers(item)
         if options.tensors:
-            numbers["tensors"] = {name: list(layout) for name, layout in item.strategy.layouts.items()}
+            numbers["tensors"] = {name: str(layout) for name, layout in item.strategy.layouts.items()}
         print(json.dumps(numbers))
     elif options.tensors:
         show_table(tensors_table(item))

@@ -122,7 +122,7 @@ def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING
         divisions.append(division)
         for name in node.outputs:
             choose(name, partial)
-    return Strategy(mesh, tuple(divisions), {name: chosen[number] for name, number in variables.items()})
+    return Strategy.of_codes(mesh, tuple(divisions), {name: chosen[number] for name, number in variables.items()})
 
 
 def passes(description: Description, codes: np.ndarray, lying: list[Layout]) -> bool:
@@ -149,7 +149,8 @@ def cholesky_program(workers):
     values = {"x": Value("x", (4, 3, 3), "float64"), "y": Value("y", (4, 3, 3), "float64")}
     node = Node("y", "aten.linalg_cholesky", (("self", Ref("x")),), ("y",), source="model.py:7")
     graph = Graph(values, (node,), (Input("x", "batch", "0"),), (Output("y", "result"),))
-    return lower(graph, Strategy(Mesh((workers,)), ((0,),), {"x": (0,), "y": (-1,)}), transfers(Mesh((workers,))))
+    mesh = Mesh((workers,))
+    return lower(graph, Strategy.of_texts(mesh, ("S0",), {"x": "S0", "y": "R"}), transfers(mesh))
 
 
 def is_alive(pid):

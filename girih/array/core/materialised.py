@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from girih.capture.lazy.expressions import Expression, Needed
-from girih.layout import Layout
+from girih.layout import Sharding
 from girih.plans.plan import Plan
 from girih.run.errors import WorkerError
 from girih.run.tiles.tiles import TileRun
@@ -43,7 +43,7 @@ class Kept:
         return self.cluster._run is self.run
 
     @property
-    def layouts(self) -> tuple[Layout, ...]:
+    def layouts(self) -> tuple[Sharding, ...]:
         """One or two."""
         return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
 

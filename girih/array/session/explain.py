@@ -121,7 +121,8 @@ def _tiled(made: Plan, name: str, dimension: int, held: Held) -> Costs:
     layouts = {}
     for key, value in graph.values.items():
         at = dimension % len(value.shape) if value.shape else None
-        layouts[key] = held.get(key) or (along(value, at, mesh),)
+        lies = tuple(item.codes for item in held.get(key, ()))
+        layouts[key] = lies or (along(value, at, mesh),)
     return _costs(made, graph, name, layouts)
 
 
