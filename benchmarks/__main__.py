@@ -28,6 +28,7 @@ NAMES = (
     "predict_time",
     "predict_bytes",
     "slow_links",
+    "uneven_cuts",
     "soap_search",
     "small_optimum",
     "tiling_random",

@@ -62,8 +62,7 @@ def machines(options: argparse.Namespace) -> int:
     for item in listed:
         links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
         memory = format_bytes(item.device.memory_bytes)
-        devices = f"{item.devices} × {item.device.name}"
-        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+        rows.append((item.name, item.described_devices, memory, format_count(item.device.flops_per_second), links))
     print_rows(rows)
     if options.name:
         print(f"mesh {listed[0].mesh}; {listed[0].source}")

@@ -19,7 +19,9 @@ Amounts = NDArray[np.float64]  # [devices]
 
 def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts, Amounts]:
     """(arithmetic operations, seconds) of each device in one step."""
-    mesh, device = machine.mesh, machine.device
+    mesh = machine.mesh
+    flops, memory = machine.figures("flops_per_second"), machine.figures("memory_bytes_per_second")
+    launch = machine.figures("launch_seconds")
     operations, seconds = np.zeros(mesh.devices), np.zeros(mesh.devices)
     for number, node in enumerate(graph.nodes):
         description = first_description(graph, node)
@@ -36,8 +38,7 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
             amount = points.astype(np.float64) * operations_per_point(description)
             traffic = traffic * (points / max(float(points.max()), 1.0))
         operations += amount
-        seconds += np.maximum(amount / device.flops_per_second, traffic / device.memory_bytes_per_second)
-        seconds += device.launch_seconds
+        seconds += np.maximum(amount / flops, traffic / memory) + launch
     return operations, seconds
 
 

@@ -9,6 +9,7 @@ from girih.partition.baselines.experts import hybrid, one_weird_trick, parameter
 from girih.partition.baselines.megatron import megatron
 from girih.partition.baselines.pipeline import model_parallel, pipeline
 from girih.partition.searches.exact import exact
+from girih.partition.searches.proportional import proportional
 from girih.partition.searches.recursive import recursive
 from girih.partition.searches.spartan import spartan
 from girih.partition.strategy import SearchResult
@@ -22,6 +23,7 @@ SEARCHES: dict[str, Callable[..., SearchResult]] = {
     "exact": exact,
     "optimum": exact,  # of the tables' sum; of the simulated step `girih.search.optimum` goes on
     "recursive": recursive,
+    "proportional": proportional,
     "greedy": greedy,
     "spartan": spartan,
     "data": data,

@@ -76,12 +76,14 @@ def _keep_name(folder: Path) -> None:
 
 def to_json(made: Plan) -> dict[str, Any]:
     certificate = vars(made.certificate)
-    machine_json = {
+    machine_json: dict[str, Any] = {
         "name": made.machine.name,
         "source": made.machine.source,
         "device": vars(made.machine.device),
         "levels": [vars(level) for level in made.machine.levels],
     }
+    if made.machine.groups:
+        machine_json["groups"] = [(vars(device), count) for device, count in made.machine.groups]
     return {
         "girih plan": VERSION,
         "model": made.model,
@@ -138,7 +140,8 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
     """The plan that a file describes, not checked."""
     described = data.machine
     levels = tuple(Level(**_fields(level)) for level in described.levels)
-    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source)
+    groups = tuple((Device(**_fields(device)), count) for device, count in described.groups)
+    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source, groups)
     certificate = {**_fields(data.certificate)}
     for name in ("cost", "bound"):
         certificate[name] = float(certificate[name])

@@ -47,6 +47,7 @@ class MachineFile(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
     device: DeviceFile
     levels: Annotated[tuple[LevelFile, ...], Meta(max_length=64)]
+    groups: Annotated[tuple[tuple[DeviceFile, Annotated[int, Meta(ge=1, le=1 << 20)]], ...], Meta(max_length=4096)] = ()
 
 
 class CertificateFile(Struct, frozen=True, forbid_unknown_fields=True):

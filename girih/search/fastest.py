@@ -31,7 +31,7 @@ from girih.plans.predict import opened, predict, priced_on
 from girih.search.composed import Composer
 from girih.search.crossover import crossed
 from girih.search.memory_limit import begins_with
-from girih.simulate.bounds import WORK, bound_of
+from girih.simulate.bounds import WORK, Bound, bound_of
 
 KEPT = 0.93
 """Of the seconds that are given: the rest is for what a search does behind its last look at the clock."""
@@ -127,6 +127,9 @@ def fastest(made: Plan, *, seconds: float, clock: Clock, store: str | Path | Non
     first = judge(made.strategy)
     if made.search != "exact":
         stopped = f"{told.stopped} without overlap, then simulated"
+        if any(division.shares for division in made.strategy.divisions):
+            # On a path through small parts work ends earlier than on any through equal ones; all of it must be done.
+            best = Bound.largest((WORK, dict(best.parts)[WORK]))
         return replace(made, certificate=replace(told, cost=first, bound=best.seconds, how=best.how, stopped=stopped))
     found = _Candidates(made, judge, clock, KEPT * seconds)
     found.gather(dict(best.parts)[WORK] * made.machine.devices, note)

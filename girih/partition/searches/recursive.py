@@ -55,7 +55,7 @@ def _first_axes(machine: Machine, count: int) -> Machine:
         taken = level.axes[: max(0, count - sum(len(item.axes) for item in levels))]
         if taken:
             levels.append(replace(level, axes=taken))
-    return replace(machine, levels=tuple(levels))
+    return replace(machine, levels=tuple(levels), groups=())
 
 
 def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candidates:
