@@ -29,6 +29,7 @@ NAMES = (
     "predict_bytes",
     "pipelines",
     "slow_links",
+    "uneven_cuts",
     "soap_search",
     "small_optimum",
     "tiling_random",

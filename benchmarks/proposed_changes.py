@@ -32,7 +32,8 @@ class Changing:
         """Data parallelism, or everything at random."""
         if name == "data":
             found = searched("data", self.graph, objective("seconds", self.machine), 20.0).strategy
-            self.layouts, self.divisions = dict(found.layouts), list(found.divisions)
+            self.layouts = {name: layout.codes for name, layout in found.layouts.items()}
+            self.divisions = [division.codes for division in found.divisions]
             return
         from girih.partition.space.options import value_layouts
 
@@ -91,7 +92,7 @@ class Changing:
         values = {name: self.graph.values[name] for node in nodes for name in (*node.inputs, *node.outputs)}
         made = {name for node in nodes for name in node.outputs}
         inputs = tuple(Input(name, "batch") for name in values if name not in made)
-        strategy = Strategy(
+        strategy = Strategy.of_codes(
             self.mesh,
             tuple(self.divisions[number] for number in numbers),
             {name: self.layouts[name] for name in values},

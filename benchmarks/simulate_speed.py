@@ -74,7 +74,7 @@ def proposals(graph: Any, machine: Any, start: str, count: int, every: int, seed
     work.start(start)
     steps = work.lowered(range(len(graph.nodes)))
     blocks = {number: work.block(number, made) for number, made in steps.items()}
-    strategy = Strategy(machine.mesh, tuple(work.divisions), dict(work.layouts))
+    strategy = Strategy.of_codes(machine.mesh, tuple(work.divisions), dict(work.layouts))
     base = lower(graph, strategy, work.transfers)
     program, prices, firsts = joined(base, blocks.values())
     simulator = Simulator(program, machine, prices, blocks=firsts)

@@ -64,8 +64,7 @@ def machines(options: argparse.Namespace) -> int:
     for item in listed:
         links = ", ".join(f"{level.name} {format_bytes(level.bytes_per_second)}/s" for level in item.levels)
         memory = format_bytes(item.device.memory_bytes)
-        devices = f"{item.devices} × {item.device.name}"
-        rows.append((item.name, devices, memory, format_count(item.device.flops_per_second), links))
+        rows.append((item.name, item.described_devices, memory, format_count(item.device.flops_per_second), links))
     print_rows(rows)
     if options.name:
         print(f"mesh {listed[0].mesh}; {listed[0].source}")
@@ -171,7 +170,7 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         numbers = _numbers(item)
         if options.tensors:
-            numbers["tensors"] = {name: list(layout) for name, layout in item.strategy.layouts.items()}
+            numbers["tensors"] = {name: str(layout) for name, layout in item.strategy.layouts.items()}
         print(json.dumps(numbers))
     elif options.tensors:
         show_table(tensors_table(item))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from girih.cost.calls import Call, Operand
 from girih.cost.work import OPAQUE, Work, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
-from girih.layout import bounds
+from girih.layout import bounds_of
 from girih.lower import BlockStep, ComputeStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description
@@ -210,8 +210,7 @@ class Collector(ABC, Generic[Found]):
         columns += [_extents(places[part.buffer].regions) for part in step.reads]
         starts = stops = np.zeros((mesh.devices, 0), np.int64)
         if description is not None:
-            division = np.asarray([self.program.strategy.divisions[step.node]], np.int64).reshape(1, mesh.axes)
-            (starts,), (stops,) = bounds(division, description.sizes, mesh)
+            starts, stops = bounds_of(self.program.strategy.divisions[step.node], description.sizes, mesh)
             columns.append(stops - starts)
         flat = np.concatenate([np.zeros((mesh.devices, 1), np.int64), *columns], axis=1)
         numbers, firsts = distinct(flat)

@@ -58,26 +58,35 @@ class Pricing:
         here = profile is not None and profile.machine == machine.name
         setting = profile.setting if profile is not None and here else _setting_here(store, machine, threads)
         self.known = {} if store is None or setting is None else store.every(setting)
-        self.roofline = Roofline(machine.device)
+        self.rooflines = [Roofline(kind) for kind in machine.kinds]
         if profile is not None:
-            self.roofline = profile.roofline if here else profile.roofline.on(machine.device)
+            self.rooflines = [profile.roofline if here else profile.roofline.on(kind) for kind in machine.kinds]
+        self.kind_of_device = machine.kind_of_device if machine.groups else 0
         self.copies = Copies.of(machine, profile if here else None)
 
     def calls(self, calls: Sequence[Call]) -> tuple[Seconds, NDArray[np.int8]]:
-        """(seconds, number of the source) of each call."""
-        sources = np.asarray([1 if self.roofline.calibrated(call.work) else 2 for call in calls], np.int8)
+        """(seconds on each kind of device, number of the source) of each call: [calls, kinds] and [calls]."""
+        sources = np.asarray([1 if self.rooflines[0].calibrated(call.work) else 2 for call in calls], np.int8)
         if self.known:
             sources[[number for number, call in enumerate(calls) if call.key in self.known]] = 0
         return self.of(calls), sources
 
     def of(self, items: Sequence[Call | Work]) -> Seconds:
-        """Seconds of calls, all of them, or of the work of calls of which nothing was measured."""
-        seconds = self.roofline.seconds([item if isinstance(item, Work) else item.work for item in items])
+        """Seconds of calls, all of them, or of the work of calls of which nothing was measured: [items, kinds]."""
+        works = [item if isinstance(item, Work) else item.work for item in items]
+        seconds = np.stack([roofline.seconds(works) for roofline in self.rooflines], axis=1)
         if self.known:
             for number, item in enumerate(items):
                 if isinstance(item, Call) and (found := self.known.get(item.key)) is not None:
                     seconds[number] = found.seconds
         return seconds
+
+    def on_devices(self, seconds: Seconds, numbers: NDArray[np.integer]) -> Seconds:
+        """[…, devices]: what each device takes for the call with its number. seconds: of calls, as of `of`."""
+        if not len(seconds):
+            return np.zeros(numbers.shape)
+        found: Seconds = np.where(numbers == NOTHING, 0.0, seconds[numbers, self.kind_of_device])
+        return found
 
 
 def price(
@@ -95,12 +104,10 @@ def price(
     pricing = Pricing(machine, store=store, profile=profile, threads=threads)
     calls = local_calls(program)
     seconds, sources = pricing.calls(calls.calls)
-    before = np.zeros(calls.numbers.shape)
+    before = pricing.on_devices(seconds, calls.numbers)
     after = np.zeros(calls.numbers.shape)
-    if len(seconds):
-        before = np.where(calls.numbers == NOTHING, 0.0, seconds[calls.numbers])
     for position, members in calls.groups.items():
-        before[position] = sum(np.where(row == NOTHING, 0.0, seconds[row]) for row in members)
+        before[position] = sum(pricing.on_devices(seconds, row) for row in members)
     work = TransferWork(program, calls.scattered, pricing.copies)
     for position, step in enumerate(program.steps):
         if isinstance(step, StartStep):
@@ -127,12 +134,14 @@ def _setting_here(store: Store | None, machine: Machine, threads: int) -> Settin
 @dataclass(frozen=True)
 class Copies:
     """copy, combine: seconds for so many bytes. each: seconds for each message or piece, however small.
+    slower: by what factor a device copies and combines slower than that. Both of every device, [devices], or of all.
     packs: must what is sent lie in one run? carry: what a message takes, where the workers' own cores carry it;
     sending: which share of that the sender has, before the receiver has the rest."""
 
     copy: SizeTable
     combine: SizeTable
-    each: float
+    each: NDArray[np.float64] | float
+    slower: NDArray[np.float64] | float
     packs: bool
     carry: SizeTable | None = None
     sending: float = 0.5
@@ -144,12 +153,15 @@ class Copies:
             threads = profile.backend == "threads"  # where the receiver alone copies
             carry = profile.link(RING) if profile.carried else None
             each = profile.device.launch_seconds
-            return Copies(profile.copy, profile.combine, each, not threads, carry, 0.0 if threads else 0.5)
+            return Copies(profile.copy, profile.combine, each, 1.0, not threads, carry, 0.0 if threads else 0.5)
         size = 1 << 20
         rate = device.memory_bytes_per_second
         copy = SizeTable.of([(1, 2 / rate), (size, 2 * size / rate)])  # read and written
         combine = SizeTable.of([(1, 3 / rate), (size, 3 * size / rate)])
-        return Copies(copy, combine, device.launch_seconds, True)
+        if not machine.groups:
+            return Copies(copy, combine, device.launch_seconds, 1.0, True)
+        slower = rate / machine.figures("memory_bytes_per_second")
+        return Copies(copy, combine, machine.figures("launch_seconds"), slower, True)
 
 
 class TransferWork:
@@ -195,8 +207,9 @@ class TransferWork:
         packing = _different(found, np.flatnonzero(parted))
         sending = _OnDevices(found.source, sizes, self.program.mesh.devices)
         getting = _OnDevices(found.target, sizes, self.program.mesh.devices)
-        before = sending.seconds(self.copies.copy, packing)
+        before = sending.seconds(self.copies.copy, packing) * self.copies.slower
         after = getting.seconds(self.copies.copy, copies) + getting.seconds(self.copies.combine, combines)
+        after *= self.copies.slower
         if carry is not None:
             before += self.copies.sending * sending.seconds(carry, away)
             after += (1 - self.copies.sending) * getting.seconds(carry, away)
@@ -213,10 +226,10 @@ class TransferWork:
         received = level_volumes(self.program.mesh, step.before, step.after).sum(axis=1) * float(item)
         terms = self.program.terms_of(step)
         busy = (received > 0) * self.copies.each
-        before = self.copies.copy.of_sizes(received) + busy  # as much is sent as is received
+        before = self.copies.copy.of_sizes(received) * self.copies.slower + busy  # as much is sent as is received
         copied = wanted if terms > 1 else received + home
-        after = self.copies.copy.of_sizes(copied) + busy
-        after += self.copies.combine.of_sizes(np.maximum(received + home - copied, 0.0))
+        after = self.copies.copy.of_sizes(copied) * self.copies.slower + busy
+        after += self.copies.combine.of_sizes(np.maximum(received + home - copied, 0.0)) * self.copies.slower
         return before, after
 
 

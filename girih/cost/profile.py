@@ -77,7 +77,7 @@ class Profile:
                 "meeting_points": () if meeting is None else meeting.points,
             }
             levels = tuple(replace(level, bytes_per_second=rate, latency_seconds=latency, **found) for level in levels)
-        return replace(item, device=device, levels=levels, source=self.source)
+        return replace(item, device=device, levels=levels, source=self.source, groups=())
 
     def simulated(self, item: Machine) -> Machine:
         """`applied`, but where workers carry the messages links take no time: that is in the prices of their work."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import bounds, level_volumes, taking_part
+from girih.layout import bounds_of, level_volumes, taking_part
 from girih.lower import Program
 from girih.lower.lower import node_placements
 from girih.machine import Machine
@@ -19,7 +19,9 @@ Amounts = NDArray[np.float64]  # [devices]
 
 def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts, Amounts]:
     """(arithmetic operations, seconds) of each device in one step."""
-    mesh, device = machine.mesh, machine.device
+    mesh = machine.mesh
+    flops, memory = machine.figures("flops_per_second"), machine.figures("memory_bytes_per_second")
+    launch = machine.figures("launch_seconds")
     operations, seconds = np.zeros(mesh.devices), np.zeros(mesh.devices)
     for number, node in enumerate(graph.nodes):
         description = first_description(graph, node)
@@ -29,14 +31,14 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
         amount = np.full(mesh.devices, float(options.points[0]))
         traffic = np.full(mesh.devices, float(options.bytes[0]))
         if description is not None:
-            codes = np.asarray([strategy.divisions[number]], np.int64).reshape(1, mesh.axes)
-            starts, stops = bounds(codes, description.sizes, mesh)
-            points = (stops[0] - starts[0]).prod(axis=-1) * taking_part(codes, mesh)[0]
+            division = strategy.divisions[number]
+            starts, stops = bounds_of(division, description.sizes, mesh)
+            here = taking_part(np.asarray([division.codes], np.int64).reshape(1, mesh.axes), mesh)[0]
+            points = (stops - starts).prod(axis=-1) * here
             amount = points.astype(np.float64) * operations_per_point(description)
             traffic = traffic * (points / max(float(points.max()), 1.0))
         operations += amount
-        seconds += np.maximum(amount / device.flops_per_second, traffic / device.memory_bytes_per_second)
-        seconds += device.launch_seconds
+        seconds += np.maximum(amount / flops, traffic / memory) + launch
     return operations, seconds
 
 

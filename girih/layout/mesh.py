@@ -1,9 +1,10 @@
-"""Meshes and layouts: a tensor lies over a hierarchical mesh of devices.
+"""Meshes, and layouts as solvers write them: a tensor lies over a hierarchical mesh of devices.
 
 A mesh has axes, the outermost (slowest links) first. A layout says for each axis what it does to a tensor: split
 dimension `d` (a number from 0), keep whole copies (`REPLICATE`), or hold partial sums (`PARTIAL`). Several axes may
 split one dimension; the outer axis then cuts first, so the devices of one host hold neighbouring parts. Parts differ
-by at most one element where the size does not divide.
+by at most one element where the size does not divide, unless shares are stated beside the codes. What people read and
+files keep is a `girih.layout.sharding.Sharding`.
 
 A code may also name the coordinates of its axis that take part (`among`): the other devices then hold nothing. So a
 tensor, or an operator, is placed on a part of the machine (the operator dimension of FlexFlow §3.3).
@@ -24,11 +25,14 @@ from numpy.typing import NDArray
 
 REPLICATE = -1
 PARTIAL = -2
+MOST_DIMENSIONS = 1 << 10  # of a tensor or an index space, and linear sets of inputs
 _KINDS = 1 << 12  # codes lie in half of it to both sides of 0; above them stands a bit for each coordinate taking part
 MOST_COORDINATES = 48  # of an axis of which a part can be named
 
 Layout: TypeAlias = tuple[int, ...]  # one code for each mesh axis
+Shares: TypeAlias = tuple[tuple[int, ...] | None, ...]  # of each axis, None for equal parts; () if all are equal
 Regions: TypeAlias = NDArray[np.int64]  # [devices, dimensions, 2]: start and stop; of a scalar one dimension
+Bounds: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # starts and stops
 
 
 @dataclass(frozen=True)
@@ -97,24 +101,21 @@ def taking_part(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.bool_]:
     return result
 
 
-def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def bounds(codes: NDArray[np.int64], sizes: tuple[int, ...], mesh: Mesh, shares: Shares = ()) -> Bounds:
     """Starts and stops of every device's part, for many assignments of axes to dimensions at once.
 
     codes: [assignments, axes]; negative kinds do not cut. Devices that do not take part have nothing: 0 to 0.
+    shares: of the axes that cut, the same in all assignments.
     Returns starts and stops, each [assignments, devices, dimensions].
     """
     starts = np.empty((len(codes), mesh.devices, len(sizes)), np.int64)
     stops = np.empty_like(starts)
-    if len(codes) == 1:
-        starts[0], stops[0] = _bounds_of(tuple(codes[0].tolist()), sizes, mesh)
-        return starts, stops
-    kinds = kind_of(codes)
-    if (kinds != codes).any():
+    if len(codes) == 1 or shares or (kind_of(codes) != codes).any():
         for number, row in enumerate(codes.tolist()):
-            starts[number], stops[number] = _bounds_among(tuple(row), sizes, mesh)
+            starts[number], stops[number] = bounds_of_codes(tuple(row), sizes, mesh, shares)
         return starts, stops
     # A dimension's parts depend on the set of axes that cut it alone: few, and the same for many assignments.
-    cutting_each = (kinds == np.arange(len(sizes))[:, None, None]) @ (1 << np.arange(mesh.axes, dtype=np.int64))
+    cutting_each = (codes == np.arange(len(sizes))[:, None, None]) @ (1 << np.arange(mesh.axes, dtype=np.int64))
     for dimension, (extent, cutting) in enumerate(zip(sizes, cutting_each, strict=True)):
         cuts = _cuts(extent, mesh)
         starts[..., dimension] = cuts[0][cutting]
@@ -137,12 +138,10 @@ def _cuts(extent: int, mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 @lru_cache(maxsize=65536)
-def _bounds_of(
-    codes: tuple[int, ...], sizes: tuple[int, ...], mesh: Mesh
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def bounds_of_codes(codes: Layout, sizes: tuple[int, ...], mesh: Mesh, shares: Shares = ()) -> Bounds:
     """`bounds` of one assignment: [devices, dimensions] each."""
-    if any(kind_of(code) != code for code in codes):
-        return _bounds_among(codes, sizes, mesh)
+    if shares or any(kind_of(code) != code for code in codes):
+        return _bounds_by_shares(codes, sizes, mesh, shares or (None,) * mesh.axes)
     starts, stops = np.empty((2, mesh.devices, len(sizes)), np.int64)
     for dimension, extent in enumerate(sizes):
         cutting = sum([1 << axis for axis, code in enumerate(codes) if code == dimension])
@@ -151,13 +150,12 @@ def _bounds_of(
     return starts, stops
 
 
-@lru_cache(maxsize=65536)
-def _bounds_among(
-    codes: tuple[int, ...], sizes: tuple[int, ...], mesh: Mesh
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`bounds` of one assignment that leaves devices out: [devices, dimensions] each."""
-    index = np.zeros((mesh.devices, len(sizes)), np.int64)
-    parts = np.ones(len(sizes), np.int64)
+def _bounds_by_shares(codes: Layout, sizes: tuple[int, ...], mesh: Mesh, shares: Shares) -> Bounds:
+    """`bounds_of_codes` where devices are left out or parts differ: begin and width in parts of `whole`, a fraction of
+    the extent, are the products of the axes' shares."""
+    number = object if any(shares) else np.int64  # products of stated shares outgrow 64 bits
+    begin, width = np.zeros((mesh.devices, len(sizes)), number), np.ones((mesh.devices, len(sizes)), number)
+    whole = np.ones(len(sizes), number)
     present = np.ones(mesh.devices, np.bool_)
     for axis, code in enumerate(codes):
         able = coordinates_of(code, mesh.sizes[axis])
@@ -165,20 +163,26 @@ def _bounds_among(
         position[list(able)] = np.arange(len(able))
         mine = position[mesh.coordinates[:, axis]]
         present &= mine >= 0
-        dimension = kind_of(code)
-        if dimension >= 0:
-            index[:, dimension] = index[:, dimension] * len(able) + mine
-            parts[dimension] *= len(able)
-    extent = np.asarray(sizes, np.int64)
-    starts, stops = index * extent // parts, (index + 1) * extent // parts
-    return np.where(present[:, None], starts, 0), np.where(present[:, None], stops, 0)
+        if (dimension := kind_of(code)) < 0:
+            continue
+        if len(share := np.asarray(shares[axis] or (1,) * len(able), number)) != len(able):
+            raise ValueError(f"{len(share)} shares for the {len(able)} parts along axis {axis} of a mesh {mesh}")
+        before = np.cumsum(share) - share
+        begin[:, dimension] = begin[:, dimension] * share.sum() + width[:, dimension] * before[mine]
+        width[:, dimension] *= share[mine]
+        whole[dimension] *= share.sum()
+    extent = np.asarray(sizes, number)
+    starts, stops = begin * extent // whole, (begin + width) * extent // whole
+    return (
+        np.where(present[:, None], starts, 0).astype(np.int64),
+        np.where(present[:, None], stops, 0).astype(np.int64),
+    )
 
 
 @cache
-def regions_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Regions:
+def regions_of_codes(layout: Layout, shape: tuple[int, ...], mesh: Mesh, shares: Shares = ()) -> Regions:
     """The region that each device holds: [devices, dimensions, 2]. Exact."""
-    starts, stops = bounds(np.asarray([layout], np.int64).reshape(1, mesh.axes), shape or (1,), mesh)
-    result = np.stack([starts[0], stops[0]], axis=-1)
+    result = np.stack(bounds_of_codes(layout, shape or (1,), mesh, shares), axis=-1)
     result.setflags(write=False)
     return result
 
@@ -187,18 +191,3 @@ def part_shape(region: NDArray[np.int64], shape: tuple[int, ...]) -> tuple[int, 
     """The shape of one device's part [dimensions, 2] of a value of this shape: (0,) where a scalar is absent."""
     sizes = tuple((region[:, 1] - region[:, 0]).tolist())
     return sizes if shape or sizes == (0,) else ()
-
-
-def format_layout(layout: Layout, mesh: Mesh) -> str:
-    """`S0·R@1`: the dimension that each axis splits, R for copies, P for partial sums; on which coordinates alone."""
-    words = {REPLICATE: "R", PARTIAL: "P"}
-    return "·".join(
-        words.get(kind_of(code), f"S{kind_of(code)}") + format_coordinates(code, size)
-        for code, size in zip(layout, mesh.sizes, strict=True)
-    ) or "whole"  # fmt: skip
-
-
-def format_coordinates(code: int, size: int) -> str:
-    """`@0,2`: the coordinates of an axis that take part; nothing where all do."""
-    able = coordinates_of(code, size)
-    return "" if len(able) == size else "@" + ",".join(map(str, able))

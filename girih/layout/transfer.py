@@ -22,7 +22,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, bounds, coordinates_of, kind_of, regions_of
+from girih.layout.mesh import PARTIAL, Layout, Mesh, Regions, bounds, coordinates_of, kind_of
+from girih.layout.sharding import Sharding, regions_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Placement:
     partial: tuple[int, ...]
 
     @staticmethod
-    def of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
+    def of(layout: Sharding | Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
         return _placement_of(layout, shape, mesh)
 
     @cached_property
@@ -104,8 +105,9 @@ class Placements:
 
 
 @lru_cache(maxsize=65536)
-def _placement_of(layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
-    return Placement(regions_of(layout, shape, mesh), partial_terms(layout, mesh))
+def _placement_of(layout: Sharding | Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
+    codes = layout.codes if isinstance(layout, Sharding) else layout
+    return Placement(regions_of(layout, shape, mesh), partial_terms(codes, mesh))
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from girih.layout import Placement, kind_of
+from girih.layout import Partial, Placement
 from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.lower import node_placements
 from girih.lower.orders import Shares
@@ -19,7 +19,6 @@ from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Order, StartStep
 from girih.lower.text import describe
 from girih.ops import descriptions_of
 from girih.ops.derive.divisions import passing_sets
-from girih.partition.strategy import PASS
 
 AROUND = 3  # steps that are shown before and after the broken one
 
@@ -274,8 +273,8 @@ class _Law:
         if not partial:
             return ""
         sets = min(len(passing_sets(item)) for item in descriptions_of(graph, graph.nodes[step.node]))
-        for axis, code in enumerate(self.program.strategy.divisions[step.node]):
-            if kind_of(code) <= PASS - sets:
+        for axis, entry in enumerate(self.program.strategy.divisions[step.node].axes):
+            if isinstance(entry, Partial) and entry.passes >= sets:
                 name = self.program.value_of[next(iter(partial))]
                 return (
                     f"{self._told(step.node)} lets partial sums pass to value {name} along {self._along(axis)}, but "

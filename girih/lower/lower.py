@@ -19,7 +19,7 @@ from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.steps import ComputeStep, ReadPart, Step, TransferStep
 from girih.ops.known import several_descriptions
-from girih.partition.space.options import NodeOptions, options_at, whole_options
+from girih.partition.space.options import NodeOptions, options_under, whole_options
 from girih.partition.strategy import Strategy
 
 
@@ -32,7 +32,7 @@ def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOption
     if not found:
         return whole_options(inputs, outputs, strategy.mesh)
     items = tuple(value.item_bytes for value in (*inputs, *outputs))
-    return options_at(found, (strategy.divisions[number],), items, strategy.mesh)
+    return options_under(found, strategy.divisions[number], items, strategy.mesh)
 
 
 class Lowering:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.layout import Placement
-from girih.layout.mesh import kind_of
 from girih.lower.liveness import free_early, last_touched
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, Devices, FreeStep, Order, StartStep, Step, TransferStep
@@ -39,8 +38,8 @@ def arranged(program: Program, steps: Iterable[Step], kept: set[str]) -> Program
 
 def is_placed(strategy: Strategy) -> bool:
     """Does any node or value lie on a part of the devices alone?"""
-    codes = {code for several in {*strategy.divisions, *strategy.layouts.values()} for code in several}
-    return any(kind_of(code) != code for code in codes)
+    shardings = {*strategy.divisions, *strategy.layouts.values()}
+    return any(axis.on is not None for sharding in shardings for axis in sharding.axes)
 
 
 class Shares:

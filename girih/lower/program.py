@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from girih.graph import Graph
-from girih.layout import Layout, Mesh, Placement, level_volumes, part_shape, regions_of
+from girih.layout import Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.lower.exchange import Exchange, Message, exchange, messages_of, terms_of
 from girih.lower.steps import Devices, Order, Step, TransferStep
 from girih.lower.text import Written, parse_written, written_text
@@ -81,8 +81,7 @@ class Program:
 
     def layout_regions(self, name: str) -> np.ndarray:
         """[devices, dimensions, 2]: where each device's part of a value lies."""
-        layout: Layout = self.strategy.layouts[name]
-        return regions_of(layout, self.graph.values[name].shape, self.mesh)
+        return regions_of(self.strategy.layouts[name], self.graph.values[name].shape, self.mesh)
 
     def part_shape(self, buffer: str, place: Placement, device: int) -> tuple[int, ...]:
         """The shape of one device's part of a buffer's value at a place."""

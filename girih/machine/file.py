@@ -9,6 +9,10 @@ device:
   memory: 24 GB
   memory_bandwidth: 1008 GB/s
   launch: 5 us                 # seconds to start a kernel, 0 us if none; default 5 us
+devices:                       # in place of device, where they differ: in the order of their numbers, the last level's
+  - device: H100               # fastest
+    count: 1                   # default 1
+  - device: {name: my card, flops: 82 TFLOP/s, memory: 24 GB, memory_bandwidth: 1008 GB/s}
 levels:                        # from the outermost (slowest links) to the innermost; none for one device
   - name: network
     count: 4                   # or axes: [2, 2], the mesh axes
@@ -26,7 +30,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from girih.machine.machine import Device, Level, Machine, two_axes
+from girih.machine.machine import Device, Level, Machine, two_axes, unequal
 from girih.machine.presets import DEVICES
 from girih.machine.units import BYTES_PER_SECOND, FLOPS_PER_SECOND, MEMORY, SECONDS, MachineError, parse_amount
 
@@ -175,8 +179,12 @@ class _Place:
 
 
 def _machine(place: _Place) -> Machine:
-    places = place.mapping(("name", "source", "device", "levels"))
-    device = _device(place.need(places, "device"))
+    places = place.mapping(("name", "source", "device", "devices", "levels"))
+    if "device" in places and "devices" in places:
+        raise places["devices"].error("give device or devices, not both")
+    groups = [_group(item) for item in places["devices"].items()] if "devices" in places else []
+    if not groups:
+        groups = [(_device(place.need(places, "device")), 0)]
     levels = tuple(_level(item) for item in places["levels"].items()) if "levels" in places else ()
     name = places["name"].text() if "name" in places else Path(place.file).stem
     source = places["source"].text() if "source" in places else place.file
@@ -185,7 +193,18 @@ def _machine(place: _Place) -> Machine:
         raise places["levels"].error(
             f"the levels have {_shown(devices)} devices together: expected at most {MOST_DEVICES}"
         )
-    return Machine(name, device, levels, source)
+    if "devices" not in places:
+        return Machine(name, groups[0][0], levels, source)
+    if (count := sum(count for _, count in groups)) != devices:
+        raise places["devices"].error(
+            f"expected {devices} devices, as the levels have, got {_shown(count)}; count says how many are alike"
+        )
+    return unequal(name, groups, levels, source)
+
+
+def _group(place: _Place) -> tuple[Device, int]:
+    places = place.mapping(("device", "count"))
+    return _device(place.need(places, "device")), places["count"].count() if "count" in places else 1
 
 
 def _shown(count: int) -> str:

@@ -1,21 +1,26 @@
 """Machines: devices in a hierarchy of levels.
 
 A machine is a hierarchy: levels from the outermost (slowest links) to the innermost, each with how many parts it has
-and what traffic over it costs; all devices are alike. Each level becomes one mesh axis, or several: 8 GPUs on one bus
-are 2×4, so that a tensor can be cut along two dimensions. More axes are finer and slower to search
-(`p2.8xlarge:2x2x2`).
+and what traffic over it costs. Its devices are alike, or of several kinds (`unequal`). Each level becomes one mesh
+axis, or several: 8 GPUs on one bus are 2×4, so that a tensor can be cut along two dimensions. More axes are finer and
+slower to search (`p2.8xlarge:2x2x2`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from girih.layout import Links, Mesh
 from girih.machine.sizes import SizeTable
 from girih.machine.units import MachineError, parse_bytes
 
-__all__ = ["Device", "Level", "Machine", "MachineError", "factors", "parse_bytes", "two_axes", "with_memory"]
+__all__ = ["Device", "Level", "Machine", "MachineError", "factors", "parse_bytes", "two_axes", "unequal", "with_memory"]
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,24 @@ class Level:
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices, all alike, in levels. source: where the numbers come from."""
+    """Devices in levels. source: where the numbers come from.
+
+    groups: (device, how many of it), in the order of the devices' numbers, where they are not alike; () where they are.
+    device: of all, or of unequal ones what each of them has at least. Searches that take devices for alike use that.
+
+    Raises:
+        MachineError: the groups have more or fewer devices than the levels.
+    """
 
     name: str
     device: Device
     levels: tuple[Level, ...]
     source: str = ""
+    groups: tuple[tuple[Device, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.groups and (count := sum(count for _, count in self.groups)) != self.devices:
+            raise MachineError(f"{count} devices are described, the levels have {self.devices}: expected as many")
 
     @property
     def mesh(self) -> Mesh:
@@ -93,6 +110,34 @@ class Machine:
     @property
     def devices(self) -> int:
         return self.mesh.devices
+
+    @property
+    def kinds(self) -> tuple[Device, ...]:
+        """The different devices; one where all are alike."""
+        return tuple(dict.fromkeys(device for device, _ in self.groups)) or (self.device,)
+
+    @property
+    def kind_of_device(self) -> NDArray[np.int64]:
+        """The position in `kinds` of each device: [devices]."""
+        if not self.groups:
+            return np.zeros(self.devices, np.int64)
+        kinds = self.kinds
+        return np.repeat([kinds.index(device) for device, _ in self.groups], [count for _, count in self.groups])
+
+    def figures(self, name: str) -> NDArray[np.float64]:
+        """A figure of every device, such as `flops_per_second`: [devices]."""
+        return np.asarray([getattr(kind, name) for kind in self.kinds], float)[self.kind_of_device]
+
+    @property
+    def fastest(self) -> Device:
+        """What each device has at most."""
+        kinds = self.kinds
+        return kinds[0] if len(kinds) == 1 else _extreme(kinds, max, min)
+
+    @property
+    def described_devices(self) -> str:
+        """`1 × fast + 1 × slow`"""
+        return " + ".join(f"{count} × {device.name}" for device, count in self.groups or ((self.device, self.devices),))
 
     def devices_inside(self, number: int) -> int:
         """How many devices one part of a level has: they share its port, where it is shared."""
@@ -110,7 +155,24 @@ class Machine:
         return Links(tuple(seconds_per_byte), tuple(latency))
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.devices} × {self.device.name}, mesh {self.mesh})"
+        return f"{self.name} ({self.described_devices}, mesh {self.mesh})"
+
+
+def unequal(name: str, groups: Sequence[tuple[Device, int]], levels: tuple[Level, ...], source: str = "") -> Machine:
+    """A machine whose devices differ; groups: (device, how many of it), in the order of the devices' numbers."""
+    slowest = _extreme([device for device, _ in groups], min, max)
+    return Machine(name, slowest, levels, source, tuple(groups))
+
+
+def _extreme(devices: Sequence[Device], rates: Callable[..., Any], times: Callable[..., Any]) -> Device:
+    """The device with the least, or largest, of every figure."""
+    return Device(
+        " + ".join(dict.fromkeys(device.name for device in devices)),
+        rates(device.flops_per_second for device in devices),
+        rates(device.memory_bytes for device in devices),
+        rates(device.memory_bytes_per_second for device in devices),
+        times(device.launch_seconds for device in devices),
+    )
 
 
 def factors(count: int) -> tuple[int, ...]:
@@ -132,4 +194,5 @@ def two_axes(count: int) -> tuple[int, ...]:
 
 def with_memory(item: Machine, memory_bytes: int) -> Machine:
     """The machine with another memory limit for each device."""
-    return replace(item, device=replace(item.device, memory_bytes=memory_bytes))
+    groups = tuple((replace(device, memory_bytes=memory_bytes), count) for device, count in item.groups)
+    return replace(item, device=replace(item.device, memory_bytes=memory_bytes), groups=groups)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Node
-from girih.layout import bounds
+from girih.layout import Sharding, bounds_of
 from girih.lower.exchange import Message
 from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
 from girih.lower.program import Program
@@ -78,7 +78,7 @@ class _Tracker:
         self.next = 0
         self.nodes = 0  # computed so far
         self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
-        self.pieces: dict[tuple[Description, tuple[int, ...]], tuple[PieceCall, frozenset[str]]] = {}
+        self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
 
     def shape_of(self, buffer: str) -> Shape:
         return self.program.part_shape(buffer, self.program.places[buffer], self.device)
@@ -218,10 +218,9 @@ class _Tracker:
         """The call on this device, and the names of the index variables that are divided; equal nodes share it."""
         division = self.program.strategy.divisions[step.node]
         if (description, division) not in self.pieces:
-            mesh, sizes = self.program.mesh, description.sizes
-            starts, stops = bounds(np.asarray([division], np.int64).reshape(1, mesh.axes), sizes, mesh)
-            start, stop = starts[0, self.device].tolist(), stops[0, self.device].tolist()
-            named = zip(description.names, start, stop, sizes, strict=True)
+            starts, stops = bounds_of(division, description.sizes, self.program.mesh)
+            start, stop = starts[self.device].tolist(), stops[self.device].tolist()
+            named = zip(description.names, start, stop, description.sizes, strict=True)
             cut = frozenset(name for name, low, high, size in named if high - low != size)
             piece = make_piece(description, node.attributes, start, stop)
             self.pieces[description, division] = (piece, cut)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import Layout, Mesh
+from girih.layout import Layout, Mesh, Sharding, parse_sharding, sharding_of
 from girih.layout.mesh import MOST_COORDINATES
 
-# A division says for each mesh axis what it does to a node: a number from 0 divides that index variable (an output's
-# or a reduction's), REPEAT repeats the work, and PASS - n lets partial sums pass through the n-th linear set of inputs.
-# As in layouts, a code may name the coordinates that take part (`girih.layout.among`).
+# Solvers write a division as they write a layout, a code for each mesh axis: a number from 0 divides that index
+# variable (an output's or a reduction's), REPEAT repeats the work, and PASS - n lets partial sums pass through the n-th
+# linear set of inputs. A code may name the coordinates that take part (`girih.layout.among`).
 REPEAT = -1
 PASS = -2
 
@@ -40,8 +41,26 @@ class Strategy:
     """For each node (by position in the graph) its division, for each value its layout, on one mesh."""
 
     mesh: Mesh
-    divisions: tuple[tuple[int, ...], ...]
-    layouts: dict[str, Layout]
+    divisions: tuple[Sharding, ...]
+    layouts: dict[str, Sharding]
+
+    @staticmethod
+    def of_texts(mesh: Mesh, divisions: Iterable[str], layouts: Mapping[str, str]) -> Strategy:
+        """A strategy written by hand: `("S0[7:3]",), {"x": "S0[7:3]", "w": "R", "y": "S0[7:3]"}`.
+
+        Raises:
+            ValueError: a text is no sharding.
+        """
+        return Strategy(
+            mesh, tuple(map(parse_sharding, divisions)), {name: parse_sharding(text) for name, text in layouts.items()}
+        )
+
+    @staticmethod
+    def of_codes(mesh: Mesh, divisions: Iterable[Layout], layouts: Mapping[str, Layout]) -> Strategy:
+        """What a solver found."""
+        return Strategy(
+            mesh, tuple(map(sharding_of, divisions)), {name: sharding_of(codes) for name, codes in layouts.items()}
+        )
 
 
 @dataclass(frozen=True)

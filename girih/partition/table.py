@@ -278,6 +278,18 @@ class ParameterServer(Search):
 
 
 @dataclass(frozen=True)
+class Proportional(Search):
+    """What `exact` finds, cut in shares by the devices' speeds, for machines with unequal devices."""
+
+    name = "proportional"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        from girih.partition.searches.proportional import proportional
+
+        return proportional(graph, objective, seconds=self.seconds)
+
+
+@dataclass(frozen=True)
 class Single(Search):
     """Everything on every device: what one device would do."""
 
@@ -293,7 +305,7 @@ SEARCHES: dict[str, type[Search]] = {
     item.name: item
     for item in (
         Exact, Optimum, Recursive, Greedy, Spartan, Data, Sharded, Row, Equal, NoReduction, Megatron, OneWeirdTrick,
-        Model, Pipeline, OneForwardOneBackward, RecurrentExpert, Hybrid, ParameterServer, Single,
+        Model, Pipeline, OneForwardOneBackward, RecurrentExpert, Hybrid, ParameterServer, Proportional, Single,
     )
 }  # fmt: skip
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import prod
-
-import numpy as np
 
 from girih.graph import Argument, Graph, GraphError
 from girih.graph import check as check_graph
 from girih.graph.graph import ITEM_BYTES
-from girih.layout import Layout, Mesh, kind_of
-from girih.layout.mesh import MOST_COORDINATES, among, bounds, coordinates_of
+from girih.layout import Mesh, Partial, Replicated, Sharding, Split, bounds_of
+from girih.layout.mesh import MOST_DIMENSIONS
 from girih.lower import ProgramError
 from girih.lower import check as check_program
 from girih.ops import Description, descriptions_of
 from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
 from girih.ops.gate import refusals
-from girih.partition.strategy import PASS, REPEAT
 from girih.plans.plan import Plan, PlanError
 
 MOST_AXES = 64  # of a tensor
@@ -136,41 +133,30 @@ def _check_strategy(made: Plan) -> None:
         raise PlanError(f"{len(strategy.divisions)} divisions for {len(graph.nodes)} nodes")
     if unknown := strategy.layouts.keys() - graph.values.keys():
         raise PlanError(f"there is a layout of {_short(min(unknown))}, which is no value of the graph")
-    fits: set[tuple[int, Layout]] = set()  # repeated layers lie alike
+    fits: set[tuple[int, Sharding | None]] = set()  # repeated layers lie alike
     for name, value in graph.values.items():
         layout = strategy.layouts.get(name)
-        if layout is None or len(layout) != mesh.axes:
-            raise PlanError(f"value {name} {_short(value.shape)} has layout {_short(layout)} on a mesh {mesh}")
         if (len(value.shape), layout) in fits:
             continue
-        if not all(-2 <= kind_of(code) < len(value.shape) for code in layout) or not _named(layout, mesh):
-            raise PlanError(f"value {name} {_short(value.shape)} has layout {_short(layout)} on a mesh {mesh}")
+        wrong = "it has no layout" if layout is None else layout.misfit(mesh, len(value.shape))
+        if wrong:
+            raise PlanError(
+                f"value {name} {_short(value.shape)} has layout {_cut(str(layout), 60)} on a mesh {mesh}: {wrong}"
+            )
         fits.add((len(value.shape), layout))
     _check_divisions(graph, mesh, strategy.divisions)
     for old, new in graph.updates.items():
         if strategy.layouts[old] != strategy.layouts[new]:
             raise PlanError(f"{new} replaces {old} but lies otherwise: {strategy.layouts[new]}")
     for output in graph.outputs:
-        if any(kind_of(code) == -2 for code in strategy.layouts[output.name]):
+        if strategy.layouts[output.name].partial_axes:
             raise PlanError(f"output {output.name} would leave the program as a partial sum")
 
 
-def _named(codes: Iterable[int], mesh: Mesh) -> bool:
-    """Are the coordinates that codes name, if they do, some of their axes?"""
-    for code, size in zip(codes, mesh.sizes, strict=True):
-        if kind_of(code) == code:
-            continue
-        if not 0 < code - kind_of(code) < among(0, (min(size, MOST_COORDINATES - 1),)) or not coordinates_of(
-            code, size
-        ):
-            return False
-    return True
-
-
-def _check_divisions(graph: Graph, mesh: Mesh, divisions: tuple[tuple[int, ...], ...]) -> None:
+def _check_divisions(graph: Graph, mesh: Mesh, divisions: tuple[Sharding, ...]) -> None:
     """Every axis cuts what the node's operator can be cut along, repeats its work, or lets partial sums pass."""
-    known: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-    for number, codes in enumerate(divisions):
+    known: set[tuple[tuple[int, ...], Sharding]] = set()
+    for number, division in enumerate(divisions):
         node = graph.nodes[number]
         try:
             found = descriptions_of(graph, node)
@@ -178,32 +164,42 @@ def _check_divisions(graph: Graph, mesh: Mesh, divisions: tuple[tuple[int, ...],
             raise PlanError(
                 f"node {node.name!r}: {node.operator} does not take these arguments ({type(error).__name__}: {error})"
             ) from error
-        key = (tuple(map(id, found)), codes)  # equal nodes share their descriptions
+        key = (tuple(map(id, found)), division)  # equal nodes share their descriptions
         if found and key in known:
             continue
-        if len(codes) != mesh.axes or not _named(codes, mesh):
-            raise PlanError(f"node {node.name!r} is divided as {_short(codes)} on a mesh {mesh}")
-        if wrong := _wrongly_divided(found, codes, mesh):
-            raise PlanError(f"node {node.name!r}, {node.operator}, is divided as {_short(codes)} on {mesh}: {wrong}")
+        if wrong := _wrongly_divided(found, division, mesh):
+            raise PlanError(
+                f"node {node.name!r}, {node.operator}, is divided as {_cut(str(division), 60)} on {mesh}: {wrong}"
+            )
         known.add(key)
 
 
-def _wrongly_divided(found: tuple[Description, ...], codes: tuple[int, ...], mesh: Mesh) -> str:
-    kinds = [kind_of(code) for code in codes]
+def _wrongly_divided(found: tuple[Description, ...], division: Sharding, mesh: Mesh) -> str:
     if not found:
-        return "" if all(kind == REPEAT for kind in kinds) else "nobody has described how it can be divided"
+        if wrong := division.misfit(mesh, 0, MOST_DIMENSIONS):
+            return wrong
+        repeats = all(isinstance(axis, Replicated) for axis in division.axes)
+        return "" if repeats else "nobody has described how it can be divided"
     for description in found:
+        if wrong := division.misfit(mesh, description.rank, MOST_DIMENSIONS):
+            return wrong
         able, passing = divisible(description), len(passing_sets(description))
-        for kind in kinds:
-            if kind >= 0 and not (kind < len(able) and able[kind]):
-                return f"it cannot be divided along index variable {kind}"
-            if kind <= PASS and not PASS - kind < passing:
-                return "no partial sums can pass through it"
-        if any(kind >= 0 for kind in kinds) and merged(description):
-            starts, stops = bounds(np.asarray([codes], np.int64), description.sizes, mesh)
-            if not (executable(description, starts, stops) | (stops <= starts).any(axis=-1)).all():
-                return "its pieces are no boxes"
+        cuts = [axis.dimension for axis in division.axes if isinstance(axis, Split)]
+        for variable in cuts:
+            if not able[variable]:
+                return f"it cannot be divided along index variable {variable}"
+        if any(isinstance(axis, Partial) and axis.passes >= passing for axis in division.axes):
+            return "no partial sums can pass through it"
+        if cuts and merged(description) and not _boxes(description, division, mesh):
+            return "its pieces are no boxes"
+        if division.shares and (wrong := division.empty_part(description.sizes, mesh)):
+            return wrong
     return ""
+
+
+def _boxes(description: Description, division: Sharding, mesh: Mesh) -> bool:
+    starts, stops = bounds_of(division, description.sizes, mesh)
+    return bool((executable(description, starts, stops) | (stops <= starts).any(axis=-1)).all())
 
 
 def _short(item: object) -> str:

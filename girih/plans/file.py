@@ -23,6 +23,7 @@ import msgspec
 
 from girih.cost.scratch import Scratch
 from girih.graph import Graph, GraphError, Node, format_graph, parse_graph
+from girih.layout import Sharding, parse_sharding, sharding_of
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
 from girih.ops.functions import FunctionError, import_name, imported
@@ -32,7 +33,8 @@ from girih.plans.check import check, one_line
 from girih.plans.plan import Costs, Plan, PlanError
 from girih.plans.schema import PlanFile, SchemaError, read_schema
 
-VERSION = 2
+VERSION = 3
+OLDEST = 2  # that is read
 MOST_TEXT = 1 << 27  # bytes of a plan's text, uncompressed: about a quarter of a million nodes
 
 
@@ -74,12 +76,14 @@ def _keep_name(folder: Path) -> None:
 
 def to_json(made: Plan) -> dict[str, Any]:
     certificate = vars(made.certificate)
-    machine_json = {
+    machine_json: dict[str, Any] = {
         "name": made.machine.name,
         "source": made.machine.source,
         "device": vars(made.machine.device),
         "levels": [vars(level) for level in made.machine.levels],
     }
+    if made.machine.groups:
+        machine_json["groups"] = [(vars(device), count) for device, count in made.machine.groups]
     return {
         "girih plan": VERSION,
         "model": made.model,
@@ -98,8 +102,8 @@ def to_json(made: Plan) -> dict[str, Any]:
         "keys": made.keys,
         "constants": made.constants,
         "initial": _finite(made.initial),
-        "layouts": made.strategy.layouts,
-        "divisions": made.strategy.divisions,
+        "layouts": {name: str(layout) for name, layout in made.strategy.layouts.items()},
+        "divisions": [str(division) for division in made.strategy.divisions],
         "graph": format_graph(_named(made.graph)).splitlines(),
         **({} if made.schedule == "graph" else {"schedule": made.schedule}),
     }
@@ -137,14 +141,19 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
     """The plan that a file describes, not checked."""
     described = data.machine
     levels = tuple(Level(**_fields(level)) for level in described.levels)
-    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source)
+    groups = tuple((Device(**_fields(device)), count) for device, count in described.groups)
+    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source, groups)
     certificate = {**_fields(data.certificate)}
     for name in ("cost", "bound"):
         certificate[name] = float(certificate[name])
     return Plan(
         parse_graph("\n".join(data.graph)),
         where_to,
-        Strategy(where_to.mesh, data.divisions, data.layouts),
+        Strategy(
+            where_to.mesh,
+            tuple(map(_sharding, data.divisions)),
+            {name: _sharding(item) for name, item in data.layouts.items()},
+        ),
         Certificate(**certificate),
         data.search,
         data.objective,
@@ -169,6 +178,11 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
     )
 
 
+def _sharding(item: tuple[int, ...] | str) -> Sharding:
+    """As text, or as version 2 has it: the codes of solvers."""
+    return parse_sharding(item) if isinstance(item, str) else sharding_of(item)
+
+
 def _number(item: float | str | None) -> float | None:
     return None if item is None else float(item)
 
@@ -181,7 +195,7 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     """Read a plan that `save` wrote; see `girih.plans.plan.load`."""
     where = Path(path)
     with _refused(where):
-        made = from_json(read_schema(_text(where), VERSION), trust, str(where))
+        made = from_json(read_schema(_text(where), OLDEST, VERSION), trust, str(where))
         check(made)
         if trust:
             _import_all(made.graph)

@@ -19,7 +19,8 @@ Rate = Annotated[float, Meta(gt=0.0, le=1e30)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 # An index variable or dimension, and a bit above 2**12 for each of 48 coordinates of its axis: `girih.layout.mesh`.
 Code = Annotated[int, Meta(ge=-2048, le=1 << 60)]
-Codes = Annotated[tuple[Code, ...], Meta(max_length=64)]
+# As text, or as files of version 2 have it, by codes.
+ShardingFile = Annotated[tuple[Code, ...], Meta(max_length=64)] | Annotated[str, Meta(max_length=1 << 14)]
 Point = tuple[Annotated[int, Meta(ge=1, le=1 << 60)], Annotated[float, Meta(gt=0.0, le=1e9)]]
 
 
@@ -46,6 +47,7 @@ class MachineFile(Struct, frozen=True, forbid_unknown_fields=True):
     source: Text
     device: DeviceFile
     levels: Annotated[tuple[LevelFile, ...], Meta(max_length=64)]
+    groups: Annotated[tuple[tuple[DeviceFile, Annotated[int, Meta(ge=1, le=1 << 20)]], ...], Meta(max_length=4096)] = ()
 
 
 class CertificateFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,8 +96,8 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     scalars: dict[Text, Number]
     ranges: dict[Text, Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]]
     initial: dict[Text, tuple[Literal["constant", "normal", "uniform"], Number, Number]]
-    layouts: dict[Text, Codes]
-    divisions: tuple[Codes, ...]
+    layouts: dict[Text, ShardingFile]
+    divisions: tuple[ShardingFile, ...]
     graph: tuple[str, ...]
     simulated: Number | None = None
     notes: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
@@ -116,7 +118,7 @@ class SchemaError(ValueError):
     """A file that is no plan of this version; one line: where in it, what was expected, what is there."""
 
 
-def read_schema(text: bytes, expected: int) -> PlanFile:
+def read_schema(text: bytes, oldest: int, newest: int) -> PlanFile:
     """The parts of a plan file.
 
     Raises:
@@ -126,8 +128,10 @@ def read_schema(text: bytes, expected: int) -> PlanFile:
         version = msgspec.json.decode(text, type=Version).version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SchemaError(_no_plan(text, error)) from None
-    if version != expected:
-        raise SchemaError(f"is a plan of version {version}; this girih reads version {expected}: plan it again")
+    if not oldest <= version <= newest:
+        raise SchemaError(
+            f"is a plan of version {version}; this girih reads versions {oldest} to {newest}: plan it again"
+        )
     try:
         return msgspec.json.decode(text, type=PlanFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from girih.graph import repeats
-from girih.layout import part_shape
-from girih.layout.mesh import format_layout
+from girih.layout import Replicated, Split, part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.ops import first_description
 
@@ -167,7 +166,7 @@ def tensors_table(plan: Plan, most: int | None = None) -> Table:
             str(list(value.shape)),
             value.dtype,
             format_bytes(value.bytes),
-            format_layout(plan.strategy.layouts[name], plan.machine.mesh),
+            str(plan.strategy.layouts[name]),
             str(part),
         )
     return table
@@ -187,9 +186,11 @@ def division_text(plan: Plan, number: int) -> str:
     """The index variable that each mesh axis divides; `Σ` before a reduction."""
     description = first_description(plan.graph, plan.graph.nodes[number])
     words = []
-    for code in plan.strategy.divisions[number]:
-        if code >= 0 and description is not None:
-            words.append(("Σ" if code >= description.outputs else "") + description.names[code])
+    for axis in plan.strategy.divisions[number].axes:
+        if isinstance(axis, Split) and description is not None:
+            shares = "" if axis.shares is None else f"[{':'.join(map(str, axis.shares))}]"
+            name = description.names[axis.dimension]
+            words.append(("Σ" if axis.dimension >= description.outputs else "") + name + shares)
         else:
-            words.append("repeated" if code == -1 else "passed")
+            words.append("repeated" if isinstance(axis, Replicated) else "passed")
     return " · ".join(words) or "whole"

@@ -12,12 +12,11 @@ from functools import lru_cache
 from math import prod
 
 from girih.graph import Graph, Node
-from girih.layout import Mesh, coordinates_of
-from girih.layout import kind_of as kind_of_code
+from girih.layout import Axis, Mesh, Partial, Replicated
 from girih.ops import Description, first_description
 from girih.ops.derive.classes import SAMPLE, classes
 from girih.ops.derive.divisions import is_elementwise
-from girih.partition.strategy import PASS, REPEAT, Strategy
+from girih.partition.strategy import Strategy
 
 MOST_CELLS = 64  # of a tile; devices of the innermost axes then share one
 
@@ -37,7 +36,7 @@ class AxisDivision:
     """What one mesh axis does to a node.
 
     what: `divides`, `sums`, `repeats` or `passes`. taking_part: coordinates of the axis that do it; the others idle.
-    variable: the index variable, its class and size, or "".
+    variable: the index variable, its class and size, or "". shares: where they are stated.
     """
 
     what: str
@@ -45,6 +44,7 @@ class AxisDivision:
     variable: str = ""
     of_class: str = ""
     size: int = 0
+    shares: tuple[int, ...] | None = None
 
 
 def parameter_values(graph: Graph) -> frozenset[str]:
@@ -89,8 +89,8 @@ def axis_divisions(
         any(name in parameters for name in node.outputs),
     )  # fmt: skip
     return tuple(
-        _axis(description, described, kind_of_code(code), coordinates_of(code, size))
-        for code, size in zip(strategy.divisions[number], strategy.mesh.sizes, strict=True)
+        _axis(description, described, axis, tuple(range(size)) if axis.on is None else axis.on)
+        for axis, size in zip(strategy.divisions[number].axes, strategy.mesh.sizes, strict=True)
     )
 
 
@@ -99,6 +99,7 @@ def division_words(divisions: tuple[AxisDivision, ...], mesh: Mesh) -> str:
     words = []
     for item, size in zip(divisions, mesh.sizes, strict=True):
         word = {"divides": item.variable, "sums": f"Σ{item.variable}", "repeats": "repeated"}.get(item.what, "passed")
+        word += "" if item.shares is None else f"[{':'.join(map(str, item.shares))}]"
         words.append(word if len(item.taking_part) == size else f"{word}@{','.join(map(str, item.taking_part))}")
     return " · ".join(words) or "whole"
 
@@ -109,14 +110,17 @@ def _classes(description: Description, is_parameter: tuple[bool, ...], makes_par
 
 
 def _axis(
-    description: Description | None, described: tuple[str, ...], code: int, taking_part: tuple[int, ...]
+    description: Description | None, described: tuple[str, ...], axis: Axis, taking_part: tuple[int, ...]
 ) -> AxisDivision:
-    if code == REPEAT or description is None:
+    if isinstance(axis, Replicated) or description is None:
         return AxisDivision("repeats", taking_part)
-    if code <= PASS:
+    if isinstance(axis, Partial):
         return AxisDivision("passes", taking_part)
-    what = "sums" if code >= description.outputs else "divides"
-    return AxisDivision(what, taking_part, description.names[code], described[code], description.sizes[code])
+    number = axis.dimension
+    what = "sums" if number >= description.outputs else "divides"
+    return AxisDivision(
+        what, taking_part, description.names[number], described[number], description.sizes[number], axis.shares
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.cost.calls import Call
-from girih.cost.device_calls import NOTHING, CallCollector, Numbers, WorkCollector
+from girih.cost.device_calls import CallCollector, Numbers, WorkCollector
 from girih.cost.prices import Seconds
 from girih.cost.pricing import Pricing, TransferWork
 from girih.cost.work import Work
@@ -277,7 +277,7 @@ class Composer:
             if not isinstance(item, _Own):
                 row[:] = item
             elif item.calls:
-                row[:] = np.where(item.numbers == NOTHING, 0.0, each[begin + item.numbers])
+                row[:] = self.pricing.on_devices(each[begin : begin + len(item.calls)], item.numbers)
                 begin += len(item.calls)
         self.work.extend(ticks(rows))
         self.waiting.clear()

@@ -110,9 +110,9 @@ def _without_contention(schedule: Schedule) -> float:
 def bound_of(graph: Graph, machine: Machine, roofline: Roofline | None = None) -> Bound:
     """Of any plan of the graph on the machine.
 
-    roofline: default that of the machine's data sheet.
+    roofline: default that of the machine's data sheet; of unequal devices of the fastest.
     """
-    kinds = _Kinds(machine, roofline or Roofline(machine.device))
+    kinds = _Kinds(machine, roofline or Roofline(machine.fastest))
     known: dict[int, tuple[Description, _Least]] = {}  # descriptions by identity, kept alive
     ready: dict[str, float] = {}
     longest = work = 0.0

@@ -144,7 +144,8 @@ def product_program(mesh: tuple[int, ...], division: tuple[tuple[int, ...], ...]
     graph = Graph(values, (node,), (Input("x", "batch", "x"), Input("w", "batch", "w")), (Output("y", "result"),))
     axes = len(mesh)
     layouts = {"x": (0,) * axes, "w": (-1,) * axes, "y": (layout,) * axes}
-    return lower(graph, Strategy(Mesh(mesh), division, layouts), Objective("bytes", machine_of(mesh)).transfers)
+    strategy = Strategy.of_codes(Mesh(mesh), division, layouts)
+    return lower(graph, strategy, Objective("bytes", machine_of(mesh)).transfers)
 
 
 def own_work(program: Program) -> tuple[list[float], list[float]]:
@@ -193,7 +194,7 @@ def test_large_meshes_are_priced_by_volumes() -> None:
     node = Node("y", "aten.relu", (("self", Ref("x")),), ("y",))
     graph = Graph(values, (node,), (Input("x", "batch", "x"),), (Output("y", "result"),))
     mesh = (2, devices // 2)
-    strategy = Strategy(Mesh(mesh), ((0, 0),), {"x": (0, 0), "y": (1, 1)})
+    strategy = Strategy.of_codes(Mesh(mesh), ((0, 0),), {"x": (0, 0), "y": (1, 1)})
     program = lower(graph, strategy, Objective("bytes", machine_of(mesh)).transfers)
     priced = price(program, machine("local:2"), profile=profile_of("local:2"))
     (row,) = [number for number, step in enumerate(program.steps) if isinstance(step, TransferStep)]

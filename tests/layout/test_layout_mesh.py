@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from girih.layout import PARTIAL, REPLICATE, Mesh, among, bounds, full_layouts, part_shape, regions_of, taking_part
-from girih.layout.mesh import format_layout
 from girih.layout.transfer import held_by_levels
 
 meshes = st.sampled_from([(), (1,), (2,), (3,), (2, 2), (2, 3), (3, 2), (2, 1, 2), (2, 2, 2)]).map(Mesh)
@@ -128,8 +127,3 @@ def test_full_layouts_are_those_without_empty_parts(shape: tuple[int, ...], mesh
     for layout in found:
         regions = regions_of(layout, shape, mesh)
         assert (regions[..., 1] > regions[..., 0]).all()
-
-
-def test_text() -> None:
-    assert format_layout((0, REPLICATE, PARTIAL), Mesh((2, 2, 2))) == "S0·R·P"
-    assert format_layout((), Mesh(())) == "whole"

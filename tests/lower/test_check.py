@@ -9,7 +9,7 @@ from graphs import machine_of, perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph, parse_graph
-from girih.layout import PARTIAL, Mesh, among
+from girih.layout import PARTIAL, Mesh, among, parse_sharding
 from girih.lower import (
     ComputeStep,
     FreeStep,
@@ -31,7 +31,7 @@ from girih.plans.plan import PlanError
 @pytest.fixture
 def program() -> Program:
     graph = perceptron(2, 8, 12)
-    strategy = Strategy(Mesh((2,)), tuple((0,) for _ in graph.nodes), dict.fromkeys(graph.values, (0,)))
+    strategy = Strategy.of_codes(Mesh((2,)), tuple((0,) for _ in graph.nodes), dict.fromkeys(graph.values, (0,)))
     return overlapped(lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers), Overlap(3, 3))
 
 
@@ -124,7 +124,7 @@ def laid(graph: Graph, layouts: Laid, divisions: Laid, sizes: tuple[int, ...] = 
     """A program of a graph of which everything is divided along dimension 0 on every axis, but for what is given."""
     rows = (0,) * len(sizes)
     parts = tuple(divisions.get(node.name, rows) for node in graph.nodes)
-    strategy = Strategy(Mesh(sizes), parts, dict.fromkeys(graph.values, rows) | layouts)
+    strategy = Strategy.of_codes(Mesh(sizes), parts, dict.fromkeys(graph.values, rows) | layouts)
     plain = lower(graph, strategy, Objective("bytes", machine_of(sizes)).transfers)
     return overlapped(plain, Overlap(3, 3))
 
@@ -180,6 +180,6 @@ def test_partial_sums_are_held_against_each_axis_and_each_coordinate() -> None:
 def test_plans_pass_and_those_changed_by_hand_are_refused(search: str, objective: str) -> None:
     plan = plan_graph(perceptron(2), machine=machine_of((2, 2)), search=search, objective=objective)
     check_plan(plan)
-    layouts = plan.strategy.layouts | {"h0": (PARTIAL, PARTIAL)}
+    layouts = plan.strategy.layouts | {"h0": parse_sharding("P·P")}
     with pytest.raises(PlanError, match="value h0 is to lie as 2 partial sums along mesh axis 0"):
         check_plan(replace(plan, strategy=replace(plan.strategy, layouts=layouts)))

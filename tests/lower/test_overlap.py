@@ -95,7 +95,7 @@ def test_what_is_needed_at_once_goes_first() -> None:
   %y: float32[4, 6] = aten.mm(self=%a, mat2=%w)  # forward
   return %y result"""
     graph = parse_graph(text)
-    strategy = Strategy(Mesh((2,)), ((1,), (0,)), {"w": (0,), "x": (0,), "a": (1,), "y": (0,)})
+    strategy = Strategy.of_codes(Mesh((2,)), ((1,), (0,)), {"w": (0,), "x": (0,), "a": (1,), "y": (0,)})
     plain = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     steps = [step for step in overlapped(plain, Overlap(3, 3)) if isinstance(step, (StartStep, TransferStep))]
     assert steps[0] == plain.transfers[0]
@@ -120,7 +120,8 @@ def random_program(sizes: tuple[int, ...], objective: str, seed: int) -> Program
         assert description is not None
         codes = division_codes(description, mesh, rules)
         divisions.append(some(codes[(codes > PASS).all(axis=1)]))
-    return lower(graph, Strategy(mesh, tuple(divisions), layouts), Objective(objective, machine_of(sizes)).transfers)
+    strategy = Strategy.of_codes(mesh, tuple(divisions), layouts)
+    return lower(graph, strategy, Objective(objective, machine_of(sizes)).transfers)
 
 
 @pytest.mark.parametrize("options", WINDOWS, ids=str)
@@ -168,7 +169,7 @@ def chain(options: Overlap) -> list[str]:
     """All by rows but w; w is fetched whole for y, which is moved to columns and back for z."""
     graph = parse_graph(CHAIN)
     layouts = {**dict.fromkeys(graph.values, (0,)), "y": (1,)}
-    strategy = Strategy(Mesh((2,)), ((0,),) * len(graph.nodes), layouts)
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,),) * len(graph.nodes), layouts)
     program = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     lines = []
     for step in overlapped(program, options):
@@ -211,7 +212,8 @@ def test_views_are_no_work() -> None:
     graph = parse_graph(text)
     layouts = {**dict.fromkeys(graph.values, (0,)), "t": (1,)}
     divisions = ((0,), (1,), (0,), (0,))
-    program = lower(graph, Strategy(Mesh((2,)), divisions, layouts), Objective("bytes", machine_of((2,))).transfers)
+    strategy = Strategy.of_codes(Mesh((2,)), divisions, layouts)
+    program = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     (fetch,) = program.transfers
     wide = overlapped(program, Overlap(fetch=1))
     assert wide.steps[0] == StartStep(fetch)

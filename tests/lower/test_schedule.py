@@ -16,8 +16,8 @@ from girih.lower import ComputeStep, Overlap, Program, StartStep, check, lower, 
 from girih.lower.schedule import micro_batches_of, sequence
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
-from girih.plans.plan import Plan
 from girih.plans.check import check as check_plan
+from girih.plans.plan import Plan
 
 LAYERS, WIDTH, ROWS = 8, 256, 8192
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from girih.machine import MachineError, machine
+from girih.machine import MachineError, machine, unequal
 from girih.machine.file import parse_machine
+from girih.machine.machine import with_memory
 from girih.machine.presets import DEVICES
 from girih.machine.units import BYTES_PER_SECOND, FLOPS_PER_SECOND, MEMORY, SECONDS, parse_amount
 
@@ -100,8 +101,8 @@ def test_mistakes_are_reported_with_line_and_key(old: str, new: str, expected: s
     [
         ("", "mine.yaml:1: the file is empty"),
         ("# nothing\n", "mine.yaml:1: the file is empty"),
-        ("- a\n", "mine.yaml:1: expected a mapping with the keys name, source, device, levels, got a list"),
-        ("hello", "mine.yaml:1: expected a mapping with the keys name, source, device, levels, got 'hello'"),
+        ("- a\n", "mine.yaml:1: expected a mapping with the keys name, source, device, devices, levels, got a list"),
+        ("hello", "mine.yaml:1: expected a mapping with the keys name, source, device, devices, levels, got 'hello'"),
         ("levels: []\n", "mine.yaml:1: the key 'device' is missing"),
         ("device: V10\n", "mine.yaml:1: device: no device 'V10'; did you mean 'V100'? expected one of K80"),
         ("device: V100\nlevels: fast\n", "mine.yaml:2: levels: expected a list, got 'fast'"),
@@ -131,3 +132,66 @@ def test_amounts() -> None:
     assert parse_amount("4096", MEMORY) == 4096
     assert parse_amount("5 µs", SECONDS) == parse_amount("5 μs", SECONDS) == parse_amount("5us", SECONDS)
     assert parse_amount("5 parsecs", SECONDS) is None
+
+
+UNEQUAL = """\
+devices:
+  - device: V100
+  - device:
+      name: card
+      flops: 10 TFLOP/s
+      memory: 8 GiB
+      memory_bandwidth: 0.5 TB/s
+      launch: 7 us
+    count: 2
+  - device: V100
+levels:
+  - name: bus
+    axes: [2, 2]
+    bandwidth: 12.5 GB/s
+    latency: 15us
+"""
+
+
+def test_devices_may_differ() -> None:
+    item, known = parse_machine(UNEQUAL, "mine.yaml"), DEVICES["V100"]
+    assert item.devices == 4
+    assert item.kind_of_device.tolist() == [0, 1, 1, 0]
+    assert item.figures("flops_per_second").tolist() == [known.flops_per_second, 10e12, 10e12, known.flops_per_second]
+    assert item.described_devices == "1 × V100 + 2 × card + 1 × V100"
+    assert str(item) == "mine (1 × V100 + 2 × card + 1 × V100, mesh 2×2)"
+    slowest, fastest = item.device, item.fastest
+    assert (slowest.flops_per_second, slowest.memory_bytes) == (10e12, 8 * 2**30)
+    assert (slowest.launch_seconds, fastest.launch_seconds) == (pytest.approx(7e-6), known.launch_seconds)
+    assert fastest.flops_per_second == known.flops_per_second
+    limited = with_memory(item, 1 << 20)
+    assert {limited.device.memory_bytes, *(kind.memory_bytes for kind in limited.kinds)} == {1 << 20}
+
+
+def test_alike_devices_are_one_kind() -> None:
+    item = parse_machine(GOOD, "mine.yaml")
+    assert item.kinds == (item.device,)
+    assert item.fastest == item.device
+    assert item.described_devices == "24 × card"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("count: 2", "count: 3", "devices: expected 4 devices, as the levels have, got 5"),
+        ("count: 2", "count: 0", "devices[1].count: expected a whole number of 1 or more, got '0'"),
+        ("device: V100\n  - device:\n", "device: V1000\n  - device:\n", "devices[0].device: no device 'V1000'"),
+        ("count: 2", "counts: 2", "devices[1].counts: unknown key"),
+        ("devices:", "device: V100\ndevices:", "devices: give device or devices, not both"),
+    ],
+)
+def test_mistakes_in_unequal_devices_are_told(old: str, new: str, expected: str) -> None:
+    with pytest.raises(MachineError) as caught:
+        parse_machine(UNEQUAL.replace(old, new, 1), "mine.yaml")
+    assert expected in str(caught.value)
+
+
+def test_groups_have_as_many_devices_as_the_levels() -> None:
+    item = parse_machine(UNEQUAL, "mine.yaml")
+    with pytest.raises(MachineError, match="3 devices are described, the levels have 4"):
+        unequal("wrong", item.groups[:2], item.levels)

@@ -35,7 +35,7 @@ def alone(graph: Graph) -> Program:
 
 def divided(graph: Graph, sizes: tuple[int, ...], divisions: tuple, layouts: dict) -> Program:
     objective = Objective("bytes", machine_of(sizes))
-    return lower(graph, Strategy(Mesh(sizes), divisions, layouts), objective.transfers)
+    return lower(graph, Strategy.of_codes(Mesh(sizes), divisions, layouts), objective.transfers)
 
 
 # ------------------------------------------------------------------------------------------- by hand

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.array_programs import Program, least_squares, random_program
 from girih.graph import Graph, Node, Ref, check
 from girih.kernels.evaluate import interpret
+from girih.layout import parse_sharding
 from girih.lower import lower
 from girih.partition.searches.exact import exact
 from girih.partition.searches.tiled import Wanted, tiled
@@ -26,6 +27,7 @@ from girih.partition.strategy import SearchError
 
 SIZES = (4, 8, 12)
 EVERYTHING = 10**9
+ROWS, COLUMNS = parse_sharding("S0"), parse_sharding("S1")
 TWO = Objective("bytes", machine_of((2,)))
 FOUR = Objective("bytes", machine_of((2, 2)))
 
@@ -139,7 +141,7 @@ def test_an_input_that_is_loaded_in_two_layouts_moves_nothing() -> None:
 
 def test_an_array_that_lies_already_is_copied_once() -> None:
     graph = scans(3).graph()
-    for lies in ((0,), (1,)):
+    for lies in (ROWS, COLUMNS):
         assert tiled(graph, TWO, Wanted(held={"a0": (lies,)}))[1].cost == 3 * 256
         found, certificate = tiled(graph, TWO, Wanted(copies=512, held={"a0": (lies,)}))
         assert certificate.cost == moved(found, TWO) == 256
@@ -151,7 +153,7 @@ def test_an_array_that_lies_already_is_copied_once() -> None:
 @pytest.mark.parametrize("budget", [0, 512])
 def test_an_array_that_lies_in_two_layouts_is_read_for_nothing(budget, search) -> None:
     graph = scans(3).graph()
-    for lies in (((0,), (1,)), ((1,), (0,))):
+    for lies in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
         found, certificate = tiled(graph, TWO, Wanted(search, copies=budget, held={"a0": lies}))
         assert certificate.cost == moved(found, TWO) == 0
         assert [item.name for item in found.graph.inputs] == ["a0", "a0.copy"]
@@ -177,7 +179,7 @@ def test_what_is_computed_is_copied_once_and_views_are_taken_from_both() -> None
 
 def test_what_was_tiled_is_there_again_without_copies() -> None:
     for graph in (scans(3).graph(), least_squares(12, 8, 3)):
-        for held in ({}, {"a0": ((0,),)}, {"a0": ((0,), (1,))}):
+        for held in ({}, {"a0": (ROWS,)}, {"a0": (ROWS, COLUMNS)}):
             found, _ = tiled(graph, TWO, Wanted(copies=EVERYTHING, held=held))
             assert found.copies
             assert without_copies(found.graph, found.copies) == graph
@@ -216,7 +218,7 @@ def test_seconds_pay_for_filling_a_copy_too() -> None:
     goal = Objective("seconds", machine_of((2,)))
     graph = scans(2).graph()
     for budget in (0, 4096):
-        found, certificate = tiled(graph, goal, Wanted(copies=budget, held={"a0": ((0,),)}))
+        found, certificate = tiled(graph, goal, Wanted(copies=budget, held={"a0": (ROWS,)}))
         assert certificate.gap < 1e-9
         again = exact(found.graph, goal, rules=SECONDS).certificate.cost
         assert again <= certificate.cost * (1 + 1e-9)
@@ -238,9 +240,9 @@ def test_names_that_are_taken_are_left_alone() -> None:
     ("wanted", "message"),
     [
         (Wanted("greediest"), "no search 'greediest'"),
-        (Wanted(held={"v0": ((0,),)}), "'v0' is held in a layout, but it is no input"),
-        (Wanted(held={"zebra": ((0,),)}), "'zebra' is held in a layout, but it is no input"),
-        (Wanted(held={"a0": ((7,),)}), r"'a0' is held in \(7,\): expected one or two of \(0,\), \(1,\)"),
+        (Wanted(held={"v0": (ROWS,)}), "'v0' is held in a layout, but it is no input"),
+        (Wanted(held={"zebra": (ROWS,)}), "'zebra' is held in a layout, but it is no input"),
+        (Wanted(held={"a0": (parse_sharding("S7"),)}), "'a0' is held in S7: expected one or two of S0, S1"),
     ],
 )
 def test_what_cannot_be_wanted_is_said(wanted: Wanted, message: str) -> None:
@@ -257,5 +259,5 @@ def test_out_of_time_there_is_still_an_answer() -> None:
 
 
 def test_a_clone_is_an_ordinary_node() -> None:
-    found, _ = tiled(scans(3).graph(), TWO, Wanted(copies=512, held={"a0": ((0,),)}))
+    found, _ = tiled(scans(3).graph(), TWO, Wanted(copies=512, held={"a0": (ROWS,)}))
     assert found.graph.nodes[0] == Node("a0.copy", "aten.clone", (("self", Ref("a0")),), ("a0.copy",))

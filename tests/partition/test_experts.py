@@ -32,7 +32,7 @@ def planned(name: str, search: str, machine: str = "2x2") -> Plan:
 def homes(plan: Plan, path: str) -> set[int]:
     """The devices that hold something of a parameter."""
     name = next(item.name for item in plan.graph.inputs if item.path == path)
-    mesh, codes = plan.strategy.mesh, plan.strategy.layouts[name]
+    mesh, codes = plan.strategy.mesh, plan.strategy.layouts[name].codes
     able = [set(coordinates_of(code, size)) for code, size in zip(codes, mesh.sizes, strict=True)]
     return {d for d in range(mesh.devices) if all(int(mesh.coordinates[d, a]) in able[a] for a in range(mesh.axes))}
 
@@ -77,7 +77,7 @@ def test_one_weird_trick_divides_matrices_and_copies_filters() -> None:
     plan = planned("alexnet-tiny", "one-weird-trick")
     for item in plan.graph.inputs:
         if item.role == "parameter":
-            layout, shape = plan.strategy.layouts[item.name], plan.graph.values[item.name].shape
+            layout, shape = plan.strategy.layouts[item.name].codes, plan.graph.values[item.name].shape
             if len(shape) == 4:
                 assert set(layout) == {-1}, item.path
             elif len(shape) == 2:
@@ -107,7 +107,7 @@ def test_the_hybrid_spreads_tables_and_copies_networks() -> None:
     assert all(len(devices) == 1 for devices in tables)
     assert len({min(devices) for devices in tables}) == min(len(tables), 4)
     assert homes(plan, "bottom.0.0.weight") == {0, 1, 2, 3}
-    assert all(kind_of(code) == -1 for code in plan.strategy.layouts["p.bottom.0.0.weight"])
+    assert all(kind_of(code) == -1 for code in plan.strategy.layouts["p.bottom.0.0.weight"].codes)
 
 
 @pytest.mark.parametrize("search", ["data", "rnn-expert"])

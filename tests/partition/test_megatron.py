@@ -94,7 +94,7 @@ def reduced(plan: Plan) -> Counter[tuple[str, int]]:
 
 def cut(plan: Plan, path: str) -> set[int]:
     item = next(item for item in plan.graph.inputs if item.path == path)
-    return set(plan.strategy.layouts[item.name])
+    return set(plan.strategy.layouts[item.name].codes)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_batch_is_divided_over_hosts() -> None:
     roles = {item.name: item for item in plan.graph.inputs}
     gradients = sum(
         plan.graph.values[name].bytes
-        * (1 if 0 in plan.strategy.layouts[name] or 1 in plan.strategy.layouts[name] else devices)
+        * (1 if 0 in plan.strategy.layouts[name].codes or 1 in plan.strategy.layouts[name].codes else devices)
         for name, item in roles.items()
         if item.role == "parameter"
     )

@@ -150,7 +150,8 @@ def test_what_is_priced_at_a_moment_is_never_more_than_the_peak(seed: int, nodes
 def test_what_is_priced_is_what_peaks_where_nothing_moves() -> None:
     graph, objective = perceptron(2, 16, 16), Objective("seconds", machine_of((2,)))
     whole = (-1,)
-    strategy = Strategy(objective.machine.mesh, (whole,) * len(graph.nodes), dict.fromkeys(graph.values, whole))
+    divisions, layouts = (whole,) * len(graph.nodes), dict.fromkeys(graph.values, whole)
+    strategy = Strategy.of_codes(objective.machine.mesh, divisions, layouts)
     measured = measurer(graph, objective)(strategy)
     problem = plain_problem(graph, objective)
     labels = problem.labels(strategy)

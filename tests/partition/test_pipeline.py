@@ -53,7 +53,7 @@ def planned(count: int, machine: str, search: str = "pipeline") -> Plan:
 
 
 def device_of(plan: Plan, name: str) -> tuple[int, ...]:
-    mesh, codes = plan.strategy.mesh, plan.strategy.layouts[name]
+    mesh, codes = plan.strategy.mesh, plan.strategy.layouts[name].codes
     able = [coordinates_of(code, size) for code, size in zip(codes, mesh.sizes, strict=True)]
     return tuple(device for device, at in enumerate(mesh.coordinates.tolist())
                  if all(one in some for one, some in zip(at, able, strict=True)))  # fmt: skip

@@ -9,6 +9,7 @@ from graphs import machine_of
 
 from benchmarks.array_programs import least_squares, random_program, renamed
 from girih.graph import Graph, Input, Node, Output, Ref, Value, check
+from girih.layout import parse_sharding
 from girih.lower import lower
 from girih.partition.searches.plan_cache import Remembered, form
 from girih.partition.searches.tiled import Wanted, tiled
@@ -59,8 +60,8 @@ def test_what_changes_the_answer_is_searched_anew() -> None:
         (graph, Objective("bytes", machine_of((4,))), Wanted()),
         (graph, GOAL, Wanted(copies=RATINGS)),
         (graph, GOAL, Wanted("spartan")),
-        (graph, GOAL, Wanted(held={"a0": ((0, 0),)})),
-        (graph, GOAL, Wanted(held={"a0": ((1, 1),)})),
+        (graph, GOAL, Wanted(held={"a0": (parse_sharding("S0·S0"),)})),
+        (graph, GOAL, Wanted(held={"a0": (parse_sharding("S1·S1"),)})),
     ]
     for wish in wishes:
         known.tiled(*wish)

@@ -52,8 +52,8 @@ def test_a_view_follows_its_base_and_its_readers_count() -> None:
     graph = made.graph()
     found = spartan(graph, TWO)
     assert found.certificate.cost == 0
-    assert found.strategy.layouts["a0"] == COLUMNS
-    assert {found.strategy.layouts[node.name] for node in graph.nodes} == {ROWS}
+    assert found.strategy.layouts["a0"].codes == COLUMNS
+    assert {found.strategy.layouts[node.name].codes for node in graph.nodes} == {ROWS}
 
 
 def conflict() -> Program:
@@ -72,7 +72,7 @@ def test_conflicting_views_cost_the_greedy_tiling_and_not_the_exact_one() -> Non
     graph = conflict().graph()
     assert exact(graph, TWO).certificate.cost == 0
     found = spartan(graph, TWO)
-    assert found.strategy.layouts["v0"] == found.strategy.layouts["v2"] == ROWS  # C and D
+    assert found.strategy.layouts["v0"].codes == found.strategy.layouts["v2"].codes == ROWS  # C and D
     assert found.certificate.cost == 8 * 8 * 8 / 2  # half of one array changes its device
     assert found.certificate.bound == 0
     # The same budget that Spartan would spend on a copy of A mends it.
@@ -111,7 +111,7 @@ def test_least_squares_keep_the_ratings_by_rows_and_by_columns(search: str) -> N
     found, certificate = tiled(graph, FOUR, Wanted(search, copies=ratings))
     # Each of four devices fetches three quarters of the features of all movies and of all users, twice.
     assert certificate.cost == 3 * 4 * features * 2 * (movies + users)
-    assert {found.strategy.layouts[name] for name in ("a0", "a0.copy")} == {(0, 0), (1, 1)}
+    assert {found.strategy.layouts[name].codes for name in ("a0", "a0.copy")} == {(0, 0), (1, 1)}
     assert certificate.cost < tiled(graph, FOUR, Wanted(search, copies=ratings - 1))[1].cost
 
 

@@ -148,6 +148,17 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a dimension out of range": lambda data: data["layouts"].update({first(data): [7, 7]}),
     "a huge code": lambda data: data["layouts"].update({first(data): [10**40, -1]}),
     "coordinates out of range": lambda data: data["layouts"].update({first(data): [(1 << 12 + 40) - 1, -1]}),
+    "shares of a layout that are negative": lambda data: data["layouts"].update({first(data): "S0[-7:3]·R"}),
+    "shares of nothing": lambda data: data["layouts"].update({first(data): "S0[0:3]·R"}),
+    "shares that are no numbers": lambda data: data["layouts"].update({first(data): "S0[a:b]·R"}),
+    "huge shares": lambda data: data["layouts"].update({first(data): f"S0[{10**40}:1]·R"}),
+    "too many shares": lambda data: data["layouts"].update({first(data): "S0[1:1:1]·R"}),
+    "too few shares": lambda data: data["layouts"].update({first(data): "S0[1]·R"}),
+    "a million shares": lambda data: data["layouts"].update({first(data): f"S0[{':'.join('1' * 10**6)}]·R"}),
+    "shares that leave nothing": lambda data: data["divisions"].__setitem__(0, "S0[1:1073741823]·R"),
+    "a layout of no text": lambda data: data["layouts"].update({first(data): "S0;R"}),
+    "a layout of one axis": lambda data: data["layouts"].update({first(data): "S0"}),
+    "a division of three axes": lambda data: data["divisions"].__setitem__(0, "R·R·R"),
     "a nested layout": lambda data: data["layouts"].update({first(data): [[0], -1]}),
     "an index variable out of range": lambda data: data["divisions"].__setitem__(0, [9, 9]),
     "a layout of nothing": lambda data: data["layouts"].update({"nothing": [-1, -1]}),
@@ -160,8 +171,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 def line(data: dict[str, Any], call: str, kind: str) -> None:
     """One more node."""
     data["graph"].insert(-1, f"  %hostile: {kind} = {call}  # forward")
-    data["layouts"]["hostile"] = [-1] * len(data["divisions"][0])
-    data["divisions"].append([-1] * len(data["divisions"][0]))
+    data["layouts"]["hostile"] = "R·R"
+    data["divisions"].append("R·R")
 
 
 def first(data: dict[str, Any]) -> str:
@@ -260,10 +271,19 @@ def test_what_an_operator_does_not_take_is_told_before_workers_start(
 ) -> None:
     graph = one_node(operator, **arguments)
     made = plan_of(one_node("aten.relu", self=Ref("x")))
-    layouts = dict.fromkeys(graph.values, (-1,))
-    whole = replace(made, graph=graph, strategy=Strategy(made.machine.mesh, ((-1,),), layouts), file="some.json")
+    strategy = Strategy.of_texts(made.machine.mesh, ("R",), dict.fromkeys(graph.values, "R"))
+    whole = replace(made, graph=graph, strategy=strategy, file="some.json")
     with pytest.raises(girih.PlanError, match=message):
         whole.start(backend="threads")
+
+
+def test_a_plan_of_version_2_is_read(text: str, tmp_path: Path) -> None:
+    """Its layouts and divisions are the codes of solvers."""
+    now = girih.load(written(tmp_path, json.loads(text)))
+    data = {**json.loads(text), "girih plan": 2}
+    data["layouts"] = {name: layout.codes for name, layout in now.strategy.layouts.items()}
+    data["divisions"] = [division.codes for division in now.strategy.divisions]
+    assert girih.load(written(tmp_path, data)).strategy == now.strategy
 
 
 def test_an_undescribed_operator_runs_whole_from_a_file(tmp_path: Path) -> None:

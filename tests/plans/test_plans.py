@@ -12,8 +12,8 @@ import torch
 
 import girih
 from girih.api import Plan, plan_graph
+from girih.layout import parse_sharding
 from girih.lower import Overlap, StartStep
-from girih.partition import Strategy
 from girih.plans.check import check
 from girih.search.memory_limit import WINDOWS
 
@@ -253,8 +253,8 @@ def test_a_plan_for_another_model_is_refused(made: Plan, tmp_path: Path) -> None
 
 def test_check_finds_updates_that_lie_otherwise(made: Plan) -> None:
     old, new = next(iter(made.graph.updates.items()))
-    layouts = {**made.strategy.layouts, new: (-1, -1)}
-    broken = replace(made, strategy=Strategy(made.strategy.mesh, made.strategy.divisions, layouts))
+    layouts = {**made.strategy.layouts, new: parse_sharding("R·R")}
+    broken = replace(made, strategy=replace(made.strategy, layouts=layouts))
     with pytest.raises(girih.PlanError, match=f"replaces {old} but lies otherwise"):
         check(broken)
 

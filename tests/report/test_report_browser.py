@@ -15,6 +15,7 @@ from stand_in import as_if_measured, timeline_of
 
 from girih.api import Plan, plan_graph
 from girih.graph import parse_graph
+from girih.layout import parse_sharding
 from girih.report.page import write_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser: pip install playwright")
@@ -265,8 +266,9 @@ def test_a_node_of_several_results_tells_all_of_them(pages: Path, opened: Open) 
   %r: float32[4, 6, 6] = aten.neg(self=%triangle)  # forward
   return %largest result, %place result, %r result""")
     plan = plan_graph(graph, machine=machine_of((2,)), objective="seconds", search="single")
-    layouts = plan.strategy.layouts | {"q": (0,), "triangle": (1,), "place": (0,)}
-    divisions = ((0,), *plan.strategy.divisions[1:])
+    rows, columns = parse_sharding("S0"), parse_sharding("S1")
+    layouts = plan.strategy.layouts | {"q": rows, "triangle": columns, "place": rows}
+    divisions = (rows, *plan.strategy.divisions[1:])
     plan = replace(plan, strategy=replace(plan.strategy, divisions=divisions, layouts=layouts))
     page = opened(write_page(pages / "several.html", plan, timeline_of(plan)))
     boxes = page.locator("#phases .operator")

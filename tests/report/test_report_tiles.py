@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from girih.api import Plan
-from girih.layout import Mesh, among
+from girih.layout import Mesh, parse_sharding
 from girih.ops.derive.classes import PARAMETER, SAMPLE
-from girih.partition import Strategy
-from girih.partition.strategy import PASS, REPEAT
 from girih.report.kinds import ELEMENTWISE, MOVEMENT, PRODUCT, REDUCTION, kind_of
 from girih.report.page.folds import folds
 from girih.report.palette import device_colours
@@ -57,17 +57,16 @@ def test_tiles_of_many_devices_draw_the_outer_axes() -> None:
 def test_divisions_name_what_each_axis_does(small: Plan) -> None:
     graph, parameters = small.graph, parameter_values(small.graph)
     product = next(number for number, node in enumerate(graph.nodes) if node.operator == "aten.mm")
-    codes = [among(0, (1,)), 2]
     divisions = list(small.strategy.divisions)
-    divisions[product] = tuple(codes)
-    strategy = Strategy(small.strategy.mesh, tuple(divisions), small.strategy.layouts)
+    divisions[product] = parse_sharding("S0@1·S2")
+    strategy = replace(small.strategy, divisions=tuple(divisions))
     divided = axis_divisions(graph, strategy, product, parameters)
     assert [(item.what, item.of_class, item.size) for item in divided] == [
         ("divides", SAMPLE, 64), ("sums", PARAMETER, 256),
     ]  # fmt: skip
     assert division_words(divided, MESH).endswith(f"@1 · Σ{divided[1].variable}")
-    divisions[product] = (REPEAT, PASS)
-    strategy = Strategy(small.strategy.mesh, tuple(divisions), small.strategy.layouts)
+    divisions[product] = parse_sharding("R·P")
+    strategy = replace(small.strategy, divisions=tuple(divisions))
     assert division_words(axis_divisions(graph, strategy, product, parameters), MESH) == "repeated · passed"
 
 

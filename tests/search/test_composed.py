@@ -18,7 +18,7 @@ from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Store
 from girih.cost.work import Work
 from girih.graph import Graph
-from girih.layout import PARTIAL
+from girih.layout import Partial, Sharding
 from girih.lower import Overlap
 from girih.machine import machine
 from girih.models import example
@@ -89,6 +89,6 @@ def test_partial_sums_of_what_is_whole_take_for_ever() -> None:
     plan = plan_graph(graph, machine=WHERE, objective="seconds", search="single")
     composer = Composer(graph, WHERE, GOAL.transfers, Overlap())
     name = graph.nodes[0].outputs[0]
-    layouts = plan.strategy.layouts | {name: (PARTIAL,) * WHERE.mesh.axes}
+    layouts = plan.strategy.layouts | {name: Sharding((Partial(),) * WHERE.mesh.axes)}
     assert composer.seconds(plan.strategy) < float("inf")
     assert composer.seconds(replace(plan.strategy, layouts=layouts)) == float("inf")

@@ -53,7 +53,7 @@ def priced(made: Program, roofline: Roofline) -> Prices:
             if description is None:
                 before[position, device] = DEVICE.launch_seconds + (sum(inputs) + written[device]) / 1e8
                 continue
-            division = np.asarray([made.strategy.divisions[step.node]], np.int64).reshape(1, mesh.axes)
+            division = np.asarray([made.strategy.divisions[step.node].codes], np.int64).reshape(1, mesh.axes)
             (starts,), (stops,) = bounds(division, description.sizes, mesh)
             extents = (stops - starts)[device].tolist()
             work = work_of(description, extents, inputs, float(written[device]), moves=False)

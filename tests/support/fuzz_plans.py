@@ -46,6 +46,10 @@ WORDS = (
     "99999999999999999999", "4611686018427387904", "1000000000000", "=", ",", "  # ", "replaces",
 )  # fmt: skip
 CHUNK = 500  # mutants after which what went wrong is shown
+ENTRIES = (
+    "S0", "S1", "S7", "S0[7:3]", "S1[1:3]", "S0[1:1000000]", "S0[1:1:1]", "S0[0:1]", "S0@1", "S1[2]@0", "R", "R@0",
+    "R@5", "P", "P1", "P@1", "", "x", "S0·S0", f"S0[{10**40}:1]", "R" * 5000,
+)  # fmt: skip
 CODES = (
     -4,
     -3,
@@ -237,9 +241,13 @@ class Mutator:
         data = copy.deepcopy(self.data)
         key = chance.choice(("layouts", "divisions"))
         keys = list(data[key]) if key == "layouts" else range(len(data[key]))
-        codes = data[key][chance.choice(keys)]
-        if codes:
-            codes[chance.randrange(len(codes))] = chance.choice(CODES)
+        which = chance.choice(keys)
+        entries: list[Any] = data[key][which].split("·")
+        if chance.random() < 0.5:
+            entries[chance.randrange(len(entries))] = chance.choice(ENTRIES)
+            data[key][which] = "·".join(entries)
+        else:  # as files of version 2 have them
+            data[key][which] = [chance.choice(CODES) for _ in entries]
         return self.written(data, chance)
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from girih.layout import PARTIAL, REPLICATE, Mesh, Placement, among, kind_of
+from girih.layout import Axis, Mesh, Partial, Placement, Replicated, Sharding, Split
 
 Element = tuple[int, ...]
 Term = tuple[int, ...]  # coordinates on the axes that are reduced
@@ -17,23 +17,32 @@ MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2), (2, 2, 2)]
 
 
 @st.composite
+def shardings(draw: st.DrawFn, mesh: Mesh, dimensions: int, partial: bool = True) -> Sharding:
+    """Any sharding of so many dimensions: stated shares, some coordinates alone, partial sums."""
+    axes: list[Axis] = []
+    for size in mesh.sizes:
+        on = draw(st.none() | st.sets(st.integers(0, size - 1), min_size=1).map(lambda some: tuple(sorted(some))))
+        parts = size if on is None else len(on)
+        kind = draw(st.sampled_from(["R", *("P" * partial), *range(dimensions)]))
+        if isinstance(kind, int):
+            shares = st.lists(st.integers(1, 9), min_size=parts, max_size=parts).map(tuple)
+            axes.append(Split(kind, draw(st.none() | shares), on))
+        else:
+            axes.append(Replicated(on) if kind == "R" else Partial(0, on))
+    return Sharding(tuple(axes))
+
+
+@st.composite
 def changes(draw: st.DrawFn, possible: bool = True) -> tuple[Mesh, tuple[int, ...], Placement, Placement]:
     """A mesh, a shape, and two placements; targets may also be odd boxes, as with halos."""
     mesh = Mesh(draw(st.sampled_from(MESHES)))
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=0, max_size=3)))
-    source = tuple(draw(st.sampled_from([REPLICATE, PARTIAL, *range(len(shape))])) for _ in range(mesh.axes))
-    target = tuple(
-        draw(st.sampled_from([REPLICATE, *range(len(shape))] + ([PARTIAL] if code == PARTIAL or not possible else [])))
-        for code in source
-    )
-    if draw(st.booleans()):
-        source = tuple(draw(_among(code, size)) for code, size in zip(source, mesh.sizes, strict=True))
-        target = tuple(draw(_among(code, size)) for code, size in zip(target, mesh.sizes, strict=True))
-        if possible:  # sums that stay partial stay where they are
-            kept = [PARTIAL in (kind_of(code), kind_of(goal)) and kind_of(goal) == PARTIAL
-                    for code, goal in zip(source, target, strict=True)]  # fmt: skip
-            source = tuple(PARTIAL if stays else code for stays, code in zip(kept, source, strict=True))
-            target = tuple(PARTIAL if stays else code for stays, code in zip(kept, target, strict=True))
+    source, target = draw(shardings(mesh, len(shape))), draw(shardings(mesh, len(shape)))
+    if possible:  # sums that stay partial are partial already, and stay where they are
+        target = Sharding(tuple(
+            axis if not isinstance(axis, Partial) else goal if isinstance(goal, Partial) else Replicated()
+            for axis, goal in zip(target.axes, source.axes, strict=True)
+        ))  # fmt: skip
     after = Placement.of(target, shape, mesh)
     if draw(st.booleans()) and shape:
         before, behind = draw(st.integers(0, 2)), draw(st.integers(0, 2))
@@ -44,12 +53,6 @@ def changes(draw: st.DrawFn, possible: bool = True) -> tuple[Mesh, tuple[int, ..
         regions[present, dimension, 1] = np.minimum(regions[present, dimension, 1] + behind, shape[dimension])
         after = Placement(regions, after.partial)
     return mesh, shape, Placement.of(source, shape, mesh), after
-
-
-def _among(code: int, size: int) -> st.SearchStrategy[int]:
-    """The code, or the code on some coordinates only."""
-    some = st.sets(st.integers(0, size - 1), min_size=1).map(lambda chosen: among(code, chosen))
-    return st.one_of(st.just(code), some)
 
 
 def elements(region: np.ndarray) -> set[Element]:

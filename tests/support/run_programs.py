@@ -19,6 +19,7 @@ from girih.layout import PARTIAL, Layout, Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.ops import Description, description_of
 from girih.ops.derive.divisions import passing_sets
+from girih.partition.searches.proportional import with_shares
 from girih.partition.space.options import Rules, division_codes, value_layouts
 from girih.partition.space.problem import value_variables
 from girih.partition.strategy import PASS, REPEAT, Strategy
@@ -86,8 +87,9 @@ class Example:
             torch.testing.assert_close(got[path], tensor, rtol=1e-10, atol=1e-12)
 
 
-def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING) -> Strategy:
-    """Any divisions and layouts that the rules allow and that can be lowered, partial sums included."""
+def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING, shares: bool = False) -> Strategy:
+    """Any divisions and layouts that the rules allow and that can be lowered, partial sums included. shares: every
+    split states some of its own, where its pieces can be computed."""
     chance = random.Random(seed)
     variables = value_variables(graph)
     stored = {name for item in graph.state_inputs for name in (item.name, graph.updates.get(item.name, item.name))}
@@ -122,7 +124,20 @@ def random_strategy(graph: Graph, mesh: Mesh, seed: int, rules: Rules = ANYTHING
         divisions.append(division)
         for name in node.outputs:
             choose(name, partial)
-    return Strategy(mesh, tuple(divisions), {name: chosen[number] for name, number in variables.items()})
+    made = Strategy.of_codes(mesh, tuple(divisions), {name: chosen[number] for name, number in variables.items()})
+    return stating(graph, made, variables, chance) if shares else made
+
+
+def stating(graph: Graph, made: Strategy, variables: dict[str, int], chance: random.Random) -> Strategy:
+    """The strategy with shares of its own for every node and every variable."""
+
+    def drawn() -> tuple[tuple[int, ...] | None, ...]:
+        return tuple(tuple(chance.randint(1, 4) for _ in range(size)) for size in made.mesh.sizes)
+
+    shares = {number: drawn() for number in set(variables.values())}
+    divisions = tuple(with_shares(graph, made, drawn()).divisions[number] for number in range(len(graph.nodes)))
+    layouts = {name: with_shares(graph, made, shares[variables[name]]).layouts[name] for name in graph.values}
+    return Strategy(made.mesh, divisions, layouts)
 
 
 def passes(description: Description, codes: np.ndarray, lying: list[Layout]) -> bool:
@@ -149,7 +164,8 @@ def cholesky_program(workers):
     values = {"x": Value("x", (4, 3, 3), "float64"), "y": Value("y", (4, 3, 3), "float64")}
     node = Node("y", "aten.linalg_cholesky", (("self", Ref("x")),), ("y",), source="model.py:7")
     graph = Graph(values, (node,), (Input("x", "batch", "0"),), (Output("y", "result"),))
-    return lower(graph, Strategy(Mesh((workers,)), ((0,),), {"x": (0,), "y": (-1,)}), transfers(Mesh((workers,))))
+    mesh = Mesh((workers,))
+    return lower(graph, Strategy.of_texts(mesh, ("S0",), {"x": "S0", "y": "R"}), transfers(mesh))
 
 
 def is_alive(pid):

@@ -50,7 +50,7 @@ def program(devices: int, axis: int = 0) -> Program:
     graph = Graph(values, (node,), inputs, (Output("y", "result"),))
     layouts = {name: (axis % len(shape) if shape else -1,) for name, (shape, _) in STATE.items()}
     mesh = Mesh((devices,))
-    strategy = Strategy(mesh, ((axis % 2,),), {**layouts, "y": (axis % 2,)})
+    strategy = Strategy.of_codes(mesh, ((axis % 2,),), {**layouts, "y": (axis % 2,)})
     return lower(graph, strategy, transfers(mesh))
 
 

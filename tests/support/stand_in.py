@@ -62,7 +62,7 @@ def seconds_of(plan: Plan, step: ComputeStep) -> np.ndarray:
         return np.full(mesh.devices, device.launch_seconds)
     if description.operator.view:
         return np.zeros(mesh.devices)
-    codes = np.asarray([plan.strategy.divisions[step.node]], np.int64).reshape(1, mesh.axes)
+    codes = np.asarray([plan.strategy.divisions[step.node].codes], np.int64).reshape(1, mesh.axes)
     starts, stops = bounds(codes, description.sizes, mesh)
     points = (stops[0] - starts[0]).prod(axis=-1).astype(float)
     arithmetic = points * operations_per_point(description) / device.flops_per_second

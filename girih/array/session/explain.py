@@ -127,7 +127,8 @@ def _tiled(plan: Plan, name: str, dimension: int, held: Held) -> Costs:
     layouts = {}
     for key, value in graph.values.items():
         at = dimension % len(value.shape) if value.shape else None
-        layouts[key] = held.get(key) or (along(value, at, mesh),)
+        lies = tuple(item.codes for item in held.get(key, ()))
+        layouts[key] = lies or (along(value, at, mesh),)
     return _costs(plan, graph, name, layouts)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from girih.array.core.evaluation import Evaluator
 from girih.array.session.planning import Tiled
 from girih.capture.lazy.expressions import Expression, Needed
-from girih.layout import Layout
+from girih.layout import Sharding
 from girih.plans.plan import Plan
 from girih.run.errors import WorkerError
 from girih.run.tiles.tiles import TileRun
@@ -55,7 +55,7 @@ class Materialised:
         return self.cluster.started is self.run
 
     @property
-    def layouts(self) -> tuple[Layout, ...]:
+    def layouts(self) -> tuple[Sharding, ...]:
         """One or two."""
         return (self.plan.strategy.layouts[self.name], *(self.second.layouts if self.second is not None else ()))
 

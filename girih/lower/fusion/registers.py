@@ -17,7 +17,7 @@ import numpy as np
 
 from girih.graph import Node
 from girih.graph.graph import ITEM_BYTES
-from girih.layout import bounds
+from girih.layout import bounds_of
 from girih.lower.fusion.slicing import Along, along, at_block, moving_piece
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep
@@ -89,9 +89,7 @@ def ranges(program: Program, step: ComputeStep, variable: int) -> np.ndarray:
 
 
 def _bounds(program: Program, description: Description, node: int) -> tuple[np.ndarray, np.ndarray]:
-    codes = np.asarray([program.strategy.divisions[node]], np.int64).reshape(1, program.mesh.axes)
-    starts, stops = bounds(codes, description.sizes, program.mesh)
-    return starts[0], stops[0]
+    return bounds_of(program.strategy.divisions[node], description.sizes, program.mesh)
 
 
 def member_of(program: Program, step: ComputeStep, variable: int, device: int) -> Member | None:

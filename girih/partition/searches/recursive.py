@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from girih.graph import Graph
-from girih.layout import Mesh
+from girih.layout import Mesh, Sharding
 from girih.machine import Level, Machine
 from girih.ops import description_of
 from girih.partition.searches.exact import solve
@@ -28,7 +28,7 @@ def recursive(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> S
     started = time.perf_counter()
     rules = SECONDS if objective.name == "seconds" else TOFU
     mesh = objective.machine.mesh
-    decided = Strategy(Mesh(()), ((),) * len(graph.nodes), dict.fromkeys(graph.values, ()))
+    decided = Strategy(Mesh(()), (Sharding(()),) * len(graph.nodes), dict.fromkeys(graph.values, Sharding(())))
     steps: list[float] = []
     for axis in range(mesh.axes):
         machine = _first_axes(objective.machine, axis + 1)
@@ -55,7 +55,7 @@ def _first_axes(machine: Machine, count: int) -> Machine:
         taken = level.axes[: max(0, count - sum(len(item.axes) for item in levels))]
         if taken:
             levels.append(replace(level, axes=taken))
-    return replace(machine, levels=tuple(levels))
+    return replace(machine, levels=tuple(levels), groups=())
 
 
 def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candidates:
@@ -64,7 +64,7 @@ def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candid
     free = Rules(repeat=True, partial=rules.partial, small=rules.small, reductions=rules.reductions)
     layouts = {}
     for name, value in graph.values.items():
-        prefix = decided.layouts[name]
+        prefix = decided.layouts[name].codes
         able = [item for item in layouts_of(value, mesh, free, name in stored) if item[:-1] == prefix]
         cutting = [item for item in able if item[-1] != -1]
         keep = rules.repeat or value.elements <= rules.small or not cutting
@@ -75,7 +75,7 @@ def _extend(graph: Graph, decided: Strategy, mesh: Mesh, rules: Rules) -> Candid
         if description is None:
             continue
         codes = division_codes(description, mesh, free)
-        able_codes = codes[(codes[:, :-1] == np.asarray(decided.divisions[number], np.int64)).all(axis=1)]
+        able_codes = codes[(codes[:, :-1] == np.asarray(decided.divisions[number].codes, np.int64)).all(axis=1)]
         cutting_codes = able_codes[able_codes[:, -1] != REPEAT]
         points = int(np.prod(description.sizes))
         keep_all = rules.repeat or points <= rules.small or not len(cutting_codes)

@@ -181,14 +181,15 @@ def labels_of(item: PartitionProblem, strategy: Strategy) -> np.ndarray | None:
     where: dict[int, dict[tuple[int, ...], int]] = {}
     for name, variable in item.variable.items():
         layouts = item.layouts[variable]
-        if strategy.layouts[name] not in layouts:
+        codes = strategy.layouts[name].even_codes
+        if codes not in layouts:
             return None
-        labels[variable] = layouts.index(strategy.layouts[name])
+        labels[variable] = layouts.index(codes)
     for number, options in enumerate(item.options):
         known = where.get(id(options))
         if known is None:
             known = where[id(options)] = {tuple(row): label for label, row in enumerate(options.divisions.tolist())}
-        found = known.get(strategy.divisions[number])
+        found = known.get(strategy.divisions[number].even_codes or ())
         if found is None:
             return None
         labels[len(item.layouts) + number] = found

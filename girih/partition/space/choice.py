@@ -106,7 +106,7 @@ def applied(graph: Graph, choice: Choice) -> Tiling:
     layouts = {name: held[0] for name, held in zip(order, choice.layouts, strict=True)}
     second = {name: held[1] for name, held in zip(order, choice.layouts, strict=True) if len(held) > 1}
     if not second:
-        return Tiling(graph, Strategy(choice.mesh, tuple(runs[0] for runs in choice.divisions), layouts), {})
+        return Tiling(graph, Strategy.of_codes(choice.mesh, tuple(runs[0] for runs in choice.divisions), layouts), {})
     copy_of: dict[str, str] = {}
     values = dict(graph.values)
     for name, layout in second.items():
@@ -144,7 +144,7 @@ def applied(graph: Graph, choice: Choice) -> Tiling:
                     fill(name, node)
     whole = Graph(values, tuple(nodes), tuple(inputs), graph.outputs)
     copies = {copy: name for name, copy in copy_of.items()}
-    return Tiling(whole, Strategy(choice.mesh, tuple(divisions), layouts), copies)
+    return Tiling(whole, Strategy.of_codes(choice.mesh, tuple(divisions), layouts), copies)
 
 
 def without_copies(graph: Graph, copies: Mapping[str, str]) -> Graph:

@@ -26,7 +26,7 @@ from math import prod
 import numpy as np
 
 from girih.graph import Graph
-from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, kind_of
+from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Sharding, kind_of, sharding_of
 from girih.ops import description_of
 from girih.ops.derive.divisions import operations_per_point
 from girih.partition.searches.exact import NANOSECONDS
@@ -52,8 +52,8 @@ class Operator:
     nodes: tuple[int, ...]
     main: int
     codes: tuple[tuple[int, ...], ...]
-    divisions: tuple[tuple[tuple[int, ...], ...], ...]
-    layouts: tuple[dict[str, Layout], ...]
+    divisions: tuple[tuple[Sharding, ...], ...]
+    layouts: tuple[dict[str, Sharding], ...]
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Space:
 
     def strategy(self, choice: Sequence[int]) -> Strategy:
         """The strategy of one configuration, by number, for each operator."""
-        divisions: list[tuple[int, ...]] = [()] * len(self.graph.nodes)
-        layouts: dict[str, Layout] = {}
+        divisions = [Sharding(())] * len(self.graph.nodes)
+        layouts: dict[str, Sharding] = {}
         for item, number in zip(self.operators, choice, strict=True):
             for node, division in zip(item.nodes, item.divisions[number], strict=True):
                 divisions[node] = division
@@ -167,9 +167,9 @@ def space_of(graph: Graph, objective: Objective, also: Sequence[Strategy] = ()) 
 
 def _restricted(
     strategy: Strategy, nodes: Sequence[int], decides: dict[str, int], operator: int
-) -> tuple[tuple[tuple[int, ...], ...], dict[str, Layout]]:
+) -> tuple[tuple[Sharding, ...], dict[str, Sharding]]:
     """What a strategy does with an operator's nodes and the values whose layouts it decides."""
-    divisions = tuple(tuple(strategy.divisions[node]) for node in nodes)
+    divisions = tuple(strategy.divisions[node] for node in nodes)
     return divisions, {name: strategy.layouts[name] for name, decider in decides.items() if decider == operator}
 
 
@@ -179,7 +179,7 @@ def _joined(space: Space, strategy: Strategy) -> Space:
     for number, item in enumerate(space.operators):
         divisions, layouts = _restricted(strategy, item.nodes, space.decides, number)
         if (divisions, layouts) not in zip(item.divisions, item.layouts, strict=True):
-            code = divisions[item.nodes.index(item.main)]
+            code = divisions[item.nodes.index(item.main)].codes
             item = replace(
                 item,
                 codes=(*item.codes, code),
@@ -263,7 +263,7 @@ class _Completer:
 
     def complete(
         self, number: int, nodes: tuple[int, ...], alike: Sequence[int], code: tuple[int, ...]
-    ) -> tuple[tuple[tuple[int, ...], ...], dict[str, Layout]] | None:
+    ) -> tuple[tuple[Sharding, ...], dict[str, Sharding]] | None:
         """The divisions of the nodes and the layouts that the operator decides; None where it cannot be done."""
         item, first = self.item, len(self.item.layouts)
         pairs = self.pairs[number]
@@ -301,10 +301,10 @@ class _Completer:
             return None
         chosen = {variable: int(kept[variable][label]) for variable, label in zip(variables, labels, strict=True)}
         divisions = tuple(
-            tuple(int(part) for part in item.options[node].divisions[chosen[node + first]]) for node in nodes
+            sharding_of(tuple(item.options[node].divisions[chosen[node + first]].tolist())) for node in nodes
         )
         layouts = {
-            name: item.layouts[variable][chosen[variable]]
+            name: sharding_of(item.layouts[variable][chosen[variable]])
             for name, variable in item.variable.items()
             if self.decides[name] == number and variable in chosen
         }

@@ -26,7 +26,7 @@ from itertools import combinations
 import numpy as np
 
 from girih.graph import Graph, Node, Value
-from girih.layout import PARTIAL, Layout, Placements
+from girih.layout import PARTIAL, Layout, Placements, Sharding, sharding_of
 from girih.ops import TensorType, description_of
 from girih.ops.describe import describe_call
 from girih.partition.solver.elimination import Problem
@@ -36,7 +36,7 @@ from girih.partition.strategy import FloatTable, SearchError
 
 MOST_LAYOUTS = 24
 
-Held = Mapping[str, tuple[Layout, ...]]
+Held = Mapping[str, tuple[Sharding, ...]]
 """Of inputs that lie already: in which layout, or in which two."""
 
 Sets = tuple[tuple[int, ...], ...]
@@ -112,10 +112,11 @@ def _fixed(graph: Graph, single: PartitionProblem, held: Held) -> dict[int, tupl
         if graph.role_of(name) is None:
             raise SearchError(f"{name!r} is held in a layout, but it is no input of the graph: name one of its inputs")
         number = single.variable[name]
-        if not set(lies) <= set(single.layouts[number]) or len(set(lies)) not in (1, 2):
-            able = ", ".join(map(str, single.layouts[number]))
-            raise SearchError(f"{name!r} is held in {', '.join(map(str, lies))}: expected one or two of {able}")
-        fixed[number] = tuple(single.layouts[number].index(layout) for layout in lies)
+        able = [sharding_of(layout) for layout in single.layouts[number]]
+        if not set(lies) <= set(able) or len(set(lies)) not in (1, 2):
+            told, expected = (", ".join(map(str, layouts)) for layouts in (lies, able))
+            raise SearchError(f"{name!r} is held in {told}: expected one or two of {expected}")
+        fixed[number] = tuple(able.index(layout) for layout in lies)
     return fixed
 
 

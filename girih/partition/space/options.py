@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Value
-from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, among, bounds, kind_of, taking_part
+from girih.layout import PARTIAL, REPLICATE, Layout, Mesh, Placements, Sharding, among, bounds, kind_of, taking_part
+from girih.layout.mesh import Shares
 from girih.ops import Description
 from girih.ops.derive.divisions import (
     clipped_regions,
@@ -175,12 +176,16 @@ def several_options(
 
 
 def several_placed(
-    descriptions: tuple[Description, ...], codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh
+    descriptions: tuple[Description, ...],
+    codes: NDArray[np.int64],
+    item_bytes: tuple[int, ...],
+    mesh: Mesh,
+    shares: Shares = (),
 ) -> NodeOptions:
     """Where given divisions put the pieces of a node with several results: all read the same."""
     count = len(item_bytes) - len(descriptions)
     each = [
-        placed(description, codes, (*item_bytes[:count], item_bytes[count + result]), mesh)
+        placed(description, codes, (*item_bytes[:count], item_bytes[count + result]), mesh, shares)
         for result, description in enumerate(descriptions)
     ]
     return replace(
@@ -273,14 +278,16 @@ def _one_pass(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
     return good
 
 
-def placed(description: Description, codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh) -> NodeOptions:
-    """Where given divisions put their pieces."""
-    starts, stops = bounds(codes, description.sizes, mesh)
+def placed(
+    description: Description, codes: NDArray[np.int64], item_bytes: tuple[int, ...], mesh: Mesh, shares: Shares = ()
+) -> NodeOptions:
+    """Where given divisions put their pieces. shares: what each axis states, the same in all divisions."""
+    starts, stops = bounds(codes, description.sizes, mesh, shares)
     spans = spans_of(starts, stops)
     root = list(description.root.variables) if description.root is not None else []
     kinds = kind_of(codes)
     passing = passing_sets(description) if (kinds <= PASS).any() else ()
-    whole = bool((kinds == codes).all())  # no coordinates are left out
+    whole = not shares and bool((kinds == codes).all())  # no device is left out
     terms = np.asarray(mesh.sizes, np.int64) if whole else _terms(codes, mesh)
     absent = None if whole else (stops <= starts).any(axis=-1) | ~taking_part(codes, mesh)
     summed = _among(kinds, root)
@@ -369,6 +376,17 @@ def options_at(
     if len(descriptions) == 1:
         return placed_at(descriptions[0], codes, item_bytes, mesh)
     return _several_placed_at(descriptions, codes, item_bytes, mesh)
+
+
+@lru_cache(maxsize=65536)
+def options_under(
+    descriptions: tuple[Description, ...], division: Sharding, item_bytes: tuple[int, ...], mesh: Mesh
+) -> NodeOptions:
+    """Where one division of a strategy puts the pieces of a node, whose results are described one by one."""
+    if not division.shares:
+        return options_at(descriptions, (division.codes,), item_bytes, mesh)
+    codes = np.asarray([division.codes], np.int64)
+    return several_placed(descriptions, codes, item_bytes, mesh, division.shares)
 
 
 @lru_cache(maxsize=4096)

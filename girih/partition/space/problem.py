@@ -94,18 +94,19 @@ class PartitionProblem:
             for number, options in enumerate(self.options)
         )
         layouts = {name: self.layouts[number][labels[number]] for name, number in self.variable.items()}
-        return Strategy(self.mesh, divisions, layouts)
+        return Strategy.of_codes(self.mesh, divisions, layouts)
 
     def labels(self, strategy: Strategy) -> np.ndarray | None:
         """The labels of a strategy; None where it chooses what this problem does not have."""
         found = np.zeros(len(self.problem.domains), np.int64)
         for name, number in self.variable.items():
-            if strategy.layouts[name] not in self.layouts[number]:
+            codes = strategy.layouts[name].even_codes
+            if codes not in self.layouts[number]:
                 return None
-            found[number] = self.layouts[number].index(strategy.layouts[name])
+            found[number] = self.layouts[number].index(codes)
         for number, (options, division) in enumerate(zip(self.options, strategy.divisions, strict=True)):
-            same = np.flatnonzero((options.divisions == np.asarray(division)).all(axis=1))
-            if not len(same):
+            same = np.flatnonzero((options.divisions == np.asarray(division.codes)).all(axis=1))
+            if division.shares or not len(same):
                 return None
             found[len(self.layouts) + number] = same[0]
         return found

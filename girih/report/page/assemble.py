@@ -33,7 +33,7 @@ def page(plan: Plan, timeline: Timeline, *, measured: Timeline | None = None, ot
         MissingLibraryError: if bokeh is not installed.
     """
     library = scripts()
-    title = f"{plan.model or 'program'} on {plan.machine.devices} × {plan.machine.device.name}"
+    title = f"{plan.model or 'program'} on {plan.machine.described_devices}"
     return fill(
         _static("page.html"),
         {

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout import Mesh, part_shape
-from girih.layout.mesh import format_layout
 from girih.lower import ComputeStep, Program, StartStep, TransferStep
 from girih.ops import first_description
 from girih.report.kinds import KINDS, kind_of
@@ -106,13 +105,13 @@ def _shape(sizes: tuple[int, ...]) -> str:
 
 
 def _values(plan: Plan, texts: Numbered[str]) -> dict[str, list[Any]]:
-    graph, layouts, mesh = plan.graph, plan.strategy.layouts, plan.strategy.mesh
+    graph, layouts = plan.graph, plan.strategy.layouts
     columns: dict[str, list[Any]] = {"name": [], "shape": [], "type": [], "layout": [], "part": [], "bytes": []}
     for name, value in graph.values.items():
         columns["name"].append(texts.number(name))
         columns["shape"].append(texts.number(_shape(value.shape)))
         columns["type"].append(texts.number(value.dtype))
-        columns["layout"].append(texts.number(format_layout(layouts[name], mesh)))
+        columns["layout"].append(texts.number(str(layouts[name])))
         columns["part"].append(texts.number(_largest(plan.program.layout_regions(name), value.shape)))
         columns["bytes"].append(value.bytes)
     return columns

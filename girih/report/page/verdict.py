@@ -153,7 +153,7 @@ def figures(plan: Plan, timeline: Timeline, measured: Timeline | None = None) ->
         ("Peak of a device", format_bytes(plan.peak), share),
         ("Gap", gap, how),
         ("Model", f"{format_count(parameters)}", f"parameters in {len(plan.graph.nodes)} operators"),
-        ("Machine", f"{machine.devices} × {machine.device.name}", f"{machine.name}, mesh {machine.mesh}"),
+        ("Machine", machine.described_devices, f"{machine.name}, mesh {machine.mesh}"),
         ("Search", plan.search, f"least {plan.objective}; {plan.certificate.how}"),
     ]
 

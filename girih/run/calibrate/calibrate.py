@@ -25,11 +25,11 @@ from girih.cost.roofline import fit
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Setting, Store
 from girih.graph import Graph, Input, Node, Output, Ref, Value
-from girih.layout import Links, Mesh, Transfers
+from girih.layout import Links, Mesh, Replicated, Sharding, Transfers
 from girih.lower import Program, lower
 from girih.machine import MachineError, machine
 from girih.machine.sizes import SizeTable
-from girih.partition.strategy import REPEAT, Strategy
+from girih.partition.strategy import Strategy
 from girih.run.calibrate.common_calls import common_calls
 from girih.run.calibrate.measure_links import (
     SIZES,
@@ -269,8 +269,8 @@ def idle_program(workers: int) -> Program:
     node = Node("y", "aten.neg", (("self", Ref("x")),), ("y",))
     graph = Graph(values, (node,), (Input("x", "batch", "x"),), (Output("y", "result"),))
     mesh = Mesh((workers,) if workers > 1 else ())
-    layout = (REPEAT,) * mesh.axes
-    strategy = Strategy(mesh, (layout,), dict.fromkeys(values, (-1,) * mesh.axes))
+    whole = Sharding((Replicated(),) * mesh.axes)
+    strategy = Strategy(mesh, (whole,), dict.fromkeys(values, whole))
     return lower(graph, strategy, Transfers(mesh, Links((1e-9,) * mesh.axes, (1e-5,) * mesh.axes)))
 
 

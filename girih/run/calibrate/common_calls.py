@@ -11,7 +11,7 @@ from typing import Any
 from girih.cost.calls import Call
 from girih.cost.device_calls import local_calls
 from girih.graph import Graph, Input, Node, Output, Ref, Value
-from girih.layout import Links, Mesh, Transfers
+from girih.layout import Links, Mesh, Sharding, Transfers
 from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
 
@@ -47,7 +47,7 @@ class _Gathered:
     def program(self) -> Program:
         outputs = tuple(Output(node.outputs[0], "result") for node in self.nodes)
         graph = Graph(self.values, tuple(self.nodes), tuple(self.inputs), outputs)
-        strategy = Strategy(Mesh(()), ((),) * len(self.nodes), dict.fromkeys(self.values, ()))
+        strategy = Strategy(Mesh(()), (Sharding(()),) * len(self.nodes), dict.fromkeys(self.values, Sharding(())))
         return lower(graph, strategy, Transfers(Mesh(()), Links((), ())))
 
 

@@ -9,7 +9,6 @@ from functools import cache
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.functional import pad
 
@@ -17,7 +16,7 @@ from girih.graph import Node, Ref
 from girih.kernels.evaluate import resolve
 from girih.kernels.numpy_fallback import WEAK, with_numpy
 from girih.kernels.products import PRODUCTS
-from girih.layout import bounds
+from girih.layout import bounds_of
 from girih.lower import ComputeStep, Program
 from girih.ops import descriptions_of
 from girih.ops.derive.pieces import PieceCall, make_piece
@@ -176,9 +175,8 @@ def _piece(program: Program, step: ComputeStep, rank: int) -> PieceCall | None:
     if not found:
         return None
     description = found[0]
-    codes = np.asarray([program.strategy.divisions[step.node]], np.int64).reshape(1, program.mesh.axes)
-    starts, stops = bounds(codes, description.sizes, program.mesh)
-    piece = make_piece(description, node.attributes, starts[0, rank].tolist(), stops[0, rank].tolist())
+    starts, stops = bounds_of(program.strategy.divisions[step.node], description.sizes, program.mesh)
+    piece = make_piece(description, node.attributes, starts[rank].tolist(), stops[rank].tolist())
     return replace(piece, result=None) if len(found) > 1 else piece
 
 

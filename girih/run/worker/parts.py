@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.layout import PARTIAL, Placement, kind_of
+from girih.layout import Placement
 from girih.lower import Program
 
 Tensor = Any  # torch is untyped for the type checker
@@ -66,14 +66,13 @@ def narrow(tensor: Tensor, cuts: Cuts) -> Tensor:
 
 
 @lru_cache(maxsize=65536)
-def _reporters(layout: tuple[int, ...], regions: bytes, coordinates: bytes, devices: int) -> tuple[int, ...]:
+def _reporters(partial: tuple[int, ...], regions: bytes, coordinates: bytes, devices: int) -> tuple[int, ...]:
     boxes = np.frombuffer(regions, np.int64).reshape(devices, -1, 2)
     places = np.frombuffer(coordinates, np.int64).reshape(devices, -1)
-    partial = [axis for axis, code in enumerate(layout) if kind_of(code) == PARTIAL]
     seen: set[bytes] = set()
     found = []
     for rank in range(devices):
-        key = boxes[rank].tobytes() + places[rank, partial].tobytes()
+        key = boxes[rank].tobytes() + places[rank, list(partial)].tobytes()
         if key not in seen and bool((boxes[rank, :, 1] > boxes[rank, :, 0]).all()):
             seen.add(key)
             found.append(rank)
@@ -83,7 +82,7 @@ def _reporters(layout: tuple[int, ...], regions: bytes, coordinates: bytes, devi
 def reporters(program: Program, name: str) -> tuple[int, ...]:
     """The devices whose parts make up the whole value: of equal parts the lowest, of empty ones none."""
     return _reporters(
-        program.strategy.layouts[name],
+        program.strategy.layouts[name].partial_axes,
         program.layout_regions(name).tobytes(),
         program.mesh.coordinates.tobytes(),
         program.mesh.devices,
@@ -94,7 +93,7 @@ def assemble(program: Program, name: str, parts: Iterable[tuple[int, Tensor]]) -
     """The whole value from (rank, part) of its reporters; partial sums are added in the order of ranks."""
     value = program.graph.values[name]
     dtype = getattr(torch, value.dtype)
-    if PARTIAL not in map(kind_of, program.strategy.layouts[name]):
+    if not program.strategy.layouts[name].partial_axes:
         whole = torch.empty(value.shape, dtype=dtype)
         for rank, part in parts:
             cut(whole, box_of(program, name, rank)).copy_(part)

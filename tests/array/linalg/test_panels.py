@@ -60,7 +60,7 @@ def test_all_workers_have_the_same_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
         work = [
             division for node, division in divisions if node.operator in ("girih.less_panels", "girih.cholesky_panel")
         ]
-        assert work == [(0,)] * len(work)
+        assert set(map(str, work)) == {"S0"}
         assert len(work) == 4 + 3  # panels, and a product for each but the first
 
 

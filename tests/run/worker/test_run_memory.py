@@ -198,7 +198,7 @@ def test_threads_hold_what_was_predicted_for_all_of_them(slow: int, window: Over
     layouts = {name: (second,) if name.startswith("s") else (first,) for name in graph.values}
     divisions = tuple((among(REPEAT, (0 if node.name.startswith("a") else 1,)),) for node in graph.nodes)
     mesh = Mesh((2,))
-    program = overlapped(lower(graph, Strategy(mesh, divisions, layouts), transfers(mesh)), window)
+    program = overlapped(lower(graph, Strategy.of_codes(mesh, divisions, layouts), transfers(mesh)), window)
     check_program(program)
     predicted = sum(told_peak(program, rank) for rank in range(2))
     x = torch.randn(256, 256)

@@ -168,7 +168,7 @@ FACTOR = """graph
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_an_exception_while_an_exchange_is_under_way(backend):
     """Worker 1 cannot factor its matrices while the fetch of w is under way; worker 0 waits for the rest of y."""
-    strategy = Strategy(Mesh((2,)), ((0,), (0,)), {"x": (0,), "w": (0,), "y": (-1,), "z": (0,)})
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,), (0,)), {"x": (0,), "w": (0,), "y": (-1,), "z": (0,)})
     program = overlapped(lower(parse_graph(FACTOR), strategy, transfers(Mesh((2,)))), Overlap(4, 16))
     assert [type(step).__name__ for step in program.steps[:2]] == ["StartStep", "ComputeStep"]
     w, good = torch.randn(6, 6).double(), torch.eye(3, dtype=torch.float64).expand(4, 3, 3).contiguous()

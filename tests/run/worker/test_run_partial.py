@@ -60,8 +60,8 @@ def programs() -> dict[str, Program]:
     by_depth = {"x": (1,), "y": (0,), "v": (1,), "w": (0,), "p": (PARTIAL,), "z": (REPLICATE,)}
     by_rows = {"rows": (0,), "index": (0,), "p": (PARTIAL,), "z": (REPLICATE,)}
     return {
-        "added": lower(added(), Strategy(mesh, ((2,), (2,)), by_depth), transfers(mesh)),
-        "gathered": lower(gathered(), Strategy(mesh, ((PASS,), (2,)), by_rows), transfers(mesh)),
+        "added": lower(added(), Strategy.of_codes(mesh, ((2,), (2,)), by_depth), transfers(mesh)),
+        "gathered": lower(gathered(), Strategy.of_codes(mesh, ((PASS,), (2,)), by_rows), transfers(mesh)),
     }
 
 
@@ -89,6 +89,6 @@ def test_a_whole_term_is_refused() -> None:
     """Each device would add all of it."""
     mesh = Mesh((2,))
     layouts = {"x": (REPLICATE,), "y": (REPLICATE,), "v": (1,), "w": (0,), "p": (REPLICATE,), "z": (REPLICATE,)}
-    program = lower(added(), Strategy(mesh, ((REPEAT,), (2,)), layouts), transfers(mesh))
+    program = lower(added(), Strategy.of_codes(mesh, ((REPEAT,), (2,)), layouts), transfers(mesh))
     with pytest.raises(ProgramError, match="partial sums of value p"):
         check(program)

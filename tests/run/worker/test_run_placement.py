@@ -28,13 +28,13 @@ def test_random_placed_strategies(example, sizes, seed):
 def test_the_strategies_do_place(example):
     """The random strategies are no weak test: nodes and values lie on one coordinate, beside axes that divide them."""
     strategies = [random_strategy(example.graph, Mesh((2, 2)), seed, PLACED) for seed in range(6)]
-    divisions = [division for strategy in strategies for division in strategy.divisions]
+    divisions = [division.codes for strategy in strategies for division in strategy.divisions]
     assert any(code != kind_of(code) for division in divisions for code in division)
     assert any(any(code != kind_of(code) for code in division) and max(division, key=kind_of) >= 0
                for division in divisions)  # fmt: skip
-    assert any(code != kind_of(code) for s in strategies for layout in s.layouts.values() for code in layout)
+    assert any(code != kind_of(code) for s in strategies for layout in s.layouts.values() for code in layout.codes)
     scalars = [name for name, value in example.graph.values.items() if not value.shape]
-    assert any(code != kind_of(code) for s in strategies for name in scalars for code in s.layouts[name])
+    assert any(code != kind_of(code) for s in strategies for name in scalars for code in s.layouts[name].codes)
 
 
 def layers_on_devices(example, mesh, device_of):
@@ -47,7 +47,7 @@ def layers_on_devices(example, mesh, device_of):
     for node in graph.nodes:
         of = {layer[name] for name in node.inputs if name in layer}
         divisions.append((among(-1, device_of(of.pop())),) if len(of) == 1 else (-1,))
-    return Strategy(mesh, tuple(divisions), layouts)
+    return Strategy.of_codes(mesh, tuple(divisions), layouts)
 
 
 @pytest.mark.parametrize("backend", ["threads", "processes"])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from run_programs import cholesky_program, program_of, random_strategy, transfers
 
 from girih.graph import Graph, Input, Node, Output, Ref, Value
-from girih.layout import PARTIAL, Mesh
+from girih.layout import PARTIAL, Mesh, parse_sharding
 from girih.lower import FreeStep, lower
 from girih.partition.space.options import TOFU
-from girih.partition.strategy import PASS, Strategy
+from girih.partition.strategy import Strategy
 from girih.run.errors import StepError
 from girih.run.training.session import start
 from girih.run.worker.worker import Worker
@@ -34,8 +36,8 @@ def test_random_strategies(example, sizes, seed):
 def test_the_strategies_cover_partial_sums(example):
     """The random strategies are no weak test: partial sums lie, pass and are reduced in them."""
     strategies = [random_strategy(example.graph, Mesh((2, 2)), seed) for seed in range(8)]
-    assert any(PARTIAL in layout for strategy in strategies for layout in strategy.layouts.values())
-    assert any(code <= PASS for strategy in strategies for division in strategy.divisions for code in division)
+    assert any(layout.partial_axes for strategy in strategies for layout in strategy.layouts.values())
+    assert any(division.partial_axes for strategy in strategies for division in strategy.divisions)
     kinds = {
         kind for strategy in strategies for kind in lower(example.graph, strategy, transfers(Mesh((2, 2)))).kinds()
     }
@@ -53,8 +55,8 @@ def test_replicas_stay_equal(example):
     """Reductions run in one order everywhere: copies of a parameter have the same bits."""
     strategy = random_strategy(example.graph, Mesh((3,)), 1)
     state = {name for item in example.graph.state_inputs for name in (item.name, example.graph.updates[item.name])}
-    layouts = {name: (-1,) if name in state else layout for name, layout in strategy.layouts.items()}
-    program = lower(example.graph, Strategy(strategy.mesh, strategy.divisions, layouts), transfers(Mesh((3,))))
+    layouts = {name: parse_sharding("R") if name in state else layout for name, layout in strategy.layouts.items()}
+    program = lower(example.graph, replace(strategy, layouts=layouts), transfers(Mesh((3,))))
     with start(program, backend="threads", state=example.state) as run:
         example.compare(run, 3)
         services = run.crew.services
@@ -67,7 +69,7 @@ def test_state_that_nothing_replaces_stays(example):
     values = {name: Value(name, (4, 4), "float64") for name in ("w", "x", "y")}
     node = Node("y", "aten.mm", (("self", Ref("x")), ("mat2", Ref("w"))), ("y",))
     graph = Graph(values, (node,), (Input("w", "parameter", "w"), Input("x", "batch", "0")), (Output("y", "result"),))
-    strategy = Strategy(Mesh((2,)), ((0,),), {"w": (-1,), "x": (0,), "y": (1,)})
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,),), {"w": (-1,), "x": (0,), "y": (1,)})
     program = lower(graph, strategy, transfers(Mesh((2,))))
     assert not any("w" in step.buffers for step in program.steps if isinstance(step, FreeStep))
     w, x = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64)
@@ -82,7 +84,7 @@ def test_partial_results_are_summed():
     values = {name: Value(name, (4, 4), "float64") for name in ("w", "x", "y")}
     node = Node("y", "aten.mm", (("self", Ref("x")), ("mat2", Ref("w"))), ("y",))
     graph = Graph(values, (node,), (Input("w", "parameter", "w"), Input("x", "batch", "0")), (Output("y", "result"),))
-    strategy = Strategy(Mesh((2,)), ((2,),), {"w": (0,), "x": (1,), "y": (PARTIAL,)})
+    strategy = Strategy.of_codes(Mesh((2,)), ((2,),), {"w": (0,), "x": (1,), "y": (PARTIAL,)})
     program = lower(graph, strategy, transfers(Mesh((2,))))
     assert program.bytes_received().sum() == 0
     w, x = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64)
