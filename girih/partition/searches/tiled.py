@@ -65,7 +65,7 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[Choice, 
     if wanted.search not in ("exact", "spartan"):
         raise SearchError(f"no search {wanted.search!r} with second copies: expected exact or spartan")
     held = dict(wanted.held or {})
-    rules = wanted.rules or (SECONDS if objective.name == "seconds" else TOFU)
+    rules = wanted.rules or (SECONDS if objective.unit == "seconds" else TOFU)
     started = time.perf_counter()
     item = widened(graph, objective, rules, held, wanted.copies)
     if wanted.search == "exact":
@@ -113,7 +113,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
     if best is None:  # out of time: no copies
         open_part(tuple(np.asarray([len(held) == 1 or len(holds) == 1 for held in holds]) for holds in item.holds))
     assert best is not None
-    closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.name == "seconds" else 1e-6)
+    closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.unit == "seconds" else 1e-6)
     statistics: dict[str, float | int | str] = {
         "seconds to search": round(time.perf_counter() - started, 4),
         "variables": len(item.problem.domains),
@@ -122,7 +122,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
     }
     space = SPACE if wanted.copies else ALONE
     stopped = "optimal" if closed else "time"
-    return best, Certificate(cost, cost if closed else bound, objective.name, how, stopped, space, statistics)
+    return best, Certificate(cost, cost if closed else bound, objective.unit, how, stopped, space, statistics)
 
 
 def _restricted(problem: Problem, allowed: tuple[np.ndarray, ...]) -> Problem:
