@@ -60,8 +60,8 @@ def measure(options: argparse.Namespace) -> Report:
 
 def measure_time(options: argparse.Namespace, seconds: float, floor: float) -> Report:
     """The fastest plan by simulation, end to end."""
+    from girih.api import plan_graph
     from girih.machine import machine
-    from girih.plans.plan import plan_graph
 
     warm_up("8x8")
     plan_graph(captured("mlp-tiny"), machine="h100-cluster:2/8", objective="time", seconds=5.0)

@@ -52,7 +52,7 @@ QUICK = (("dlrm-criteo-tiny", "p100-cluster:1", 8, "hybrid", 1.0, "-"),)
 
 
 def compared(graph: Any, machine: str, expert: str, seconds: float) -> Row:
-    from girih.plans.plan import plan_graph
+    from girih.api import plan_graph
 
     found = plan_graph(graph, machine=machine, objective="time", seconds=seconds)
     others = {

@@ -61,7 +61,7 @@ def batch_of(name: str) -> int | None:
 
 def cost(graph: Any, name: str, seconds: float) -> Row:
     """Bytes, predicted seconds and memory of one search's plan; or why there is none."""
-    from girih.plans.plan import Plan
+    from girih.api import Plan
 
     aim = objective("bytes", MACHINE)
     try:

@@ -33,7 +33,7 @@ QUICK: dict[str, tuple[int, dict[str, Any], float | None]] = {"mlp-tiny": (64, {
 
 def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
     """The optimum of one case, and what is wrong with it."""
-    from girih.plans.plan import plan_graph
+    from girih.api import plan_graph
 
     found, timing = timed(plan_graph, graph, machine=MACHINE, objective="time", search="optimum", seconds=seconds)
     told = found.certificate

@@ -47,7 +47,7 @@ def machine_of(devices: int) -> str:
 
 def load_kernels(devices: tuple[int, ...] = (4, 64)) -> None:
     """Compile all loops of the search, or load them, before a clock starts."""
-    from girih.plans.plan import plan_graph
+    from girih.api import plan_graph
 
     warm_up()
     for count in devices:
@@ -56,7 +56,7 @@ def load_kernels(devices: tuple[int, ...] = (4, 64)) -> None:
 
 def compared(graph: Any, devices: int, expert: str, budget: float, seconds: float) -> Row:
     """One search in `budget` seconds, and the simulated seconds of its plan, data parallelism's and the expert's."""
-    from girih.plans.plan import plan_graph
+    from girih.api import plan_graph
 
     where = machine_of(devices)
     found, timing = timed(plan_graph, graph, machine=where, objective="time", seconds=budget)

@@ -16,20 +16,21 @@ _HOMES = {
     "TrainingStep": "girih.capture.torch.training",
     "Inference": "girih.capture.torch.training",
     "CaptureError": "girih.capture.errors",
-    "Plan": "girih.plans.plan",
+    "Plan": "girih.api",
     "PlanError": "girih.plans.plan",
-    "plan": "girih.plans.plan",
-    "load": "girih.plans.plan",
+    "plan": "girih.api",
+    "load": "girih.api",
     "cluster": "girih.array.session.clusters",
 }
 
 __all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "cluster", "load", "plan"]
 
 if TYPE_CHECKING:
+    from girih.api import Plan, load, plan
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep
-    from girih.plans.plan import Plan, PlanError, load, plan
+    from girih.plans.plan import PlanError
 
 
 def __getattr__(name: str) -> Any:

@@ -74,7 +74,7 @@ def source_of_error(error: BaseException) -> tuple[str, str]:
 
     Where it came through none, as in a model of PyTorch's own layers alone: of the innermost frame of those layers.
     """
-    found = layer = ("", "")
+    innermost = layer = ("", "")
     trace: TracebackType | Any = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
@@ -82,11 +82,11 @@ def source_of_error(error: BaseException) -> tuple[str, str]:
             text = linecache.getline(name, trace.tb_lineno).strip()
             place = (_place(name, trace.tb_lineno), text)
             if _is_outside(name):
-                found = place
+                innermost = place
             else:
                 layer = place
         trace = trace.tb_next
-    return found if found[0] else layer
+    return innermost if innermost[0] else layer
 
 
 def lines_of_error(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from girih.api import Plan, load, plan_graph
 from girih.cli import captured
 from girih.cli.checkpoints import checkpoint
 from girih.cli.programs import batch_of, in_micro_batches, is_file, program
@@ -17,8 +18,8 @@ from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_ou
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
+from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
-from girih.plans.plan import Plan, check, load, plan_graph
 from girih.report.tables import operators_table, summary, tensors_table, times_of
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
@@ -244,8 +245,8 @@ def simulate(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     from girih.cli.predicting import measured_steps, predicted, store_path
-    from girih.plans.compare import simulated_alternatives
     from girih.report.page import MissingLibraryError, write_page
+    from girih.search.compare import simulated_alternatives
 
     check_output(options.output)
     with clear_errors(), Progress() as progress:

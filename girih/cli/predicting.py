@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from girih.api import Plan, load
+from girih.cli.batches import random_batch
 from girih.cli.captured import cache_folder
 from girih.cost.store import Store
 from girih.lower import ComputeStep, TransferStep
 from girih.machine import MachineError
 from girih.machine.units import format_bytes, format_gap, format_seconds
-from girih.plans.plan import Observe, Plan, PlanError, load
+from girih.plans.plan import Observe, PlanError
 from girih.plans.predict import Prediction, predict
 from girih.report.overlap import overlap_words
 from girih.report.tables import render
@@ -187,8 +189,6 @@ def beside_table(rows: list[Beside]) -> Table:
 
 def measured_steps(item: Plan, progress: Observe, steps: int = 2) -> Timeline:
     """The last of some steps on this host's processes, on random data."""
-    from girih.cli.running import random_batch
-
     progress("start workers", 0.0)
     with item.start(measure=True) as running:
         for number in range(steps):

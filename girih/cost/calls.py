@@ -10,7 +10,7 @@ from functools import cached_property
 
 from girih.cost.work import Work
 from girih.graph import Argument
-from girih.graph.text import format_argument
+from girih.graph.graph import format_argument
 
 
 @dataclass(frozen=True)

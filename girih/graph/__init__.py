@@ -10,10 +10,11 @@ from girih.graph.graph import (
     Ref,
     Value,
     check,
+    format_graph,
     without_unread,
 )
 from girih.graph.repeats import Repeat, repeats
-from girih.graph.text import format_graph, parse_graph
+from girih.graph.text import parse_graph
 
 __all__ = [
     "Argument",

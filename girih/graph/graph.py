@@ -7,6 +7,7 @@ replaces the old one), so that a training step is one pure function that can be 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -184,9 +185,43 @@ class Graph:
         return tuple(item for item in self.inputs if item.role in ("parameter", "buffer", "state"))
 
     def __str__(self) -> str:
-        from girih.graph.text import format_graph
-
         return format_graph(self)
+
+
+def format_value(value: Value) -> str:
+    return f"%{value.name}: {value.dtype}[{', '.join(map(str, value.shape))}]"
+
+
+def format_argument(argument: Argument) -> str:
+    if isinstance(argument, Ref):
+        return f"%{argument.name}"
+    if isinstance(argument, tuple):
+        return f"[{', '.join(map(format_argument, argument))}]"
+    if isinstance(argument, str):
+        return json.dumps(argument)
+    if isinstance(argument, float) and argument in (float("inf"), float("-inf")):
+        return "inf" if argument > 0 else "-inf"
+    return repr(argument)
+
+
+def format_node(graph: Graph, node: Node) -> str:
+    results = ", ".join(format_value(graph.values[name]) for name in node.outputs)
+    arguments = ", ".join(f"{name}={format_argument(value)}" for name, value in node.arguments)
+    notes = ", ".join(note for note in (node.phase, node.source, node.scope) if note)
+    return f"{results} = {node.operator}({arguments})  # {notes}"
+
+
+def format_graph(graph: Graph) -> str:
+    lines = ["graph"]
+    for item in graph.inputs:
+        lines.append(f"  input {format_value(graph.values[item.name])}  {item.role}  {json.dumps(item.path)}")
+    lines += [f"  {format_node(graph, node)}" for node in graph.nodes]
+    outputs = [
+        f"%{output.name} {output.role}" + (f" replaces %{output.replaces}" if output.replaces else "")
+        for output in graph.outputs
+    ]
+    lines.append(f"  return {', '.join(outputs)}")
+    return "\n".join(lines)
 
 
 def without_unread(graph: Graph) -> Graph:
@@ -211,33 +246,33 @@ def check(graph: Graph) -> None:
     Raises:
         GraphError: with the offending node and its neighbours.
     """
-    made: set[str] = set()
+    defined: set[str] = set()
     for name, value in graph.values.items():
         if value.name != name:
             raise GraphError(f"value {value.name!r} is filed under {name!r}")
         if value.dtype not in ITEM_BYTES:
             raise GraphError(f"value {name!r} is {value.dtype!r}: expected one of {', '.join(ITEM_BYTES)}")
     for item in graph.inputs:
-        if item.name in made:
+        if item.name in defined:
             raise GraphError(f"input {item.name!r} is declared twice")
         if item.role not in get_args(Role):
             raise GraphError(f"input {item.name!r} is {item.role!r}: expected one of {get_args(Role)}")
-        made.add(item.name)
+        defined.add(item.name)
     for index, node in enumerate(graph.nodes):
         for name in node.inputs:
-            if name not in made:
+            if name not in defined:
                 raise GraphError(f"{_place(graph, index)}\n{name!r} is read before it is made")
         for name in node.outputs:
-            if name in made:
+            if name in defined:
                 raise GraphError(f"{_place(graph, index)}\n{name!r} is made twice")
-            made.add(name)
-    if missing := made.symmetric_difference(graph.values):
+            defined.add(name)
+    if missing := defined.symmetric_difference(graph.values):
         raise GraphError(f"values and their makers disagree about {sorted(missing)[:5]}")
     replaced: set[str] = set()
     for output in graph.outputs:
         if output.role not in get_args(OutputRole):
             raise GraphError(f"output {output.name!r} is {output.role!r}: expected one of {get_args(OutputRole)}")
-        if output.name not in made:
+        if output.name not in defined:
             raise GraphError(f"output {output.name!r} is made by no node and is no input")
         if output.replaces is None:
             continue
@@ -255,8 +290,6 @@ def check(graph: Graph) -> None:
 
 
 def _place(graph: Graph, index: int) -> str:
-    from girih.graph.text import format_node
-
     lines = []
     for position in range(max(0, index - 2), min(len(graph.nodes), index + 3)):
         mark = "→" if position == index else " "

@@ -42,9 +42,9 @@ def fingerprints(graph: Graph) -> NDArray[np.int64]:
         sources = []
         for name in node.inputs:
             value = graph.values[name]
-            made = graph.producer.get(name)
-            near = made is not None and position - made <= 8
-            sources.append((value.shape, value.dtype, position - made if near and made is not None else None))
+            maker = graph.producer.get(name)
+            near = maker is not None and position - maker <= 8
+            sources.append((value.shape, value.dtype, position - maker if near and maker is not None else None))
         outputs = tuple((graph.values[name].shape, graph.values[name].dtype) for name in node.outputs)
         attributes = tuple(sorted((name, str(value)) for name, value in node.attributes.items() if name != "stream"))
         key = (node.operator, node.phase, attributes, tuple(sources), outputs)
@@ -55,16 +55,16 @@ def fingerprints(graph: Graph) -> NDArray[np.int64]:
 def repeats(graph: Graph, least: int = 8) -> tuple[Repeat, ...]:
     """Disjoint repeats in the order of the graph, each of at least `least` nodes a copy and two copies."""
     prints = fingerprints(graph)
-    found: list[Repeat] = []
+    result: list[Repeat] = []
     position = 0
     while position < len(prints):
         best = _longest(prints, position, least)
         if best is None:
             position += 1
         else:
-            found.append(best)
+            result.append(best)
             position = best.stop
-    return tuple(found)
+    return tuple(result)
 
 
 def _longest(prints: NDArray[np.int64], start: int, least: int) -> Repeat | None:

@@ -18,42 +18,6 @@ _PHASES = ("forward", "backward", "update")
 _VALUE = re.compile(r"%(?P<name>[\w.]+): (?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
 
 
-def format_value(value: Value) -> str:
-    return f"%{value.name}: {value.dtype}[{', '.join(map(str, value.shape))}]"
-
-
-def format_argument(argument: Argument) -> str:
-    if isinstance(argument, Ref):
-        return f"%{argument.name}"
-    if isinstance(argument, tuple):
-        return f"[{', '.join(map(format_argument, argument))}]"
-    if isinstance(argument, str):
-        return json.dumps(argument)
-    if isinstance(argument, float) and argument in (float("inf"), float("-inf")):
-        return "inf" if argument > 0 else "-inf"
-    return repr(argument)
-
-
-def format_node(graph: Graph, node: Node) -> str:
-    made = ", ".join(format_value(graph.values[name]) for name in node.outputs)
-    arguments = ", ".join(f"{name}={format_argument(value)}" for name, value in node.arguments)
-    notes = ", ".join(note for note in (node.phase, node.source, node.scope) if note)
-    return f"{made} = {node.operator}({arguments})  # {notes}"
-
-
-def format_graph(graph: Graph) -> str:
-    lines = ["graph"]
-    for item in graph.inputs:
-        lines.append(f"  input {format_value(graph.values[item.name])}  {item.role}  {json.dumps(item.path)}")
-    lines += [f"  {format_node(graph, node)}" for node in graph.nodes]
-    outputs = [
-        f"%{output.name} {output.role}" + (f" replaces %{output.replaces}" if output.replaces else "")
-        for output in graph.outputs
-    ]
-    lines.append(f"  return {', '.join(outputs)}")
-    return "\n".join(lines)
-
-
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|%[\w.]+|\b(?:inf|nan)\b')
 
 
@@ -142,10 +106,10 @@ def parse_graph(text: str) -> Graph:
             else:
                 body, _, notes = line.rpartition("  # ")
                 made_text, _, call = body.partition(" = ")
-                made = [_parse_value(part) for part in _split(made_text)]
-                values.update({value.name: value for value in made})
+                results = [_parse_value(part) for part in _split(made_text)]
+                values.update({value.name: value for value in results})
                 operator, _, rest = call.partition("(")
-                if not made or not rest.endswith(")"):
+                if not results or not rest.endswith(")"):
                     raise ValueError("expected `%name: dtype[shape] = operator(arguments)  # phase`")
                 pairs = [part.partition("=") for part in _split(rest[:-1])]
                 if wrong := [name for name, _, _ in pairs if not name.isidentifier()]:
@@ -157,10 +121,10 @@ def parse_graph(text: str) -> Graph:
                 scope = next((note for note in others if ":" not in note), "")
                 nodes.append(
                     Node(
-                        name=made[0].name,
+                        name=results[0].name,
                         operator=operator,
                         arguments=tuple((name, parse_argument(value)) for name, _, value in pairs),
-                        outputs=tuple(value.name for value in made),
+                        outputs=tuple(value.name for value in results),
                         phase=phase,  # type: ignore[arg-type]
                         source=source,
                         scope=scope,

@@ -43,14 +43,14 @@ def resolve(operator: str) -> Callable[..., Any]:
     name, _, overload = rest.partition(".")
     try:
         packet = getattr(getattr(torch.ops, space), name)
-        found = getattr(packet, overload or "default")
+        function = getattr(packet, overload or "default")
     except (AttributeError, RuntimeError) as error:
         raise GraphError(f"PyTorch {torch.__version__} has no operator {operator!r}") from error
-    if not isinstance(found, torch._ops.OpOverload):
+    if not isinstance(function, torch._ops.OpOverload):
         raise GraphError(f"PyTorch {torch.__version__} has no operator {operator!r}: {operator} is something else")
-    if space == "aten" and not is_safe(operator) and (why := _harm(found)):
+    if space == "aten" and not is_safe(operator) and (why := _harm(function)):
         raise GraphError(f"{operator} {why}: a graph holds functions of tensors and numbers alone")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def _harm(operator: Any) -> str:
@@ -68,10 +68,10 @@ def call(operator: str, arguments: Mapping[str, Any], device: Any = None) -> Any
 
     device: where operators without tensor arguments put their result.
     """
-    given = {name: _plain(name, value) for name, value in arguments.items()}
+    plain = {name: _plain(name, value) for name, value in arguments.items()}
     if device is not None and operator in _MAKERS:
-        given["device"] = device
-    return resolve(operator)(**given)
+        plain["device"] = device
+    return resolve(operator)(**plain)
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -93,11 +93,11 @@ def evaluate(node: Node, values: Mapping[str, Tensor], device: Any = None) -> tu
         return argument
 
     try:
-        made = call(node.operator, {name: fill(value) for name, value in node.arguments}, device)
+        results = call(node.operator, {name: fill(value) for name, value in node.arguments}, device)
     except Exception as error:
         error.add_note(f"in node {node.name!r}: {node.operator}, {node.source or 'no source line'}")
         raise
-    return (made,) if len(node.outputs) == 1 else tuple(made)
+    return (results,) if len(node.outputs) == 1 else tuple(results)
 
 
 def interpret(
@@ -117,10 +117,10 @@ def interpret(
     last = {name: users[-1] if users else -1 for name, users in graph.consumers.items()}
     with torch.no_grad():
         for index, node in enumerate(graph.nodes):
-            made = evaluate(node, values, device)
-            values.update(zip(node.outputs, made, strict=True))
+            results = evaluate(node, values, device)
+            values.update(zip(node.outputs, results, strict=True))
             if observe is not None:
-                observe(node, made)
+                observe(node, results)
             for name in {*node.inputs, *node.outputs}:
                 if last[name] <= index and name not in wanted:
                     del values[name]
@@ -132,11 +132,11 @@ def _check_inputs(graph: Graph, inputs: Mapping[str, Tensor]) -> None:
         expected = graph.values[item.name]
         if item.name not in inputs:
             raise ValueError(f"input {item.name!r} ({item.role} {item.path!r}) is missing")
-        given = inputs[item.name]
-        dtype = str(given.dtype).removeprefix("torch.")
-        if (tuple(given.shape), dtype) != (expected.shape, expected.dtype):
+        tensor = inputs[item.name]
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if (tuple(tensor.shape), dtype) != (expected.shape, expected.dtype):
             raise ValueError(
-                f"input {item.name!r} must be {expected.dtype}{list(expected.shape)}, got {dtype}{list(given.shape)}"
+                f"input {item.name!r} must be {expected.dtype}{list(expected.shape)}, got {dtype}{list(tensor.shape)}"
             )
 
 
@@ -148,5 +148,5 @@ def run_piece(piece: PieceCall, tensors: Sequence[Any], device: Any = None) -> A
             flat = [amount for pair in reversed(pads) for amount in pair]
             tensor = pad(tensor, flat, value=piece.padding)
         padded.append(tensor)
-    made = call(piece.operator, piece.arguments(padded), device)
-    return made if piece.result is None else made[piece.result]
+    result = call(piece.operator, piece.arguments(padded), device)
+    return result if piece.result is None else result[piece.result]

@@ -50,8 +50,8 @@ def _remainder(quick: Callable[[Tensor, Tensor], Tensor], function: np.ufunc) ->
     exact = _binary(function)
 
     def kernel(self: Tensor, other: Tensor) -> Tensor:
-        made = quick(self, other)
-        return exact(self, other) if bool(made.sum().isnan()) else made  # a sum needs no memory of its own
+        remainder = quick(self, other)
+        return exact(self, other) if bool(remainder.sum().isnan()) else remainder  # a sum needs no memory of its own
 
     return kernel
 

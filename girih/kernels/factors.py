@@ -20,16 +20,16 @@ def less_panels(panel: Tensor, tensors: Sequence[Tensor], square: Tensor) -> Ten
 
     Panel by panel, into the same memory: they are nowhere put side by side.
     """
-    made = torch.empty(panel.shape, dtype=panel.dtype, device=panel.device)
+    result = torch.empty(panel.shape, dtype=panel.dtype, device=panel.device)
     turned = square.mH
-    for number, done in enumerate(made):
+    for number, done in enumerate(result):
         done.copy_(panel[number])
         start = 0
         for left in tensors:
             depth = left.shape[2]
             done.addmm_(left[number, left.shape[1] - len(done) :], turned[start : start + depth], alpha=-1)
             start += depth
-    return made
+    return result
 
 
 def cholesky_panel(square: Tensor, panel: Tensor, rows: int, first: int = 0) -> Tensor:
@@ -40,27 +40,27 @@ def cholesky_panel(square: Tensor, panel: Tensor, rows: int, first: int = 0) -> 
     """
     # Its rows in order, with which BLAS solves faster than with columns in order, as LAPACK would leave them.
     factor = torch.linalg.cholesky(square.mT, upper=True).mT
-    made = torch.empty(panel.shape, dtype=panel.dtype, device=panel.device)
-    for number, (part, done) in enumerate(zip(panel, made, strict=True), first):
+    result = torch.empty(panel.shape, dtype=panel.dtype, device=panel.device)
+    for number, (part, done) in enumerate(zip(panel, result, strict=True), first):
         done[:rows] = factor[number * rows : (number + 1) * rows]
         if len(part) > rows:  # X of X·Lᴴ = B, as conj(L)·Xᵀ = Bᵀ: LAPACK's columns are rows, and made where they stay
             torch.linalg.solve_triangular(factor.conj(), part[rows:].mT, upper=False, out=done[rows:].mT)
-    return made
+    return result
 
 
 def join_panels(tensors: Sequence[Tensor]) -> Tensor:
     """[blocks, parts, rows, columns] of panels [parts, blocks, rows, columns], side by side, all down to the same
     block; above them are zeros."""
     parts, blocks, rows, _ = tensors[0].shape
-    made = tensors[0].new_empty(blocks, parts, rows, sum(panel.shape[3] for panel in tensors))
+    result = tensors[0].new_empty(blocks, parts, rows, sum(panel.shape[3] for panel in tensors))
     start = 0
     for panel in tensors:
-        columns = made[..., start : start + panel.shape[3]]
+        columns = result[..., start : start + panel.shape[3]]
         above = blocks - panel.shape[1]
         columns[:above] = 0
         columns[above:] = panel.transpose(0, 1)
         start += panel.shape[3]
-    return made
+    return result
 
 
 FACTOR_KERNELS: dict[str, Callable[..., Tensor]] = {

@@ -40,33 +40,33 @@ def with_numpy(
     lacks: set[tuple[Any, ...]] = set()
 
     def call(*arguments: Any, **options: Any) -> Any:
-        given = {**dict(zip(names, arguments, strict=False)), **options}
-        types = tuple(item.dtype for value in given.values() for item in _tensors(value))
+        by_name = {**dict(zip(names, arguments, strict=False)), **options}
+        types = tuple(item.dtype for value in by_name.values() for item in _tensors(value))
         if types not in lacks and not (operator in _UNFIT and kind.is_complex):
             try:
-                made = function(*arguments, **options)
+                computed = function(*arguments, **options)
             except (NotImplementedError, RuntimeError) as error:
                 if not _no_kernel(error):
                     raise
                 lacks.add(types)
             else:
-                value = made if result is None else made[result]
+                value = computed if result is None else computed[result]
                 if value.dtype == kind:
-                    return made
+                    return computed
                 lacks.add(types)  # it sums unsigned numbers as signed ones
-        value = _as_tensor(numpy_call(operator, given, TensorType(tuple(shape), dtype)), dtype)
+        value = _as_tensor(numpy_call(operator, by_name, TensorType(tuple(shape), dtype)), dtype)
         return value if result is None else (None,) * result + (value,)
 
     return call
 
 
-def numpy_call(operator: str, given: Mapping[str, Any], output: TensorType) -> Array:
+def numpy_call(operator: str, arguments: Mapping[str, Any], output: TensorType) -> Array:
     """The operator on tensors and attributes by the names of its schema.
 
     Raises:
         NotImplementedError: NumPy has no kernel for it either.
     """
-    arrays = {name: _as_arrays(value) for name, value in given.items()}
+    arrays = {name: _as_arrays(value) for name, value in arguments.items()}
     with np.errstate(all="ignore"):
         if operator in WRITTEN:
             return WRITTEN[operator](**arrays)
@@ -80,10 +80,10 @@ def numpy_call(operator: str, given: Mapping[str, Any], output: TensorType) -> A
             else:
                 attributes[name] = tuple(value) if isinstance(value, list) else value
         types = {name: TensorType(item.shape, item.dtype.name) for name, item in tensors.items()}
-        found = describe_call(operator, types, attributes, output)
-        if found is None:
+        description = describe_call(operator, types, attributes, output)
+        if description is None:
             raise NotImplementedError(f"{operator} has no kernel for {sorted({item.dtype for item in types.values()})}")
-        return evaluate(found, list(tensors.values()))
+        return evaluate(description, list(tensors.values()))
 
 
 def in_place(ufunc: np.ufunc, torch_write: Callable[[Tensor, Tensor], Any], target: Tensor, part: Tensor) -> None:
@@ -111,10 +111,10 @@ def _as_arrays(value: Any) -> Any:
 
 def _as_tensor(value: Array, dtype: str) -> Tensor:
     """As evaluated arrays are: memory that is its own, of the promised dtype."""
-    made = np.asarray(value).astype(dtype, copy=False)
-    if not made.flags.writeable or any(stride < 0 for stride in made.strides):
-        made = made.copy()
-    return torch.from_numpy(made)
+    array = np.asarray(value).astype(dtype, copy=False)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
 
 
 # ------------------------------------------------------------------------------------------- what is written out
@@ -135,19 +135,19 @@ def _index(self: Array, indices: Sequence[Array | None]) -> Array:
 
 
 def _index_put(self: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> Array:
-    made = self.copy()
+    result = self.copy()
     place: Any = tuple(slice(None) if item is None else item for item in indices)
     if accumulate:
-        np.add.at(made, place, values)
+        np.add.at(result, place, values)
     else:
-        made[place] = values
-    return made
+        result[place] = values
+    return result
 
 
 def _scatter(self: Array, dim: int, index: Array, src: Array) -> Array:
-    made = self.copy()
-    np.put_along_axis(made, index, src, dim)
-    return made
+    result = self.copy()
+    np.put_along_axis(result, index, src, dim)
+    return result
 
 
 def _argument(find: Callable[..., Array], self: Array, dim: int | None = None, keepdim: bool = False) -> Array:
@@ -159,19 +159,19 @@ def _masked_sum(input: Array, mask: Array) -> Array:
 
 
 def _sums_by_position(input: Array, positions: Array, groups: int, first: int = 0) -> Array:
-    made = np.zeros((groups, *input.shape[1:]), input.dtype)
+    sums = np.zeros((groups, *input.shape[1:]), input.dtype)
     inside = (positions >= first) & (positions < first + groups)
-    np.add.at(made, positions[inside] - first, input[inside])
-    return made
+    np.add.at(sums, positions[inside] - first, input[inside])
+    return sums
 
 
 def _scatter_reduce(self: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
-    made = self.copy()
+    result = self.copy()
     places = list(np.indices(index.shape, sparse=True))
     places[dim] = index
     ufunc = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduce]
-    ufunc.at(made, tuple(places), src)
-    return made
+    ufunc.at(result, tuple(places), src)
+    return result
 
 
 WRITTEN: dict[str, Callable[..., Array]] = {

@@ -13,16 +13,16 @@ Tensor = Any  # torch is untyped for the type checker
 
 def sort(input: Tensor, dim: int) -> Tensor:
     """Ascending along `dim`, NaN last."""
-    made = _copy(input)
-    made.numpy().sort(axis=dim)
-    return made
+    result = _copy(input)
+    result.numpy().sort(axis=dim)
+    return result
 
 
 def partition(input: Tensor, dim: int, places: Sequence[int]) -> Tensor:
     """At each of the places along `dim` what sorting would put there; before it nothing larger, behind nothing less."""
-    made = _copy(input)
-    made.numpy().partition(tuple(places), axis=dim)
-    return made
+    result = _copy(input)
+    result.numpy().partition(tuple(places), axis=dim)
+    return result
 
 
 def _copy(input: Tensor) -> Tensor:

@@ -308,8 +308,8 @@ def search_sorted(sequence: Tensor, values: Tensor, right: bool = False) -> Tens
     if not sequence.dtype.is_floating_point:
         return torch.searchsorted(sequence, values, right=right)
     known = len(sequence) - int(sequence.isnan().sum())
-    found = torch.searchsorted(sequence[:known], values.contiguous(), right=right)
-    return found.masked_fill_(values.isnan(), len(sequence) if right else known)
+    positions = torch.searchsorted(sequence[:known], values.contiguous(), right=right)
+    return positions.masked_fill_(values.isnan(), len(sequence) if right else known)
 
 
 def correlate(input: Tensor, weight: Tensor) -> Tensor:
@@ -319,8 +319,8 @@ def correlate(input: Tensor, weight: Tensor) -> Tensor:
     size, total = len(values) - len(weights) + 1, None
     for start in range(0, len(weights), STRETCH):
         part = weights[start : start + STRETCH][::-1]
-        made = np.convolve(values[start : start + len(part) + size - 1], part, "valid")
-        total = made if total is None else np.add(total, made, out=total)
+        result = np.convolve(values[start : start + len(part) + size - 1], part, "valid")
+        total = result if total is None else np.add(total, result, out=total)
     return torch.from_numpy(total)
 
 

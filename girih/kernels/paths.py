@@ -43,8 +43,10 @@ def ctc_loss_gradient(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> Tensor:
-    given = log_probs, targets, input_lengths.tolist(), target_lengths.tolist()
-    return aten._ctc_loss_backward(grad, *given, *aten._ctc_loss(*given, blank, zero_infinity), blank, zero_infinity)
+    arguments = log_probs, targets, input_lengths.tolist(), target_lengths.tolist()
+    return aten._ctc_loss_backward(
+        grad, *arguments, *aten._ctc_loss(*arguments, blank, zero_infinity), blank, zero_infinity
+    )
 
 
 PATH_KERNELS: dict[str, Callable[..., Tensor]] = {

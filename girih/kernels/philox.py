@@ -100,8 +100,8 @@ def _run_words(starts: Tensor, length: int, per: int, stream: int, key: tuple[in
     blocks = (count + 6) // 4  # enough wherever in its first block the run begins
     block = (first >> 2)[:, None] + torch.arange(blocks, device=starts.device)[None, :]
     low, high = block & MASK, (block >> 32) & MASK
-    made = philox((low, high, torch.full_like(low, stream & MASK), torch.full_like(low, (stream >> 32) & MASK)), key)
-    flat = torch.stack(made, dim=-1).reshape(len(starts), blocks * 4)
+    words = philox((low, high, torch.full_like(low, stream & MASK), torch.full_like(low, (stream >> 32) & MASK)), key)
+    flat = torch.stack(words, dim=-1).reshape(len(starts), blocks * 4)
     if len(starts) == 1:
         begin = int(first[0]) & 3
         return flat[0, begin : begin + count].reshape(length, per)

@@ -49,11 +49,11 @@ def scan(input: Tensor, function: str, axis: int, kind: str) -> Tensor:
 def carries(input: Tensor, function: str, axis: int) -> Tensor:
     """Of each tile, the last elements of all tiles before it joined; its own for the first."""
     combine, lasts = function_of(function), input.unbind(axis)
-    made = [lasts[0], lasts[0]]
+    pair = [lasts[0], lasts[0]]
     for last in lasts[1:-1]:
-        tiles = [_tile(made[-1]), _tile(last)]
-        made.append(_made(function, _name(input), tiles[0].shape, tiles, combine(*tiles)))
-    return torch.stack(made[: len(lasts)], axis)
+        tiles = [_tile(pair[-1]), _tile(last)]
+        pair.append(_made(function, _name(input), tiles[0].shape, tiles, combine(*tiles)))
+    return torch.stack(pair[: len(lasts)], axis)
 
 
 def carried(input: Tensor, carries: Tensor, function: str, axis: int, first: int = 0) -> Tensor:
@@ -63,8 +63,8 @@ def carried(input: Tensor, carries: Tensor, function: str, axis: int, first: int
     rest, before = (x.narrow(axis, start, x.shape[axis] - start) for x in (input, carries))
     if rest.numel():
         tiles = [np.broadcast_to(_tile(before.unsqueeze(axis + 1)), tuple(rest.shape)), _tile(rest)]
-        made = _made(function, _name(input), tuple(rest.shape), tiles, function_of(function)(*tiles))
-        out.narrow(axis, start, made.shape[axis]).copy_(made)
+        result = _made(function, _name(input), tuple(rest.shape), tiles, function_of(function)(*tiles))
+        out.narrow(axis, start, result.shape[axis]).copy_(result)
     return out
 
 
@@ -80,22 +80,22 @@ def join_update(
 ) -> Tensor:
     """What `function` makes of tiles, on what the reducer leaves as it is where nothing is written."""
     tiles = [_tile(x) for x in tensors]
-    made = _call_join(function, tiles, axes, location, first)
-    if not isinstance(made, tuple):
-        return _made(function, kind, tuple(shape), tiles, made)
-    box, update = _placed(function, shape, made)
+    updates = _call_join(function, tiles, axes, location, first)
+    if not isinstance(updates, tuple):
+        return _made(function, kind, tuple(shape), tiles, updates)
+    box, update = _placed(function, shape, updates)
     out = np.full(tuple(shape), _identity(reducer, np.dtype(kind)), kind)
     out[box] = update
     return torch.from_numpy(out)
 
 
-def _placed(function: str, shape: Sequence[int], made: tuple[Any, ...]) -> tuple[tuple[slice, ...], Array]:
+def _placed(function: str, shape: Sequence[int], updates: tuple[Any, ...]) -> tuple[tuple[slice, ...], Array]:
     """The box that a (place, update) is for, and the update.
 
     Raises:
         ValueError: it is not inside of the result.
     """
-    place, update = made[0], np.asarray(made[1])
+    place, update = updates[0], np.asarray(updates[1])
     if update.ndim != len(shape) or len(place) != len(shape):
         raise ValueError(f"{_name_in(function)} updates {update.shape} at {place}, of a result of shape {tuple(shape)}")
     box = tuple(slice(int(start), int(start) + size) for start, size in zip(place, update.shape, strict=True))
@@ -133,12 +133,12 @@ def join_parts(
         start = number * size
         tiles = [_cut(tile, axis, start, size) for tile, axis in zip(whole, axes, strict=True)]
         began = perf_counter_ns()
-        made = _call_join(function, tiles, axes, location, first + start)
+        updates = _call_join(function, tiles, axes, location, first + start)
         row[-2] = perf_counter_ns() - began if timed else 0
-        if isinstance(made, tuple):
-            box, update = _placed(function, shape, made)
+        if isinstance(updates, tuple):
+            box, update = _placed(function, shape, updates)
         else:
-            update = _made(function, kind, tuple(shape), tiles, made).numpy()
+            update = _made(function, kind, tuple(shape), tiles, updates).numpy()
             box = _touched(update, identity)
             if count == 1 and tuple(window) == update.shape:  # it is what is asked for
                 parts = update[None]
@@ -172,17 +172,17 @@ def _cut(tile: Array, axis: int, start: int, size: int) -> Array:
 
 def _touched(update: Array, identity: Any) -> tuple[slice, ...]:
     """The box outside of which an update leaves everything as it is; looked at in parts of about a megabyte."""
-    found = [np.zeros(size, np.bool_) for size in update.shape]
+    touched = [np.zeros(size, np.bool_) for size in update.shape]
     step = max(1, (1 << 20) * len(update) // max(1, update.size))
     for start in range(0, len(update), step):
         where = update[start : start + step] != identity
-        for dim, there in enumerate(found):
+        for dim, there in enumerate(touched):
             other = tuple(number for number in range(update.ndim) if number != dim)
             if dim:
                 there |= where.any(other)
             else:
                 there[start : start + step] = where.any(other)
-    ends = [np.flatnonzero(there)[[0, -1]] if there.any() else (0, -1) for there in found]
+    ends = [np.flatnonzero(there)[[0, -1]] if there.any() else (0, -1) for there in touched]
     return tuple(slice(int(first), int(last) + 1) for first, last in ends)
 
 
@@ -252,17 +252,17 @@ def _name_in(function: str) -> str:
     return function.partition("|")[0]
 
 
-def _made(function: str, kind: str, shape: tuple[int, ...], tiles: list[Array], made: Any) -> Tensor:
+def _made(function: str, kind: str, shape: tuple[int, ...], tiles: list[Array], results: Any) -> Tensor:
     """What the function made, as memory of its own, of the promised dtype.
 
     Raises:
         ValueError: it has another shape than it must have.
     """
-    result = np.asarray(made)
+    result = np.asarray(results)
     if result.shape != tuple(shape):
-        given = ", ".join(str(tile.shape) for tile in tiles)
+        shapes = ", ".join(str(tile.shape) for tile in tiles)
         raise ValueError(
-            f"{_name_in(function)} made an array of shape {result.shape} of tiles of shape {given}: expected {shape}"
+            f"{_name_in(function)} made an array of shape {result.shape} of tiles of shape {shapes}: expected {shape}"
         )
     result = np.require(result, np.dtype(kind), ["C", "W"])
     if any(np.may_share_memory(result, tile) for tile in tiles):

@@ -30,7 +30,7 @@ def _convolution_backward(
     mask: list[bool],
 ) -> Tensor:
     rank = grad.dim() - 2
-    made = torch.ops.aten.convolution_backward(
+    gradients = torch.ops.aten.convolution_backward(
         grad,
         input,
         weight,
@@ -43,7 +43,7 @@ def _convolution_backward(
         groups,
         mask,
     )
-    return made[0] if mask[0] else made[1]
+    return gradients[0] if mask[0] else gradients[1]
 
 
 def convolution_input_gradient(
@@ -141,10 +141,10 @@ def max_pool(
         return pool(input, *window)
     out = None
     for start in range(0, input.shape[cut], extent):
-        made = pool(input.narrow(cut, start, min(extent, input.shape[cut] - start)), *window)
+        result = pool(input.narrow(cut, start, min(extent, input.shape[cut] - start)), *window)
         if out is None:
-            out = made.new_empty([input.shape[cut] if d == cut else size for d, size in enumerate(made.shape)])
-        out.narrow(cut, start, made.shape[cut]).copy_(made)
+            out = result.new_empty([input.shape[cut] if d == cut else size for d, size in enumerate(result.shape)])
+        out.narrow(cut, start, result.shape[cut]).copy_(result)
     return out
 
 

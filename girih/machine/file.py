@@ -114,30 +114,30 @@ class _Place:
     def mapping(self, known: tuple[str, ...]) -> dict[str, _Place]:
         if self.node.id != "mapping":
             raise self.error(f"expected a mapping with the keys {', '.join(known)}, got {self.given}")
-        found: dict[str, _Place] = {}
+        places: dict[str, _Place] = {}
         for key, value in self.node.value:
             if key.id != "scalar":
                 raise _Place(self.file, self.path, key).error("a key is a list or a mapping: expected a word")
             name = str(key.value) if str(key.value).isprintable() and len(key.value) <= 60 else repr(key.value)[:60]
             place = _Place(self.file, f"{self.path}.{name}" if self.path else name, key)
-            if name in found:
+            if name in places:
                 raise place.error("this key stands here twice")
             if name not in known:
                 near = get_close_matches(name, known, 1, 0.6)
                 hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
                 raise place.error(f"unknown key; {hint}")
-            found[name] = _Place(self.file, place.path, value)
-        return found
+            places[name] = _Place(self.file, place.path, value)
+        return places
 
     def items(self) -> list[_Place]:
         if self.node.id != "sequence":
             raise self.error(f"expected a list, got {self.given}")
         return [_Place(self.file, f"{self.path}[{number}]", node) for number, node in enumerate(self.node.value)]
 
-    def need(self, given: Mapping[str, _Place], key: str) -> _Place:
-        if key not in given:
+    def need(self, places: Mapping[str, _Place], key: str) -> _Place:
+        if key not in places:
             raise self.error(f"the key {key!r} is missing")
-        return given[key]
+        return places[key]
 
     def text(self) -> str:
         if self.node.id != "scalar" or self.node.tag.endswith(":null") or not self.node.value.strip():
@@ -175,14 +175,14 @@ class _Place:
 
 
 def _machine(place: _Place) -> Machine:
-    given = place.mapping(("name", "source", "device", "levels"))
-    device = _device(place.need(given, "device"))
-    levels = tuple(_level(item) for item in given["levels"].items()) if "levels" in given else ()
-    name = given["name"].text() if "name" in given else Path(place.file).stem
-    source = given["source"].text() if "source" in given else place.file
+    places = place.mapping(("name", "source", "device", "levels"))
+    device = _device(place.need(places, "device"))
+    levels = tuple(_level(item) for item in places["levels"].items()) if "levels" in places else ()
+    name = places["name"].text() if "name" in places else Path(place.file).stem
+    source = places["source"].text() if "source" in places else place.file
     devices = prod(level.parts for level in levels)
     if devices > MOST_DEVICES:
-        raise given["levels"].error(
+        raise places["levels"].error(
             f"the levels have {_shown(devices)} devices together: expected at most {MOST_DEVICES}"
         )
     return Machine(name, device, levels, source)
@@ -203,32 +203,32 @@ def _device(place: _Place) -> Device:
                 "flops, memory and memory_bandwidth"
             )
         return DEVICES[name]
-    given = place.mapping(("name", "flops", "memory", "memory_bandwidth", "launch"))
-    memory = place.need(given, "memory")
+    places = place.mapping(("name", "flops", "memory", "memory_bandwidth", "launch"))
+    memory = place.need(places, "memory")
     size = memory.amount(MEMORY, "24 GB or 16 GiB")
     if not 1 <= size <= 1 << 60:
         raise memory.error(f"expected from 1 to {1 << 60} bytes, got {memory.given}")
     return Device(
-        place.need(given, "name").text(),
-        place.need(given, "flops").amount(FLOPS_PER_SECOND, "82 TFLOP/s or 500 GFLOP/s"),
+        place.need(places, "name").text(),
+        place.need(places, "flops").amount(FLOPS_PER_SECOND, "82 TFLOP/s or 500 GFLOP/s"),
         int(size),
-        place.need(given, "memory_bandwidth").amount(BYTES_PER_SECOND, "900 GB/s"),
-        given["launch"].amount(SECONDS, "5 us", zero=True) if "launch" in given else 5e-6,
+        place.need(places, "memory_bandwidth").amount(BYTES_PER_SECOND, "900 GB/s"),
+        places["launch"].amount(SECONDS, "5 us", zero=True) if "launch" in places else 5e-6,
     )
 
 
 def _level(place: _Place) -> Level:
-    given = place.mapping(("name", "count", "axes", "bandwidth", "latency", "shared"))
-    if "count" in given and "axes" in given:
-        raise given["axes"].error("give count or axes, not both")
-    if "axes" in given:
-        sizes = tuple(item.count() for item in given["axes"].items())
+    places = place.mapping(("name", "count", "axes", "bandwidth", "latency", "shared"))
+    if "count" in places and "axes" in places:
+        raise places["axes"].error("give count or axes, not both")
+    if "axes" in places:
+        sizes = tuple(item.count() for item in places["axes"].items())
     else:
-        sizes = two_axes(place.need(given, "count").count())
+        sizes = two_axes(place.need(places, "count").count())
     return Level(
-        place.need(given, "name").text(),
+        place.need(places, "name").text(),
         tuple(size for size in sizes if size > 1),
-        place.need(given, "bandwidth").amount(BYTES_PER_SECOND, "25 GB/s or 10 Gbit/s"),
-        place.need(given, "latency").amount(SECONDS, "20 us or 0.1 ms", zero=True),
-        given["shared"].boolean() if "shared" in given else False,
+        place.need(places, "bandwidth").amount(BYTES_PER_SECOND, "25 GB/s or 10 Gbit/s"),
+        place.need(places, "latency").amount(SECONDS, "20 us or 0.1 ms", zero=True),
+        places["shared"].boolean() if "shared" in places else False,
     )

@@ -52,8 +52,8 @@ class Level:
         # Lists, as JSON gives them.
         object.__setattr__(self, "axes", tuple(self.axes))
         for name in ("points", "meeting_points"):
-            found = tuple((int(size), float(seconds)) for size, seconds in getattr(self, name))
-            object.__setattr__(self, name, found)
+            table = tuple((int(size), float(seconds)) for size, seconds in getattr(self, name))
+            object.__setattr__(self, name, table)
 
     @property
     def parts(self) -> int:
@@ -115,13 +115,13 @@ class Machine:
 
 def factors(count: int) -> tuple[int, ...]:
     """The prime factors, largest first (Tofu §5.2: k = k1·k2·…·km with ki >= ki+1); () for 1."""
-    found, divisor = [], 2
+    primes, divisor = [], 2
     while count > 1:
         while count % divisor == 0:
-            found.append(divisor)
+            primes.append(divisor)
             count //= divisor
         divisor += 1
-    return tuple(reversed(found))
+    return tuple(reversed(primes))
 
 
 def two_axes(count: int) -> tuple[int, ...]:

@@ -7,15 +7,12 @@ import re
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from girih.machine.file import read_machine
 from girih.machine.machine import Device, Level, Machine, factors, two_axes
 from girih.machine.presets import A100, GBIT, Preset, all_presets
 from girih.machine.units import MachineError
-
-if TYPE_CHECKING:
-    from girih.cost.profile import Profile
 
 _SIZES = re.compile(r"\d{1,9}(x\d{1,9})*")
 MOST_DEVICES = 4096  # as `benchmarks/many_devices.py` plans for
@@ -23,7 +20,15 @@ MOST_PROCESSES = 1024  # of one host
 MOST_AXES = 12  # a size of 2 each, and MOST_DEVICES
 
 
-def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
+class Measured(Protocol):
+    """Numbers that were measured of a machine (`girih.cost.profile.Profile`)."""
+
+    def applied(self, where: Machine) -> Machine:
+        """The machine with the measured numbers in place of the named ones."""
+        ...
+
+
+def machine(name: str | Machine, profile: Measured | None = None) -> Machine:
     """A machine by name.
 
     `local:4`: processes of this host. `2x4`: hosts × GPUs with slower links between hosts (`2x4x8` for more levels;
@@ -40,8 +45,8 @@ def machine(name: str | Machine, profile: Profile | None = None) -> Machine:
     """
     if not isinstance(name, str | Machine):
         raise MachineError(f"a machine is named by a string such as 'local:4', got {name!r}")
-    found = name if isinstance(name, Machine) else _named(name)
-    return found if profile is None else profile.applied(found)
+    described = name if isinstance(name, Machine) else _named(name)
+    return described if profile is None else profile.applied(described)
 
 
 def _named(name: str) -> Machine:

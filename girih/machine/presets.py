@@ -69,7 +69,7 @@ def _cards(name: str, card: Device, year: str) -> Preset:
 @cache
 def all_presets() -> dict[str, Preset]:
     """By name: the papers' machines, then today's."""
-    found = (
+    presets = (
         Preset(
             Machine(
                 "p2.8xlarge",
@@ -175,7 +175,7 @@ def all_presets() -> dict[str, Preset]:
         _ethernet("10 Gbit", 10),
         _ethernet("100 Gbit", 100),
     )
-    return {item.machine.name: item for item in found}
+    return {item.machine.name: item for item in presets}
 
 
 def presets() -> dict[str, Machine]:

@@ -39,8 +39,8 @@ class SizeTable:
         wanted = np.asarray(amounts, float)
         inside = np.exp(np.interp(np.log(np.maximum(wanted, 1.0)), np.log(sizes), np.log(seconds)))
         beyond = seconds[-1] + np.maximum(wanted - sizes[-1], 0.0) * self._last_rate()
-        made: NDArray[np.float64] = np.where(wanted > sizes[-1], beyond, inside)
-        return np.where(wanted > 0, made, 0.0)
+        result: NDArray[np.float64] = np.where(wanted > sizes[-1], beyond, inside)
+        return np.where(wanted > 0, result, 0.0)
 
     def line(self) -> tuple[float, float]:
         """(latency in seconds, bytes per second): of the lines through the table the one with the least sum of squared

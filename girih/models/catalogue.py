@@ -142,14 +142,14 @@ def _read_name(name: str) -> tuple[ModelFamily, Options, int | None]:
             if preset.name == name.lower():
                 return family, preset.options, preset.batch
     beginning = [family for family in FAMILIES if f"{name.lower()}-".startswith(f"{family.name}-")]
-    found = max(beginning, key=lambda family: len(family.name), default=None)
-    rest = name.lower().removeprefix(found.name).split("-")[1:] if found is not None else []
+    best = max(beginning, key=lambda family: len(family.name), default=None)
+    rest = name.lower().removeprefix(best.name).split("-")[1:] if best is not None else []
     numbers = [_read_number(text) for text in rest]
-    if found is None or (None in numbers and _near(name)):
+    if best is None or (None in numbers and _near(name)):
         raise ValueError(_unknown(name))
-    if None in numbers or not _fits(found, numbers):
-        raise ValueError(f"no model {name!r}: names of this family are {found.pattern}, such as {found.examples[0]}")
-    return found, found.configure(*numbers), None
+    if None in numbers or not _fits(best, numbers):
+        raise ValueError(f"no model {name!r}: names of this family are {best.pattern}, such as {best.examples[0]}")
+    return best, best.configure(*numbers), None
 
 
 def _fits(family: ModelFamily, numbers: list[int | None]) -> bool:

@@ -77,24 +77,24 @@ def count(title: str, calls: Iterable[tuple[str, Description | None]]) -> Covera
 
     An operator counts as undescribed if one of its calls is; as reducing if a reduction of some call is divisible.
     """
-    found: dict[str, set[str]] = {"elementwise": set(), "opaque": set(), "reducing": set(), "undescribed": set()}
+    kinds: dict[str, set[str]] = {"elementwise": set(), "opaque": set(), "reducing": set(), "undescribed": set()}
     seen: set[str] = set()
     for name, description in calls:
         seen.add(name)
         if description is None:
-            found["undescribed"].add(name)
+            kinds["undescribed"].add(name)
             continue
         root = description.root
         if is_elementwise(description):
-            found["elementwise"].add(name)
+            kinds["elementwise"].add(name)
         if is_opaque(description):
-            found["opaque"].add(name)
+            kinds["opaque"].add(name)
         if root is not None and any(divisible(description)[variable] for variable in root.variables):
-            found["reducing"].add(name)
-    found["elementwise"] -= found["opaque"] | found["reducing"]
-    groups = {kind: tuple(sorted(names - found["undescribed"])) for kind, names in found.items()}
-    groups["undescribed"] = tuple(sorted(found["undescribed"]))
-    plain = seen.difference(*found.values())
+            kinds["reducing"].add(name)
+    kinds["elementwise"] -= kinds["opaque"] | kinds["reducing"]
+    groups = {kind: tuple(sorted(names - kinds["undescribed"])) for kind, names in kinds.items()}
+    groups["undescribed"] = tuple(sorted(kinds["undescribed"]))
+    plain = seen.difference(*kinds.values())
     return Coverage(title, plain=tuple(sorted(plain)), **groups)
 
 
@@ -134,7 +134,7 @@ def standard() -> tuple[Coverage, Coverage]:
 
 def mentions(function: Callable[..., Any]) -> frozenset[str]:
     """The index notation's words that a description uses, also through the helpers of its page."""
-    found: set[str] = set()
+    names: set[str] = set()
     pending: list[Any] = [function]
     seen: set[int] = set()
     while pending:
@@ -148,10 +148,10 @@ def mentions(function: Callable[..., Any]) -> frozenset[str]:
         for name in _names(item.__code__):
             value = cells.get(name, item.__globals__.get(name))
             if getattr(value, "__module__", None) == "girih.ops.language":
-                found.add(name)
+                names.add(name)
             elif getattr(value, "__module__", "").startswith("girih.ops.catalogue"):
                 pending += list(vars(value).values()) if isinstance(value, type) else [value]
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -17,14 +17,14 @@ def description_of(graph: Graph, node: Node) -> Description | None:
 
     Nodes of equal operator, shapes and attributes share one Description object.
     """
-    found = descriptions_of(graph, node) if len(node.outputs) == 1 else ()
-    return found[0] if found else None
+    descriptions = descriptions_of(graph, node) if len(node.outputs) == 1 else ()
+    return descriptions[0] if descriptions else None
 
 
 def first_description(graph: Graph, node: Node) -> Description | None:
     """Of a node's first output; what can be divided is the same for all of them."""
-    found = descriptions_of(graph, node)
-    return found[0] if found else None
+    descriptions = descriptions_of(graph, node)
+    return descriptions[0] if descriptions else None
 
 
 def descriptions_of(graph: Graph, node: Node) -> tuple[Description, ...]:
@@ -43,16 +43,16 @@ def descriptions_of(graph: Graph, node: Node) -> tuple[Description, ...]:
                     tensors.append(_type(graph, item))
         else:
             attributes.append((name, argument))
-    given = node.operator, tuple(tensors), tuple(names), tuple(attributes)
+    key = node.operator, tuple(tensors), tuple(names), tuple(attributes)
     several = len(node.outputs) > 1
-    found = []
+    descriptions = []
     for result, name in enumerate(node.outputs):
         output = graph.values[name]
-        made = _describe(*given, TensorType(output.shape, output.dtype), result if several else None)
-        if made is None:
+        description = _describe(*key, TensorType(output.shape, output.dtype), result if several else None)
+        if description is None:
             return ()
-        found.append(made)
-    return tuple(found)
+        descriptions.append(description)
+    return tuple(descriptions)
 
 
 def describe_call(

@@ -85,12 +85,12 @@ def imported(text: str) -> Callable[..., Any]:
         raise FunctionError(f"{text[:60]!r} is no import name: expected module:name")
     module, _, name = text.partition(":")
     try:
-        found = attrgetter(name)(importlib.import_module(module))
+        function = attrgetter(name)(importlib.import_module(module))
     except Exception as error:  # a module may fail in any way
         raise FunctionError(f"there is no function {text} here: {type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise FunctionError(f"{text} is {type(found).__name__}, and no function")
-    return found  # type: ignore[no-any-return]
+    if not callable(function):
+        raise FunctionError(f"{text} is {type(function).__name__}, and no function")
+    return function  # type: ignore[no-any-return]
 
 
 def import_name(text: str) -> str:
@@ -104,16 +104,16 @@ def import_name(text: str) -> str:
     function = function_of(text)
     name = name_of(function)
     module = pickle.whichmodule(function, name)  # type: ignore[attr-defined]
-    found = f"{module}:{name}"
+    path = f"{module}:{name}"
     advice = "move it to the top of a module that can be imported"
     if module == "__main__":
         raise FunctionError(f"the function {name} is of the main program, which a file cannot name: {advice}")
-    if IMPORT_NAME.fullmatch(found) is None:
+    if IMPORT_NAME.fullmatch(path) is None:
         raise FunctionError(f"the function {name} has no name by which a file could import it: {advice}")
     try:
-        same = imported(found)
+        same = imported(path)
     except FunctionError:
         same = None
     if same is not function:
-        raise FunctionError(f"importing {found} does not give the function {name}: {advice}")
-    return found
+        raise FunctionError(f"importing {path} does not give the function {name}: {advice}")
+    return path

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from girih.graph.text import format_argument
+from girih.graph.graph import format_argument
 from girih.ops.derive.temporaries import Measured, Operand, Temporary, Work
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from girih.graph import Graph, check
+from girih.plans.plan import Plan
+from girih.rewrite.passes.gradient_sums import GatherGradients
 
-if TYPE_CHECKING:
-    from girih.plans.plan import Plan
-
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
 _PLAIN = (bool, int, float, complex, str)
 
 
@@ -28,7 +28,7 @@ class Program:
     constants: Mapping[str, str]
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
 
-    def in_plan(self, plan: Plan) -> Plan:
+    def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
         rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "graph"}
         return replace(plan, **rest)
@@ -43,11 +43,13 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     from girih.capture import capture, state_of
 
     captured = capture(step, batch)
-    check(captured.graph)
-    state = partial(state_of, step, captured.graph)
+    several = getattr(step, "micro_batches", 1) > 1
+    graph = GatherGradients().apply(captured.graph) if several else captured.graph
+    check(graph)
+    state = partial(state_of, step, graph)
     state()  # what is wrong with it is told now
     return Program(
-        captured.graph,
+        graph,
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
         learning_rates(step),

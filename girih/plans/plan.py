@@ -1,16 +1,11 @@
-"""Plan: the one place that composes the rooms.
-
-program → capture → Graph → partition → Strategy → lower → Program → run, with predictions and a certificate, as one
-file that a person can save, read, compare, load and run.
-"""
+"""Plan: a Graph, a Machine, a Strategy, the Program that follows from them, what it costs, and its certificate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,18 +13,11 @@ from girih.cost.roofline_costs import compute, transfer_seconds
 from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped
-from girih.machine import Machine, MachineError, machine
-from girih.machine.machine import parse_bytes, with_memory
+from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
 from girih.partition import Certificate, Strategy
-from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
-from girih.partition.table import SEARCHES
-from girih.plans.inputs import program_of
-
-if TYPE_CHECKING:
-    from girih.plans.predict import Prediction
-    from girih.run.training.training import TrainingRun
+from girih.plans.scratch import account
 
 OBJECTIVES = ("bytes", "seconds", "time")
 
@@ -58,7 +46,7 @@ class Costs:
     simulated: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A Graph, a Machine, a Strategy, and what is known of them.
 
@@ -104,9 +92,7 @@ class Plan:
 
     @cached_property
     def _memory(self) -> tuple[tuple[MemoryUse, ...], Scratch]:
-        from girih.plans.scratch import account
-
-        return account(self, self.program)
+        return account(self.program, self.machine, self.scratch)
 
     @property
     def memory_by_device(self) -> tuple[MemoryUse, ...]:
@@ -134,179 +120,16 @@ class Plan:
 
     @cached_property
     def costs(self) -> Costs:
-        return costs_of(self)
+        """The predictions for one step."""
+        if self.objective == "time":  # simulated by the search already
+            cost = self.certificate.cost
+            return Costs(self.search, cost, int(self.bytes_received.sum()), self.peak, cost)
+        seconds = float((self.compute[1] + transfer_seconds(self.program, self.machine)).max())
+        return Costs(self.search, seconds, int(self.bytes_received.sum()), self.peak, self.simulated)
 
     @property
     def gap(self) -> float:
         return self.certificate.gap
-
-    def predict(self, *, machine: str | Machine | None = None, store: str | Path | None = None) -> Prediction:
-        """What a step takes, by simulating the program on this machine or on another one with the same mesh.
-
-        store: the file in which `girih calibrate` keeps what it measured; without it, by data sheets alone.
-
-        Raises:
-            PlanError: the other machine has another mesh, or the store is none.
-        """
-        from girih.plans.predict import predict
-
-        return predict(self, machine=machine, store=store)
-
-    def report(self, path: str | Path, *, store: str | Path | None = None) -> None:
-        """Write the plan as one page (HTML) to look at, with its predicted timeline; see `predict`."""
-        from girih.plans.compare import simulated_alternatives
-        from girih.report.page import write_page
-
-        write_page(path, self, self.predict(store=store).timeline, others=simulated_alternatives(self, store=store))
-
-    def _repr_html_(self) -> str:
-        from girih.report.notebook import notebook_html
-
-        return notebook_html(self)
-
-    def __repr__(self) -> str:
-        from girih.report import tables
-
-        return f"<Plan: {tables.title(self)}>"
-
-    def __str__(self) -> str:
-        from girih.report import tables
-
-        return tables.render(tables.summary(self))
-
-    def save(self, path: str | Path) -> None:
-        """Write the plan as JSON (gzipped if the name ends in .gz): whole, or the file is as it was before.
-
-        Raises:
-            PlanError: it cannot be written, or calls a function that has no import name.
-        """
-        from girih.plans.file import save
-
-        save(self, path)
-
-    def start(
-        self,
-        *,
-        backend: str = "processes",
-        model: Any = None,
-        resume: str | Path | None = None,
-        seed: int = 0,
-        timeout: float = 120.0,
-        measure: bool = False,
-    ) -> TrainingRun:
-        """Start the workers; a context manager with `step`, `state_dict`, `save`.
-
-        backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
-        model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
-        optimizer, their tensors are taken as they are now.
-        resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
-        no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
-        measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
-
-        Raises:
-            PlanError: before anything starts, if the plan cannot run here.
-        """
-        from girih.run.training.training import start_training
-
-        check_seconds("timeout", timeout)
-        return start_training(
-            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
-        )
-
-
-def plan(
-    step: Any,
-    batch: Any,
-    *,
-    machine: str | Machine = "local:2",
-    memory: str | int | None = None,
-    search: str = "exact",
-    objective: str = "bytes",
-    compare: tuple[str, ...] = ("single", "data"),
-    seconds: float = 60.0,
-    model: str = "",
-    store: str | Path | None = None,
-    observe: Observe | None = None,
-) -> Plan:
-    """Lay a training step (or an Inference) out over a machine.
-
-    batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
-    search: one of `girih.partition.SEARCHES`. objective: `bytes` (Tofu's: communicate least, all work divided, every
-    tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
-    computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
-    searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
-    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
-
-    Raises:
-        CaptureError: for what cannot be captured, naming the line of the program.
-        PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
-    """
-    check_seconds("seconds", seconds, none=True)
-    _machine(machine, memory)  # what is wrong with it is told before anything is captured
-    note = observe or (lambda what, share: None)
-    note("capture", 0.0)
-    own = program_of(step, batch, model)
-    made = plan_graph(
-        own.graph,
-        machine=machine,
-        memory=memory,
-        search=search,
-        objective=objective,
-        compare=compare,
-        seconds=seconds,
-        store=store,
-        observe=observe,
-    )
-    return own.in_plan(made)
-
-
-def plan_graph(
-    graph: Graph,
-    *,
-    machine: str | Machine = "local:2",
-    memory: str | int | None = None,
-    search: str = "exact",
-    objective: str = "bytes",
-    compare: tuple[str, ...] = (),
-    seconds: float = 60.0,
-    store: str | Path | None = None,
-    observe: Observe | None = None,
-) -> Plan:
-    """Lay a graph out over a machine; see `plan`."""
-    note = observe or (lambda what, share: None)
-    check_seconds("seconds", seconds, none=True)
-    where, limit = _machine(machine, memory)
-    for name in (search, *compare):
-        if name not in SEARCHES:
-            raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
-    if objective not in OBJECTIVES:
-        raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
-    from girih.plans.predict import by_measurements, calibrated
-
-    if objective == "time":
-        where = calibrated(where, store)
-    goal = goal_of(objective, where)
-    from girih.search.memory_limit import begins_with, fit, ran, searched, widest_overlap
-
-    search, notes = ran(search, objective)
-
-    clock, first, given = Clock(), begins_with(search, objective, where, limit), graph
-    note(f"search {first}", 0.0)
-    found = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
-    graph = found.graph or graph
-    result = fit(graph, goal, found, search, limit, seconds, note)
-    made = Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
-    made = replace(made, overlap=widest_overlap(made))
-    if objective == "time":
-        from girih.search.fastest import fastest
-
-        made = fastest(made, seconds=seconds, clock=clock, store=store, note=note)
-    from girih.plans.compare import compared, simulated_step
-
-    notes = (*notes, *by_measurements(where, store))
-    made = replace(made, simulated=simulated_step(made, store), notes=notes)
-    baselines, missing = compared(made, given, compare, seconds=seconds, store=store, note=note)
-    return replace(made, baselines=baselines, notes=(*notes, *missing))
 
 
 def goal_of(objective: str, where: Machine) -> Objective:
@@ -314,60 +137,8 @@ def goal_of(objective: str, where: Machine) -> Objective:
     return Objective("seconds" if objective == "time" else objective, where)
 
 
-def load(path: str | Path, *, trust: bool = False) -> Plan:
-    """Read a plan that `save` wrote. A plan file is data: nothing in it is run, neither now nor when it is started, but
-    girih's own operators and those of PyTorch that are pure functions.
-
-    trust: you answer for whoever wrote the file. It may then name functions, which are imported now and called when the
-    plan runs, and operators of other libraries that are registered in this program.
-
-    Raises:
-        PlanError: if there is no such file, or it is no plan, of another version, damaged, larger than can be read, or
-            names what needs your trust.
-    """
-    from girih.plans.file import load as read
-
-    return read(path, trust=trust)
-
-
 def check_seconds(name: str, seconds: Any, *, none: bool = False) -> None:
     """Raises PlanError unless it is a finite number of seconds of more than 0. none: 0 is allowed."""
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not (seconds >= 0 if none else seconds > 0) or not seconds < float("inf"):
         raise PlanError(f"{name} must be a finite number of {'at least' if none else 'more than'} 0, got {seconds!r}")
-
-
-def _machine(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:
-    """The machine with the memory limit, and the limit in bytes."""
-    try:
-        if memory is None:
-            return machine(name), None
-        limit = parse_bytes(memory)
-        return with_memory(machine(name), limit), limit
-    except MachineError as error:
-        raise PlanError(str(error)) from error
-
-
-def costs_of(made: Plan) -> Costs:
-    """The predictions for one step of a plan."""
-    if made.objective == "time":  # simulated by the search already
-        cost = made.certificate.cost
-        return Costs(made.search, cost, int(made.bytes_received.sum()), made.peak, cost)
-    seconds = float((made.compute[1] + transfer_seconds(made.program, made.machine)).max())
-    return Costs(made.search, seconds, int(made.bytes_received.sum()), made.peak, made.simulated)
-
-
-def check(made: Plan) -> None:
-    """Prove the invariants of a plan.
-
-    Graph and program keep their laws; every node and value has a place on the machine's mesh, and is divided as its
-    operator can be; what replaces an input lies as it does; nothing that leaves is a partial sum; the bytes of the
-    certificate are those of the program; the memory limit is kept. Of a plan from a file: its operators are harmless,
-    and it is of a size that can be worked out.
-
-    Raises:
-        PlanError: naming what is broken.
-    """
-    from girih.plans.check import check as prove
-
-    prove(made)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +20,10 @@ from girih.cost.store import Store
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.units import format_seconds
-from girih.plans.plan import PlanError
+from girih.plans.plan import Plan, PlanError
 from girih.plans.scratch import notes_of
 from girih.simulate.simulate import Simulation, simulate
 from girih.simulate.timeline import Timeline
-
-if TYPE_CHECKING:
-    from girih.plans.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -76,10 +73,13 @@ def predict(
     backend: str = "processes",
     memory: bool = True,
 ) -> Prediction:
-    """Simulate a plan's program; see `Plan.predict`. backend: whose measurements count. memory: follow it over time."""
+    """Simulate a plan's program; see `girih.Plan.predict`.
+
+    backend: whose measurements count. memory: follow it over time.
+    """
     where = plan.machine if machine is None else _other(plan, machine)
     found = priced_on(plan, where, store, backend)
-    notes = notes_of(plan, plan.program)
+    notes = notes_of(plan.program, plan.machine, plan.scratch)
     prices = found.priced.prices
     simulation = simulate(plan.program, found.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
     return Prediction(simulation, found.real, found.priced.sources, _driver(plan, found.profile))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,10 +17,7 @@ from girih.graph import Graph, GraphError, Node, Ref, Value
 from girih.kernels.evaluate import call, resolve
 from girih.machine.units import format_bytes
 from girih.plans.check import one_line
-from girih.plans.plan import PlanError
-
-if TYPE_CHECKING:
-    from girih.plans.plan import Plan
+from girih.plans.plan import Plan, PlanError
 
 MOST_WORKERS = 256
 # Their rules for the meta device refuse what the processor computes.

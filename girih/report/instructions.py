@@ -16,9 +16,9 @@ def instructions(program: Program, device: int) -> Iterator[str]:
         if isinstance(step, ComputeStep):
             node = graph.nodes[step.node]
             shapes = [list(program.part_shape(part.buffer, part.needed, device)) for part in step.reads]
-            made = [list(program.part_shape(name, program.places[name], device)) for name in step.writes]
+            written = [list(program.part_shape(name, program.places[name], device)) for name in step.writes]
             reads = ", ".join(f"{part.buffer}{shape}" for part, shape in zip(step.reads, shapes, strict=True))
-            writes = ", ".join(f"{name}{shape}" for name, shape in zip(step.writes, made, strict=True))
+            writes = ", ".join(f"{name}{shape}" for name, shape in zip(step.writes, written, strict=True))
             yield f"compute   {writes} = {node.operator}({reads})"
         elif isinstance(step, BlockStep):
             names = ", ".join(graph.nodes[member.node].name for member in step.members)

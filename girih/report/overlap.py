@@ -35,9 +35,9 @@ def overlap_words(plan: Plan, timeline: Timeline) -> str:
     if hidden <= 0:
         return f"nothing overlaps: no device computes while it receives ({format_seconds(whole)} of all devices)"
     share = hidden / whole
-    told = "less than 1%" if share < 0.01 else f"{share:.0%}"
+    part = "less than 1%" if share < 0.01 else f"{share:.0%}"
     return (
-        f"{told} of the {format_seconds(whole)} in which devices receive, all together, overlaps with their computing"
+        f"{part} of the {format_seconds(whole)} in which devices receive, all together, overlaps with their computing"
     )
 
 

@@ -49,19 +49,19 @@ class AxisDivision:
 
 def parameter_values(graph: Graph) -> frozenset[str]:
     """Values of the model rather than of a batch: state, what is made of it alone, gradients and updates of it."""
-    found = {item.name for item in graph.state_inputs}
+    names = {item.name for item in graph.state_inputs}
     outer = {item.name for item in graph.inputs if item.role in ("batch", "seed")}
     free = {item.name for item in graph.inputs} - outer
     for node in graph.nodes:
-        if node.inputs and any(name in found for name in node.inputs) and all(name in free for name in node.inputs):
-            found.update(node.outputs)
+        if node.inputs and any(name in names for name in node.inputs) and all(name in free for name in node.inputs):
+            names.update(node.outputs)
         if all(name in free for name in node.inputs):
             free.update(node.outputs)
-    found.update(output.name for output in graph.outputs if output.replaces is not None)
+    names.update(output.name for output in graph.outputs if output.replaces is not None)
     for node in reversed(graph.nodes):
-        if found.intersection(node.outputs):
-            found.update(_of_the_same(graph, node))
-    return frozenset(found)
+        if names.intersection(node.outputs):
+            names.update(_of_the_same(graph, node))
+    return frozenset(names)
 
 
 def _of_the_same(graph: Graph, node: Node) -> set[str]:

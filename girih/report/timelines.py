@@ -25,8 +25,8 @@ def chosen_devices(timeline: Timeline) -> tuple[tuple[int, ...], str]:
     for device, share in ((count // 4, "a quarter"), (count // 2, "half"), (3 * count // 4, "three quarters")):
         reasons.setdefault(device, f"the one at {share}")
     chosen = tuple(sorted(reasons))
-    told = "; ".join(f"{device} is {reasons[device]}" for device in chosen)
-    return chosen, f"{len(chosen)} of {count} devices are drawn: {told}."
+    explained = "; ".join(f"{device} is {reasons[device]}" for device in chosen)
+    return chosen, f"{len(chosen)} of {count} devices are drawn: {explained}."
 
 
 def followed(timeline: Timeline) -> list[tuple[int, Memory]]:

@@ -30,7 +30,7 @@ MOST_DEVICES = 64  # for which the collectives of transfers are named
 def trace(timeline: Timeline, plan: Plan) -> dict[str, Any]:
     """The trace as an object that `json.dumps` writes. Cost: linear in spans; all devices are in it."""
     parameters = parameter_values(plan.graph)
-    told = [_told(plan, step, parameters) for step in plan.program.steps]
+    described = [_told(plan, step, parameters) for step in plan.program.steps]
     events = list(_names(timeline, plan))
     rows = zip(
         timeline.device.tolist(),
@@ -42,7 +42,7 @@ def trace(timeline: Timeline, plan: Plan) -> dict[str, Any]:
         strict=True,
     )
     for device, stream, step, begin, end, amount in sorted(rows):
-        name, category, arguments = told[step]
+        name, category, arguments = described[step]
         event = {
             "ph": "X",
             "name": name,

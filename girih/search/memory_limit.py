@@ -99,7 +99,7 @@ def widest_overlap(made: Plan) -> Overlap:
     worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]
     for window in WINDOWS:
         program = overlapped(made.program, window)
-        notes = notes_of(made, program)
+        notes = notes_of(program, made.machine, made.scratch)
         if all(memory_use(program, device, notes.threads, notes).peak <= made.memory for device in worst_first):
             return window
     return WINDOWS[-1]

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from girih.graph import Argument, Graph, GraphError, Input, Node, Output, Ref, Value, check, format_graph, parse_graph
-from girih.graph.text import format_argument, parse_argument
+from girih.graph.graph import format_argument
+from girih.graph.text import parse_argument
 
 awkward = st.sampled_from(
     ["inf", "a inf, b", "%x", 'say "%x" [1, 2]', "a  # b", "a = b", "\\", '\\"', "\n", "é😀", "nan", ""]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from graphs import machine_of, perceptron
 
+from girih.api import plan_graph
 from girih.graph import Graph, parse_graph
 from girih.layout import PARTIAL, Mesh, among
 from girih.lower import (
@@ -23,8 +24,8 @@ from girih.lower import (
 )
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import PASS, REPEAT, Strategy
-from girih.plans.plan import PlanError, plan_graph
-from girih.plans.plan import check as check_plan
+from girih.plans.check import check as check_plan
+from girih.plans.plan import PlanError
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ import torch
 from graphs import machine_of, perceptron
 
 import girih
+from girih.api import Plan
 from girih.layout import coordinates_of, kind_of
 from girih.models import example
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.partition.table import SEARCHES
-from girih.plans.plan import Plan
 
 
 def planned(name: str, search: str, machine: str = "2x2") -> Plan:

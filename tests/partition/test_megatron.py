@@ -13,6 +13,7 @@ from graphs import perceptron
 from torch import nn
 
 import girih
+from girih.api import Plan, load, plan_graph
 from girih.capture import capture
 from girih.layout import level_volumes
 from girih.machine import machine
@@ -20,9 +21,8 @@ from girih.models import example, random_batch
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.partition.table import SEARCHES
+from girih.plans.check import check as check_plan
 from girih.plans.inputs import flatten_batch
-from girih.plans.plan import Plan, load, plan_graph
-from girih.plans.plan import check as check_plan
 
 
 class Conv1D(nn.Module):

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import girih
+from girih.api import Plan
 from girih.capture import capture
 from girih.layout import coordinates_of
 from girih.lower import ComputeStep
 from girih.models import example
 from girih.partition.baselines.pipeline import balanced, micro_batches
-from girih.plans.plan import Plan, PlanError, check
+from girih.plans.check import check
+from girih.plans.plan import PlanError
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
 

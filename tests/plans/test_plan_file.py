@@ -22,11 +22,12 @@ import pytest
 import torch
 
 import girih
+from girih.api import plan_graph
 from girih.graph import Graph, Input, Node, Output, Ref, Value, parse_graph
 from girih.ops.functions import text_of
 from girih.partition import Strategy
 from girih.plans import file as plan_file
-from girih.plans.plan import check, plan_graph
+from girih.plans.check import check
 
 
 def double(x: Any) -> Any:
@@ -429,7 +430,7 @@ def test_the_mutator_covers_every_field(data: dict[str, Any], text: str) -> None
 def test_the_model_that_a_file_names_does_not_decide_how_much_data_is_made(
     text: str, model: str, tmp_path: Path
 ) -> None:
-    from girih.cli.running import random_batch
+    from girih.cli.batches import random_batch
 
     data = json.loads(text)
     data["model"] = model

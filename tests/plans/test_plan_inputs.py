@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import girih
-from girih.plans.plan import Plan, PlanError
+from girih.api import Plan
+from girih.plans.plan import PlanError
 
 
 class Words(nn.Module):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from graphs import perceptron
 
+from girih.api import Plan, load, plan_graph
 from girih.cli.main import main
 from girih.machine.units import format_seconds
-from girih.plans import compare as plan_compare
-from girih.plans.plan import Plan, check, load, plan_graph
+from girih.plans.check import check
+from girih.search import compare as plan_compare
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import girih
+from girih.api import Plan, plan_graph
 from girih.machine import machine
 from girih.machine.units import format_seconds
 from girih.memory.accounts import memory_use
 from girih.partition.strategy import Strategy
-from girih.plans.plan import Plan, PlanError, check, plan_graph
+from girih.plans.check import check
+from girih.plans.plan import PlanError
 from girih.plans.predict import predict
 from girih.simulate.timeline import COMPUTE
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import girih
+from girih.api import Plan, plan_graph
 from girih.lower import Overlap, StartStep
 from girih.partition import Strategy
-from girih.plans.plan import Plan, check, plan_graph
+from girih.plans.check import check
 from girih.search.memory_limit import WINDOWS
 
 

@@ -10,8 +10,8 @@ from graphs import machine_of, perceptron
 from stand_in import HOSTILE
 
 import girih
+from girih.api import Plan, plan_graph
 from girih.cli.programs import program
-from girih.plans.plan import Plan, plan_graph
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ import pytest
 from graphs import machine_of, perceptron
 from stand_in import as_if_measured, timeline_of
 
+from girih.api import Plan, plan_graph
 from girih.graph import parse_graph
-from girih.plans.plan import Plan, plan_graph
 from girih.report.page import write_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser: pip install playwright")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from girih.plans.plan import Plan
+from girih.api import Plan
 from girih.report.notebook import notebook_html
 
 VOID = {"br", "rect", "circle"}

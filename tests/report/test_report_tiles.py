@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from girih.api import Plan
 from girih.layout import Mesh, among
 from girih.ops.derive.classes import PARAMETER, SAMPLE
 from girih.partition import Strategy
 from girih.partition.strategy import PASS, REPEAT
-from girih.plans.plan import Plan
 from girih.report.kinds import ELEMENTWISE, MOVEMENT, PRODUCT, REDUCTION, kind_of
 from girih.report.page.folds import folds
 from girih.report.palette import device_colours

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from stand_in import timeline_of
 
-from girih.plans.plan import Plan
+from girih.api import Plan
 from girih.report.trace import trace, write_trace
 
 

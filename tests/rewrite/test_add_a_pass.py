@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from girih.api import plan_graph
 from girih.graph import Graph, Ref, parse_graph, without_unread
-from girih.plans.plan import plan_graph
 from girih.rewrite import apply
 from girih.rewrite.results import check_results
 

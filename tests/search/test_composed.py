@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from graphs import perceptron
 
+from girih.api import Plan, plan_graph
 from girih.capture import capture
 from girih.cost.device_calls import local_calls
 from girih.cost.pricing import Pricing
@@ -22,7 +23,7 @@ from girih.lower import Overlap
 from girih.machine import machine
 from girih.models import example
 from girih.partition.table import SEARCHES
-from girih.plans.plan import Plan, goal_of, plan_graph
+from girih.plans.plan import goal_of
 from girih.search.composed import Composer
 
 WHERE = machine("p100-cluster:1")

@@ -10,8 +10,9 @@ import pytest
 from graphs import perceptron, random_graph
 
 import girih
+from girih.api import Plan, plan_graph
 from girih.graph import Graph
-from girih.plans.plan import Plan, check, plan_graph
+from girih.plans.check import check
 
 
 def refusal(graph: Graph, limit: int, **options: object) -> str:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from girih.api import Plan, plan_graph
 from girih.graph import Graph
 from girih.machine import Device, Level, Machine
 from girih.partition.searches.sampled import labels_of
@@ -18,7 +19,7 @@ from girih.partition.space.configurations import Space, operators_of, space_of
 from girih.partition.space.options import SOAP
 from girih.partition.space.problem import Objective, build
 from girih.partition.table import SEARCHES
-from girih.plans.plan import Plan, check, plan_graph
+from girih.plans.check import check
 from girih.plans.predict import predict
 from girih.search.composed import Composer
 from girih.search.memory_limit import WINDOWS

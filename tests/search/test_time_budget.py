@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from graphs import perceptron
 
+from girih.api import plan_graph
 from girih.machine import machine
 from girih.partition.solver.clock import Clock
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.table import SEARCHES
-from girih.plans.plan import plan_graph
 from girih.search.fastest import Judge, _affordable, _Candidates
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from girih.api import Plan
 from girih.layout import bounds, level_volumes
 from girih.lower import ComputeStep, FreeStep, Program, TransferStep
 from girih.ops import description_of
 from girih.ops.derive.divisions import operations_per_point
-from girih.plans.plan import Plan
 from girih.simulate.timeline import Memory, Timeline
 
 HOSTILE = """</script><img src=x onerror="document.title='broken'">&amp;'"`${1}\u2028%"""

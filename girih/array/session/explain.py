@@ -23,6 +23,7 @@ from girih.partition.searches.tiled import tiled as tiled_by
 from girih.partition.space.copies import Held
 from girih.partition.space.problem import Candidates
 from girih.plans.plan import Costs, Plan, goal_of
+from girih.report.notebook import notebook_html
 from girih.report.tables import operators_table, render, summary, tensors_table
 
 
@@ -66,7 +67,7 @@ class Explanation:
         write_page(os.fspath(path), plain, predict(plain).timeline, others=self.plan.baselines)
 
     def _repr_html_(self) -> str:
-        return self.plan._repr_html_()
+        return notebook_html(self.plan)
 
 
 def explain(x: Any) -> Explanation:

@@ -106,13 +106,13 @@ class Builder:
         base = operator.split(".")[1]
         number = len(self.nodes)
         names = tuple(f"{base}.{number}.{place}" for place in range(len(outputs)))
-        made = tuple(Value(name, item.shape, item.dtype) for name, item in zip(names, outputs, strict=True))
-        self.values.update(zip(names, made, strict=True))
+        results = tuple(Value(name, item.shape, item.dtype) for name, item in zip(names, outputs, strict=True))
+        self.values.update(zip(names, results, strict=True))
         note = self.note
         self.nodes.append(Node(names[0], operator, kept, names, note.phase, note.source, note.scope))
         if sharable:
             self._shared[operator, kept] = names
-        return made
+        return results
 
     @staticmethod
     def _kept(operator: str, arguments: dict[str, Any]) -> Iterable[tuple[str, Argument]]:
@@ -142,9 +142,9 @@ class Builder:
         origin = self._reshaped.get(x.name, x)
         if origin.shape == shape:
             return origin
-        made = self.emit("aten.reshape", shape, x.dtype, self=origin, shape=shape)
-        self._reshaped[made.name] = origin
-        return made
+        result = self.emit("aten.reshape", shape, x.dtype, self=origin, shape=shape)
+        self._reshaped[result.name] = origin
+        return result
 
     def permute(self, x: Value, dims: Sequence[int]) -> Value:
         """aten.permute with non-negative dims; a chain becomes one, an identity none."""
@@ -158,9 +158,9 @@ class Builder:
             kept = [d for d in order if origin.shape[d] != 1]
             if kept == sorted(kept):
                 return self.reshape(origin, shape)
-        made = self.emit("aten.permute", shape, x.dtype, self=origin, dims=order)
-        self._permuted[made.name] = (origin, order)
-        return made
+        result = self.emit("aten.permute", shape, x.dtype, self=origin, dims=order)
+        self._permuted[result.name] = (origin, order)
+        return result
 
     def expand(self, x: Value, shape: Sequence[int]) -> Value:
         shape = tuple(shape)

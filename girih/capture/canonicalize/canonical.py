@@ -134,12 +134,12 @@ def _needed(records: Sequence[Record], wanted: Sequence[Slot]) -> set[int]:
     return needed
 
 
-def _add_slots(item: Any, found: set[int]) -> None:
+def _add_slots(item: Any, slots: set[int]) -> None:
     if isinstance(item, Slot):
-        found.add(item.number)
+        slots.add(item.number)
     elif isinstance(item, tuple):
         for part in item:
-            _add_slots(part, found)
+            _add_slots(part, slots)
 
 
 @cache
@@ -185,9 +185,9 @@ def _translate(
         raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
 
 
-def _define(record: Record, call: Call, made: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
+def _define(record: Record, call: Call, results: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
     """What a rule made becomes the value of the record's slots."""
-    values = made if isinstance(made, tuple) else (made,)
+    values = results if isinstance(results, tuple) else (results,)
     for slot, value, expected, used in zip(record.outputs, values, call.outputs, call.used, strict=True):
         if slot is None or not used:
             continue

@@ -52,12 +52,12 @@ def typed(b: Builder, c: Call) -> Value:
 # Random numbers
 
 
-def _draw(b: Builder, kind: str, shape: tuple[int, ...], made: str, /, **options: Any) -> Value:
+def _draw(b: Builder, kind: str, shape: tuple[int, ...], distribution: str, /, **options: Any) -> Value:
     if b.seed is None:
         b.seed = b.input("seed", (), "int64")
     stream = _stream(b)
     place = {"size": shape, "start": (0,) * len(shape), "full": shape}
-    return b.emit(f"girih.random_{kind}", shape, made, seed=b.seed, stream=stream, **place, **options)
+    return b.emit(f"girih.random_{kind}", shape, distribution, seed=b.seed, stream=stream, **place, **options)
 
 
 def _stream(b: Builder) -> int:

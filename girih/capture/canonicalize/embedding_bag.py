@@ -18,10 +18,10 @@ SUM, MEAN, MAX = 0, 1, 2  # of torch.nn.functional.embedding_bag
 
 def _size(b: Builder, c: Call) -> int | None:
     """The size of the bags where all have one: nn.EmbeddingBag of a matrix of indices."""
-    made = b.node_of(c["offsets"])
-    if made is None or made.operator != "aten.arange.start_step" or c.arguments.get("include_last_offset"):
+    maker = b.node_of(c["offsets"])
+    if maker is None or maker.operator != "aten.arange.start_step" or c.arguments.get("include_last_offset"):
         return None
-    options = dict(made.arguments)
+    options = dict(maker.arguments)
     regular = options["start"] == 0 and options["end"] == c["indices"].elements
     return int(options["step"]) if regular else None  # type: ignore[arg-type]
 
@@ -106,10 +106,10 @@ def embedding_bag(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
     if size is not None and not _weighs(c):
         options = {"weight": weight, "indices": b.reshape(c["indices"], (bags, size))}
         rows = b.emit("girih.embedding", (bags, size, weight.shape[1]), weight.dtype, **options)
-        made = b.sum(rows, (1,), keepdim=False) if c["mode"] == SUM else b.mean(rows, (1,), keepdim=False)
-        return made, None, None, None
-    made = _added(b, c, _weighted(b, c, _looked_up(b, c, weight)), bags)
-    return _mean(b, c, made) if c["mode"] == MEAN else made, None, None, None
+        pooled = b.sum(rows, (1,), keepdim=False) if c["mode"] == SUM else b.mean(rows, (1,), keepdim=False)
+        return pooled, None, None, None
+    pooled = _added(b, c, _weighted(b, c, _looked_up(b, c, weight)), bags)
+    return _mean(b, c, pooled) if c["mode"] == MEAN else pooled, None, None, None
 
 
 def embedding_bag_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:

@@ -108,14 +108,14 @@ def nll_loss_backward(b: Builder, c: Call) -> Value:
 def index(b: Builder, c: Call) -> Value:
     """One index tensor: index_select; more stay together."""
     x = c["self"]
-    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
-    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32"):
+    indices = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if len(indices) != 1 or indices[0][1].dtype not in ("int64", "int32"):
         return b.emit("aten.index.Tensor", c.out.shape, c.out.dtype, **c.arguments)
-    dim, item = given[0]
+    dim, item = indices[0]
     flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
     shape = (*x.shape[:dim], item.elements, *x.shape[dim + 1 :])
-    made = b.emit("aten.index_select", shape, x.dtype, self=x, dim=dim, index=flat)
-    return b.reshape(made, c.out.shape)
+    rows = b.emit("aten.index_select", shape, x.dtype, self=x, dim=dim, index=flat)
+    return b.reshape(rows, c.out.shape)
 
 
 def _wrapped(b: Builder, item: Value, size: int) -> Value:
@@ -126,25 +126,25 @@ def _wrapped(b: Builder, item: Value, size: int) -> Value:
 def index_put(b: Builder, c: Call) -> Value:
     """Accumulating along one dimension: index_add; under a mask: where; others stay."""
     x = c["self"]
-    given = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
-    if _is_masked(x, given, c):
-        mask = given[0][1]
+    indices = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
+    if _is_masked(x, indices, c):
+        mask = indices[0][1]
         mask = b.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
         return b.emit("aten.where.self", x.shape, x.dtype, condition=mask, self=b.cast(c["values"], x.dtype), other=x)
-    if len(given) != 1 or given[0][1].dtype not in ("int64", "int32") or not c["accumulate"]:
+    if len(indices) != 1 or indices[0][1].dtype not in ("int64", "int32") or not c["accumulate"]:
         return b.emit("aten.index_put", c.out.shape, c.out.dtype, **c.arguments)
-    dim, item = given[0]
+    dim, item = indices[0]
     flat = b.reshape(_wrapped(b, item, x.shape[dim]), (item.elements,))
     source = b.expand(c["values"], broadcast(c["values"].shape, x.shape[:dim] + item.shape + x.shape[dim + 1 :]))
     source = b.reshape(source, (*x.shape[:dim], item.elements, *x.shape[dim + 1 :]))
     return b.emit("aten.index_add", x.shape, x.dtype, self=x, dim=dim, index=flat, source=source)
 
 
-def _is_masked(x: Value, given: list[tuple[int, Value]], c: Call) -> bool:
+def _is_masked(x: Value, indices: list[tuple[int, Value]], c: Call) -> bool:
     """x[mask] = values, where the values are the same wherever the mask is true."""
-    if len(given) != 1 or given[0][0] != 0 or given[0][1].dtype != "bool" or c["accumulate"]:
+    if len(indices) != 1 or indices[0][0] != 0 or indices[0][1].dtype != "bool" or c["accumulate"]:
         return False
-    return len(c["values"].shape) <= len(x.shape) - len(given[0][1].shape)
+    return len(c["values"].shape) <= len(x.shape) - len(indices[0][1].shape)
 
 
 RULES: dict[str, Any] = {

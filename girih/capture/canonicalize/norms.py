@@ -135,7 +135,7 @@ def batch_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
     count = _count(x, dims)
     mean, variance, scale = _moments(b, x, dims, c["eps"])
     out = _normalise(b, x, mean, scale, weight, bias)
-    made: list[Maybe] = [out, _flat(b, mean, c.outputs[1]), _flat(b, scale, c.outputs[2])]
+    results: list[Maybe] = [out, _flat(b, mean, c.outputs[1]), _flat(b, scale, c.outputs[2])]
     if len(c.outputs) == 5:
         channels = (x.shape[1],)
         unbiased = b.binary("mul", b.reshape(variance, channels), count / max(1, count - 1))
@@ -143,8 +143,8 @@ def batch_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
             assert old is not None
             new = b.cast(new, old.dtype)
             options = {"self": old, "end": new, "weight": c["momentum"]}
-            made.append(b.emit("aten.lerp.Scalar", old.shape, old.dtype, **options))
-    return tuple(made)
+            results.append(b.emit("aten.lerp.Scalar", old.shape, old.dtype, **options))
+    return tuple(results)
 
 
 def batch_norm_backward(b: Builder, c: Call) -> tuple[Maybe, ...]:
@@ -257,13 +257,13 @@ def deviation(b: Builder, c: Call) -> Value:
 
 
 def variance_mean(b: Builder, c: Call) -> tuple[Value, Value]:
-    made, mean = _variance(b, c)
-    return b.reshape(made, c.out.shape), b.reshape(mean, c.out.shape)
+    variance, mean = _variance(b, c)
+    return b.reshape(variance, c.out.shape), b.reshape(mean, c.out.shape)
 
 
 def deviation_mean(b: Builder, c: Call) -> tuple[Value, Value]:
-    made, mean = variance_mean(b, c)
-    return b.unary("sqrt", made), mean
+    variance, mean = variance_mean(b, c)
+    return b.unary("sqrt", variance), mean
 
 
 # Softmax
@@ -271,8 +271,8 @@ def deviation_mean(b: Builder, c: Call) -> tuple[Value, Value]:
 
 def softmax(b: Builder, c: Call) -> Value:
     x = _exact(b, c["self"])
-    made = b.emit("girih.softmax_from", x.shape, x.dtype, input=x, logsumexp=_logsumexp(b, x, c["dim"]))
-    return b.cast(made, c.out.dtype)
+    probabilities = b.emit("girih.softmax_from", x.shape, x.dtype, input=x, logsumexp=_logsumexp(b, x, c["dim"]))
+    return b.cast(probabilities, c.out.dtype)
 
 
 def log_softmax(b: Builder, c: Call) -> Value:

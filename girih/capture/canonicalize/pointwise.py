@@ -68,9 +68,9 @@ def nan_to_num(b: Builder, c: Call) -> Value:
     if x.dtype not in FLOATS:
         return x  # type: ignore[no-any-return]
     largest = torch.finfo(getattr(torch, x.dtype)).max
-    given = (c.arguments.get("nan"), c.arguments.get("posinf"), c.arguments.get("neginf"))
+    replacements = (c.arguments.get("nan"), c.arguments.get("posinf"), c.arguments.get("neginf"))
     nan, high, low = (
-        usual if item is None else item for item, usual in zip(given, (0.0, largest, -largest), strict=True)
+        usual if item is None else item for item, usual in zip(replacements, (0.0, largest, -largest), strict=True)
     )
     return b.emit(c.operator, x.shape, x.dtype, self=x, nan=nan, posinf=high, neginf=low)
 

@@ -75,15 +75,15 @@ def pieces(b: Builder, c: Call) -> tuple[Value | None, ...]:
     """split, split_with_sizes, chunk, unbind: a slice for each output that is read."""
     x = c["self"]
     dim = c["dim"] % len(x.shape)
-    made: list[Value | None] = []
+    parts: list[Value | None] = []
     start = 0
     for output, used in zip(c.outputs, c.used, strict=True):
         assert output is not None
         length = output.shape[dim] if len(output.shape) == len(x.shape) else 1
         piece = b.reshape(b.slice(x, dim, start, start + length), output.shape) if used else None
-        made.append(piece)
+        parts.append(piece)
         start += length
-    return tuple(made)
+    return tuple(parts)
 
 
 def cat(b: Builder, c: Call) -> Value:

@@ -110,13 +110,13 @@ class Expression:
 
 
 def _inputs(arguments: Iterable[tuple[str, Operand]]) -> tuple[Expression, ...]:
-    found: list[Expression] = []
+    inputs: list[Expression] = []
     for _, argument in arguments:
         if isinstance(argument, Expression):
-            found.append(argument)
+            inputs.append(argument)
         elif isinstance(argument, tuple):
-            found.extend(_inputs(("", item) for item in argument))
-    return tuple(found)
+            inputs.extend(_inputs(("", item) for item in argument))
+    return tuple(inputs)
 
 
 def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) -> Hashable:
@@ -136,21 +136,23 @@ def _frozen(argument: Operand, names: Mapping[Expression, int] | None = None) ->
 
 def _live(key: Hashable) -> Expression | None:
     """The expression with this key, unless its value was lost with the workers that held it."""
-    found = _known.get(key)
-    lost = found is not None and found.content is None and found.kept is not None and not found.kept.alive
-    return None if lost else found
+    reference = _known.get(key)
+    lost = (
+        reference is not None and reference.content is None and reference.kept is not None and not reference.kept.alive
+    )
+    return None if lost else reference
 
 
 def call(
     operator: str, arguments: Mapping[str, Operand], shape: tuple[int, ...], dtype: str, source: str = ""
 ) -> Expression:
     """An operator applied to expressions and attributes; the same object for equal calls."""
-    given = tuple(arguments.items())
-    key = (operator, tuple([(name, _frozen(item)) for name, item in given]), shape, dtype)
-    found = _live(key)
-    if found is None:
-        found = _known[key] = Expression(operator, given, shape, dtype, source)
-    return found
+    attributes = tuple(arguments.items())
+    key = (operator, tuple([(name, _frozen(item)) for name, item in attributes]), shape, dtype)
+    known = _live(key)
+    if known is None:
+        known = _known[key] = Expression(operator, attributes, shape, dtype, source)
+    return known
 
 
 def several(
@@ -160,30 +162,30 @@ def several(
     source: str = "",
 ) -> tuple[Expression, ...]:
     """The results of an operator that has several; shape and dtype of each are given. Equal calls are one."""
-    given = tuple(arguments.items())
-    key = (operator, tuple((name, _frozen(item)) for name, item in given), results)
-    made = _known.get(key)
-    if made is None:
-        made = _known[key] = Expression(operator, given, (), "", source, None, results)
-    found = []
+    attributes = tuple(arguments.items())
+    key = (operator, tuple((name, _frozen(item)) for name, item in attributes), results)
+    reference = _known.get(key)
+    if reference is None:
+        reference = _known[key] = Expression(operator, attributes, (), "", source, None, results)
+    expressions = []
     for position, (shape, dtype) in enumerate(results):
-        own = (RESULT, made.number, position)
+        own = (RESULT, reference.number, position)
         item = _live(own)
         if item is None:
-            of = (("of", made), ("position", position))
+            of = (("of", reference), ("position", position))
             item = _known[own] = Expression(RESULT, of, shape, dtype, source)
-        found.append(item)
-    return tuple(found)
+        expressions.append(item)
+    return tuple(expressions)
 
 
 def number(value: Any, dtype: np.dtype, name: str, source: str = "") -> Expression:
     """A number as an input without dimensions; the same object for equal ones. name: of the dtype."""
     content = np.asarray(value, dtype)
     key = (NUMBER, name, content.tobytes())
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = Expression(NUMBER, (), (), name, source, content)
-    return found
+    reference = _known.get(key)
+    if reference is None:
+        reference = _known[key] = Expression(NUMBER, (), (), name, source, content)
+    return reference
 
 
 def data(content: np.ndarray | Source, name: str, source: str = "") -> Expression:
@@ -194,10 +196,10 @@ def data(content: np.ndarray | Source, name: str, source: str = "") -> Expressio
     if isinstance(content, np.ndarray):
         return Expression(DATA, (), content.shape, name, source, content)
     key = (DATA, content.fingerprint)
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = Expression(DATA, (), content.shape, name, source, content)
-    return found
+    reference = _known.get(key)
+    if reference is None:
+        reference = _known[key] = Expression(DATA, (), content.shape, name, source, content)
+    return reference
 
 
 def _argument(item: Operand, names: Mapping[Expression, str]) -> Any:
@@ -335,16 +337,16 @@ def _narrowed(nodes: Iterable[Expression]) -> bool:
         for operand in item.inputs:
             if isinstance(operand.content, Source) and operand.kept is None:
                 readers.setdefault(operand, []).append(item)
-    found = False
+    changed = False
     for operand, items in readers.items():
         if all(item.operator == "aten.slice.Tensor" for item in items) and (
             sum(math.prod(item.shape) for item in items) <= math.prod(operand.shape)
         ):
             for item in items:
-                given = dict(item.arguments)
-                item.read_from(window(operand.content, given["dim"], given["start"], given["end"], given["step"]))  # type: ignore[arg-type]
-            found = True
-    return found
+                cut = (dict(item.arguments)[name] for name in ("dim", "start", "end", "step"))
+                item.read_from(window(operand.content, *cut))  # type: ignore[arg-type]
+            changed = True
+    return changed
 
 
 @cache

@@ -26,8 +26,8 @@ _SKIPPED_AT_ONCE = 1 << 20
 
 
 def stamp_of(path: str) -> Stamp:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_size
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class Raw(InFile):
         in_rows = len(self.shape) == 1 or (bool(self.shape) and not self.columns)
         if in_rows and all(stop - start == size for start, stop, size in whole):
             row = math.prod(self.shape[1:])
-            found = np.fromfile(
+            elements = np.fromfile(
                 self.path, kind, (stops[0] - starts[0]) * row, offset=self.offset + starts[0] * row * kind.itemsize
             )
-            return found.reshape(stops[0] - starts[0], *self.shape[1:])
+            return elements.reshape(stops[0] - starts[0], *self.shape[1:])
         order = "F" if self.columns else "C"
         mapped = np.memmap(self.path, kind, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
         return mapped[tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))]
@@ -122,16 +122,16 @@ def npy(path: str) -> Source:
     with open(path, "rb") as file:
         shape, columns, kind = _header(file, path)
         offset = file.tell()
-    found = Raw(path, stamp_of(path), shape, kind.newbyteorder("="), offset, kind.str, columns)
-    _long_enough(found, found.stamp[1] - offset)
-    return found
+    source = Raw(path, stamp_of(path), shape, kind.newbyteorder("="), offset, kind.str, columns)
+    _long_enough(source, source.stamp[1] - offset)
+    return source
 
 
 def npz(path: str) -> dict[str, Source]:
     """The arrays of an npz file by name. Raises as `npy`."""
     path = os.path.abspath(path)
     stamp = stamp_of(path)
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     try:
         with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
             for entry in archive.infolist():
@@ -144,13 +144,13 @@ def npz(path: str) -> dict[str, Source]:
                 native = kind.newbyteorder("=")
                 if entry.compress_type == zipfile.ZIP_STORED:
                     offset = _begin(file, entry) + length
-                    found[name] = Raw(path, stamp, shape, native, offset, kind.str, columns)
+                    sources[name] = Raw(path, stamp, shape, native, offset, kind.str, columns)
                 else:
-                    found[name] = Packed(path, stamp, shape, native, entry.filename, kind.str, columns)
-                _long_enough(found[name], entry.file_size - length)
+                    sources[name] = Packed(path, stamp, shape, native, entry.filename, kind.str, columns)
+                _long_enough(sources[name], entry.file_size - length)
     except zipfile.BadZipFile as error:
         raise SourceError(f"{path} is no npz file: {error}") from None
-    return found
+    return sources
 
 
 def raw(path: str, dtype: Any, shape: tuple[int, ...] | None, offset: int = 0, order: str = "C") -> Source:
@@ -173,9 +173,9 @@ def raw(path: str, dtype: Any, shape: tuple[int, ...] | None, offset: int = 0, o
                 f"{path}: {stamp[1] - offset} bytes from byte {offset} are no whole number of {kind} elements"
             )
         shape = ((stamp[1] - offset) // kind.itemsize,)
-    found = Raw(path, stamp, shape, kind.newbyteorder("="), offset, kind.str, order == "F")
-    _long_enough(found, stamp[1] - offset)
-    return found
+    source = Raw(path, stamp, shape, kind.newbyteorder("="), offset, kind.str, order == "F")
+    _long_enough(source, stamp[1] - offset)
+    return source
 
 
 def _header(file: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -199,9 +199,9 @@ def _begin(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
     return entry.header_offset + _LOCAL_HEADER + int(name) + int(extra)
 
 
-def _long_enough(found: Source, there: int) -> None:
-    if there < found.nbytes:
+def _long_enough(source: Source, there: int) -> None:
+    if there < source.nbytes:
         raise SourceError(
-            f"{found.name}: {there} bytes for {found.dtype}{list(found.shape)}, which takes {found.nbytes}: "
+            f"{source.name}: {there} bytes for {source.dtype}{list(source.shape)}, which takes {source.nbytes}: "
             "the file was cut off, or the shape is not its own"
         )

@@ -67,14 +67,14 @@ class Source(ABC):
         if 0 in shape:
             return np.empty(shape, self.dtype)
         try:
-            found = np.require(self.load(tuple(starts), tuple(stops)), self.dtype, ["C", "O", "W", "E"])
+            part = np.require(self.load(tuple(starts), tuple(stops)), self.dtype, ["C", "O", "W", "E"])
         except (SourceError, ModuleNotFoundError):
             raise
         except Exception as error:
             raise SourceError(f"{self.name} could not be read: {type(error).__name__}: {error}") from error
-        if found.shape != shape:
-            raise SourceError(f"{self.name}: {list(starts)} to {list(stops)} gave {found.shape}, expected {shape}")
-        return found
+        if part.shape != shape:
+            raise SourceError(f"{self.name}: {list(starts)} to {list(stops)} gave {part.shape}, expected {shape}")
+        return part
 
     def read_all(self) -> np.ndarray:
         return self.read((0,) * len(self.shape), self.shape)
@@ -150,13 +150,13 @@ class FunctionOfIndex(Source):
 
     def load(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> Any:
         places = np.ogrid[tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True))]
-        made = np.asarray(self.function(*(np.asarray(place, np.int64) for place in places)))
+        part = np.asarray(self.function(*(np.asarray(place, np.int64) for place in places)))
         shape = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
         try:
-            return np.broadcast_to(made.astype(self.dtype, copy=False), shape)
+            return np.broadcast_to(part.astype(self.dtype, copy=False), shape)
         except ValueError:
             raise SourceError(
-                f"{self.name} gave an array of shape {made.shape} for a part of shape {shape}: compute with the given "
+                f"{self.name} gave an array of shape {part.shape} for a part of shape {shape}: compute with the given "
                 "index arrays, so that they broadcast"
             ) from None
 

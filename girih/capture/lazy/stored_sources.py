@@ -116,14 +116,14 @@ def hdf5(path: str, dataset: str | None = None) -> Source:
             if len(names) != 1:
                 raise SourceError(f"{path} has {len(names)} datasets: name one of them{_list(names)}")
             dataset = names[0]
-        found = file.get(dataset)
-        if found is None or not hasattr(found, "shape"):
-            what = "a group" if found is not None else "not there"
+        array = file.get(dataset)
+        if array is None or not hasattr(array, "shape"):
+            what = "a group" if array is not None else "not there"
             raise SourceError(f"{path}: {dataset!r} is {what}: expected a dataset{_list(_datasets_of(file))}")
-        if found.shape is None:
+        if array.shape is None:
             raise SourceError(f"{path}: {dataset!r} is an empty dataspace: it has no shape")
-        kind = _numeric(found.dtype, f"{path}: {dataset}")
-        return InHdf5(path, stamp, tuple(found.shape), kind, dataset, found.chunks)
+        kind = _numeric(array.dtype, f"{path}: {dataset}")
+        return InHdf5(path, stamp, tuple(array.shape), kind, dataset, array.chunks)
 
 
 def _numeric(dtype: Any, name: str) -> np.dtype:

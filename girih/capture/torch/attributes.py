@@ -79,14 +79,14 @@ class Attributes:
 
     def changed(self) -> list[tuple[str, Any, Any]]:
         """(path, what it was, what it is) of attributes that are others now, or hold other things."""
-        found = []
+        changes = []
         for place in self.places:
             before, after = place.held, place.holder.read()
             for key in before | after:
                 old, new = before.get(key), after.get(key)
                 if not self._same(old, new, set()):
-                    found.append((f"{place.path}.{key}", old, new))
-        return found
+                    changes.append((f"{place.path}.{key}", old, new))
+        return changes
 
     def put_back(self) -> None:
         for place in self.places:
@@ -208,8 +208,8 @@ def check_next_step(
         if not differs():
             return
     except ForeignTensorError as error:
-        made = recorder.known(error.tensor)
-        if made is not None and made not in _computed(recorder, entries):
+        slot = recorder.known(error.tensor)
+        if slot is not None and slot not in _computed(recorder, entries):
             return  # a table that is made once
         path = next((path for path, _, new in changed if _holds(new, error.tensor)), "an attribute")
         raise CaptureError(
@@ -254,7 +254,7 @@ def _holds(value: Any, tensor: Tensor) -> bool:
 
 def _computed(recorder: Recorder, entries: Sequence[Slot]) -> set[Slot]:
     """What depends on a parameter, a buffer, the batch or chance: it may be another in the next step."""
-    found = set(entries)
+    result = set(entries)
 
     def slots(item: Any) -> Iterator[Slot]:
         if isinstance(item, Slot):
@@ -265,11 +265,11 @@ def _computed(recorder: Recorder, entries: Sequence[Slot]) -> set[Slot]:
 
     for record in recorder.records:
         read = set(slots((*record.args, *record.kwargs.values())))
-        if record.note.draw is not None or not read.isdisjoint(found):
-            found.update(slots(record.outputs))
+        if record.note.draw is not None or not read.isdisjoint(result):
+            result.update(slots(record.outputs))
             if record.function._schema.is_mutable:
-                found |= read
-    return found
+                result |= read
+    return result
 
 
 def _short(value: Any) -> str:

@@ -67,27 +67,27 @@ _NAMES = (
 
 def decomposition_of(function: Any) -> Callable[..., Any] | None:
     """What to run in place of an operator, if anything."""
-    found = _named().get(function) or _each(function)
-    if found is None and _is_composite(function):
-        found = function.decompose
-    return found
+    rule = _named().get(function) or _each(function)
+    if rule is None and _is_composite(function):
+        rule = function.decompose
+    return rule
 
 
 @cache
 def _each(function: Any) -> Callable[..., Any] | None:
     """Of an operator of lists of tensors (`_foreach_lerp_`) that of one tensor, called for each."""
-    prefix, found, name = function.name().partition("::_foreach_")
+    prefix, foreach, name = function.name().partition("::_foreach_")
     name = name.partition(".")[0]
     single = getattr(torch.ops.aten, {"norm": "linalg_vector_norm"}.get(name, name), None)
-    if prefix != "aten" or not found or single is None:
+    if prefix != "aten" or not foreach or single is None:
         return None
 
     def run(first: Any, *others: Any, **options: Any) -> list[Any] | None:
-        made = []
+        results = []
         for number in range(len(first)):
-            given = [item[number] if isinstance(item, (list, tuple)) else item for item in (first, *others)]
-            made.append(single(*given, **options))
-        return None if name.endswith("_") else made
+            arguments = [item[number] if isinstance(item, (list, tuple)) else item for item in (first, *others)]
+            results.append(single(*arguments, **options))
+        return None if name.endswith("_") else results
 
     return run
 

@@ -108,10 +108,10 @@ def _layer_by_layer(plain: Callable[..., Any]) -> Callable[..., Any]:
         last: list[Any] = []
         for layer in range(num_layers):
             own = slice(directions * layer, directions * (layer + 1))
-            input, made = plain(
+            input, states = plain(
                 input, hidden[own], params[own], has_biases, 1, 0.0, train, bidirectional, batch_first, layer_fn
             )
-            last += made
+            last += states
             if dropout and train and layer < num_layers - 1:
                 input = torch.dropout(input, dropout, True)
         return input, last

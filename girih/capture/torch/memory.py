@@ -77,8 +77,8 @@ def _written(record: Record) -> Iterator[Slot]:
     schema = record.function._schema
     if not schema.is_mutable:
         return
-    given = dict(zip((argument.name for argument in schema.arguments), record.args, strict=False))
+    arguments = dict(zip((argument.name for argument in schema.arguments), record.args, strict=False))
     for argument in schema.arguments:
         if argument.alias_info is not None and argument.alias_info.is_write:
-            item = given.get(argument.name, record.kwargs.get(argument.name))
+            item = arguments.get(argument.name, record.kwargs.get(argument.name))
             yield from (part for part in (item if isinstance(item, tuple) else (item,)) if isinstance(part, Slot))

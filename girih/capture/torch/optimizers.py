@@ -329,12 +329,14 @@ def rule_of(optimizer: Any) -> Rule:
         CaptureError: naming its class and the classes that are supported; or it has hooks on its step, or a
             scheduler that changes more than the learning rate.
     """
-    found = OPTIMIZERS.get(type(optimizer))
-    if found is None:
+    rule = OPTIMIZERS.get(type(optimizer))
+    if rule is None:
         names = ", ".join(kind.__name__ for kind in OPTIMIZERS)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            given = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
-            raise CaptureError(f"optimizer must be one made from the model's parameters, such as {MADE}; got {given}")
+            described = f"the class {optimizer.__name__}" if isinstance(optimizer, type) else repr(optimizer)
+            raise CaptureError(
+                f"optimizer must be one made from the model's parameters, such as {MADE}; got {described}"
+            )
         raise CaptureError(f"{type(optimizer).__name__} has no functional form here; supported: {names} of torch.optim")
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
         raise CaptureError(
@@ -346,4 +348,4 @@ def rule_of(optimizer: Any) -> Rule:
             "a scheduler of the optimizer changes its momentum at each step, which is a constant of a plan: "
             "give OneCycleLR or CyclicLR cycle_momentum=False"
         )
-    return found
+    return rule

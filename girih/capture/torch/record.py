@@ -115,9 +115,9 @@ class Recorder(TorchDispatchMode):
 
     def slot(self, tensor: Tensor) -> Slot:
         """The slot of a tensor, new if it was never seen: then it is an input, or a constant if it is real."""
-        found = self._slots.get(id(tensor))
-        if found is not None:
-            return found
+        slot = self._slots.get(id(tensor))
+        if slot is not None:
+            return slot
         self._keep.append(tensor)
         fake = tensor
         if _is_fake(tensor) and tensor.fake_mode is not self.fake_mode:
@@ -135,12 +135,12 @@ class Recorder(TorchDispatchMode):
         return self._slots.get(id(tensor))
 
     def _number(self, tensor: Tensor, fake: Tensor) -> Slot:
-        made = Slot(len(self.tensors))
+        slot = Slot(len(self.tensors))
         self.tensors.append(fake)
-        self._slots[id(tensor)] = made
+        self._slots[id(tensor)] = slot
         if fake is not tensor:
-            self._slots[id(fake)] = made
-        return made
+            self._slots[id(fake)] = slot
+        return slot
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -158,9 +158,9 @@ class Recorder(TorchDispatchMode):
 
     def failure_of(self, error: BaseException) -> Failure | None:
         """The call at which this error was raised, if it was raised at one."""
-        found = self.failure
-        same = found is not None and (found.error is error or str(found.error) == str(error))
-        return found if same else None
+        failure = self.failure
+        same = failure is not None and (failure.error is error or str(failure.error) == str(error))
+        return failure if same else None
 
     def _record(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         decomposition = self.decomposition_of(function)
@@ -176,29 +176,29 @@ class Recorder(TorchDispatchMode):
         if self.constants:
             args = tuple(self._fake(item) for item in args)
             kwargs = {name: self._fake(item) for name, item in kwargs.items()}
-        made = _run(function, args, kwargs)
-        if isinstance(made, torch.Tensor):
-            outputs: tuple[Any, ...] = (self._made(made),)
-        elif isinstance(made, (tuple, list)):
-            outputs = tuple(self._made(item) for item in made)
-        elif made is None and function._schema.is_mutable:
+        results = _run(function, args, kwargs)
+        if isinstance(results, torch.Tensor):
+            outputs: tuple[Any, ...] = (self._made(results),)
+        elif isinstance(results, (tuple, list)):
+            outputs = tuple(self._made(item) for item in results)
+        elif results is None and function._schema.is_mutable:
             raise CaptureError(f"{self._place(sys._getframe(2)).source}: {function} writes into lists of tensors")
         else:
-            return made  # a number that the fake tensor knows: a size, or the value of a constant
+            return results  # a number that the fake tensor knows: a size, or the value of a constant
         note = self._place(sys._getframe(2))
         if _is_random(function) and self.replayed is None:
             note = replace(note, draw=next_draw())
         self.records.append(Record(function, noted_args, noted_kwargs, outputs, note))
-        return made
+        return results
 
     def _made(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
             return None
-        found = self._slots.get(id(item))
-        if found is None:
+        slot = self._slots.get(id(item))
+        if slot is None:
             self._keep.append(item)
-            found = self._number(item, item)
-        return found
+            slot = self._number(item, item)
+        return slot
 
     def _noted(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):
@@ -235,10 +235,10 @@ class Recorder(TorchDispatchMode):
 
     def _intern(self, phase: Phase, source: str, scope: str) -> Note:
         key = (phase, source, scope)
-        found = self._notes.get(key)
-        if found is None:
-            found = self._notes[key] = Note(*key)
-        return found
+        note = self._notes.get(key)
+        if note is None:
+            note = self._notes[key] = Note(*key)
+        return note
 
 
 def _run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -320,11 +320,11 @@ def functionalise(
             second.replayed = record.note
             args = [fill(item) for item in record.args]
             try:
-                made = record.function(*args, **{name: fill(item) for name, item in record.kwargs.items()})
+                results = record.function(*args, **{name: fill(item) for name, item in record.kwargs.items()})
             except Exception as error:
                 recorder.failure = Failure(error, record.function, tuple(args), record.note)
                 raise
-            parts = made if isinstance(made, (tuple, list)) else (made,)
+            parts = results if isinstance(results, (tuple, list)) else (results,)
             for slot, part in zip(record.outputs, parts, strict=True):
                 if slot is not None:
                     known[slot.number] = part

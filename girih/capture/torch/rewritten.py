@@ -77,8 +77,8 @@ def ctc_loss(
     log_probs: Tensor, targets: Tensor, inputs: Any, lengths: Any, blank: int = 0, zero_infinity: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Lengths are numbers or tensors. The second result, which only PyTorch's gradient reads, is none."""
-    given = _padded(targets, inputs, lengths)
-    return torch.ops.girih.ctc_loss(log_probs, *given, blank, zero_infinity), log_probs.new_empty(0)
+    padded = _padded(targets, inputs, lengths)
+    return torch.ops.girih.ctc_loss(log_probs, *padded, blank, zero_infinity), log_probs.new_empty(0)
 
 
 def ctc_loss_backward(
@@ -92,8 +92,8 @@ def ctc_loss_backward(
     blank: int,
     zero_infinity: bool = False,
 ) -> Tensor:
-    given = _padded(targets, inputs, lengths)
-    return torch.ops.girih.ctc_loss_gradient(grad, log_probs, *given, blank, zero_infinity)
+    padded = _padded(targets, inputs, lengths)
+    return torch.ops.girih.ctc_loss_gradient(grad, log_probs, *padded, blank, zero_infinity)
 
 
 def _padded(targets: Tensor, inputs: Any, lengths: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -119,16 +119,16 @@ def grouped_product(
         raise NotImplementedError("a product of groups with a bias is none that PyTorch has: add the bias behind it")
     by_group = first.dim() == 3, second.dim() == 3
     if by_group == (True, True):
-        made = aten.bmm(first, second)
+        products = aten.bmm(first, second)
     elif ends is None:
         raise ValueError("a product of groups of rows or columns needs `offs`, which says where they end")
     elif by_group == (False, True):
-        made = torch.ops.girih.grouped_product(first, second, ends)
+        products = torch.ops.girih.grouped_product(first, second, ends)
     elif by_group == (True, False):
-        made = torch.ops.girih.grouped_product(second.mT, first.mT, ends).mT
+        products = torch.ops.girih.grouped_product(second.mT, first.mT, ends).mT
     else:
-        made = torch.ops.girih.grouped_gradient(first, second, ends)
-    return made if out_dtype is None else made.to(out_dtype)
+        products = torch.ops.girih.grouped_gradient(first, second, ends)
+    return products if out_dtype is None else products.to(out_dtype)
 
 
 OWN: dict[Any, Callable[..., Any]] = {

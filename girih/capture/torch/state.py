@@ -37,11 +37,11 @@ def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict
                 if name not in alone:
                     steps.add(float(own.get("step", begun)))  # SGD has buffers but no count: 0, or at least 1
                 for key, theirs in rule.state.items():
-                    found = own.get(theirs)
-                    if found is None:
+                    held = own.get(theirs)
+                    if held is None:
                         fill = options.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
-                        found = torch.full_like(parameters[name], fill)
-                    state[f"{name}/{key}"] = found.detach().to_dense()  # a sparse gradient's momentum is sparse
+                        held = torch.full_like(parameters[name], fill)
+                    state[f"{name}/{key}"] = held.detach().to_dense()  # a sparse gradient's momentum is sparse
             if len(steps) > 1:
                 raise ValueError(
                     f"parameters of the optimizer's group {number} are at steps {sorted(steps)}: one step count "
@@ -49,8 +49,8 @@ def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict
                 )
             state[shared_path("step", number, len(groups))] = torch.tensor(steps.pop() if steps else 0.0)
             for key, theirs in rule.shared.items():
-                found = next((own[theirs] for own in kept if theirs in own), 0.0)
-                state[shared_path(key, number, len(groups))] = torch.tensor(float(found))
+                held = next((own[theirs] for own in kept if theirs in own), 0.0)
+                state[shared_path(key, number, len(groups))] = torch.tensor(float(held))
     return state
 
 

@@ -31,7 +31,6 @@ from girih.capture.torch.refusals import refusal
 from girih.capture.torch.state import shared_path
 from girih.capture.torch.training import Inference, TrainingStep, check_batch, check_step
 from girih.graph import Graph, Input, format_graph
-from girih.rewrite.passes.gradient_sums import GatherGradients
 
 Tensor = Any
 Step = TrainingStep | Inference
@@ -162,12 +161,7 @@ class _Capture:
                 )
             entries = [Entry(slot, entry.input) for slot, entry in zip(inputs, entries, strict=True)]
             exits = [Exit(slot, item.role, item.replaces) for slot, item in zip(outputs, exits, strict=True)]
-        graph = canonicalise(recorder, entries, exits)
-        return (
-            GatherGradients().apply(graph)
-            if isinstance(self.step, TrainingStep) and self.step.micro_batches > 1
-            else graph
-        )
+        return canonicalise(recorder, entries, exits)
 
     # What enters
 
@@ -199,17 +193,17 @@ class _Capture:
 
     def _batch(self) -> tuple[Any, dict[str, str], Any]:
         leaves, spec = tree_flatten_with_path(self.batch)
-        made, names = [], {}
+        tensors, names = [], {}
         check_batch([(_path(path), leaf) for path, leaf in leaves])
         for path, leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 place = _path(path)
                 fake = self._fake(leaf).requires_grad_(leaf.requires_grad)
-                made.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
+                tensors.append(self._enter(fake, "batch", f"x.{_valid(place.replace('/', '.'))}".rstrip("."), place))
                 names[place] = self.entries[-1].input.name
             else:
-                made.append(leaf)
-        return tree_unflatten(made, spec), names, spec
+                tensors.append(leaf)
+        return tree_unflatten(tensors, spec), names, spec
 
     # What leaves
 
@@ -288,8 +282,8 @@ class _Capture:
         By `backward`, as people do: torch.autograd.grad misses what torch.utils.checkpoint(use_reentrant=True) gives.
         """
         loss.backward()
-        made = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
-        return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in made.items()}
+        gradients = {name: self.fakes[name].grad for name in names if self.fakes[name].grad is not None}
+        return {name: grad if grad.layout == torch.strided else grad.to_dense() for name, grad in gradients.items()}
 
     def _check_loss(self, loss: Any) -> None:
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:

@@ -45,8 +45,8 @@ class TrainingStep:
         if self.micro_batches < 1:
             raise CaptureError(f"micro_batches must be at least 1, got {self.micro_batches}")
         if (self.loss is None) == (self.step is None):
-            given = "neither" if self.loss is None else "both"
-            raise CaptureError(f"give one of loss=f(output, target) and step=f(model, batch); got {given}")
+            described = "neither" if self.loss is None else "both"
+            raise CaptureError(f"give one of loss=f(output, target) and step=f(model, batch); got {described}")
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
             raise CaptureError(f"clip_grad_norm must be positive, got {self.clip_grad_norm}")
         _check_autocast(self.autocast)
@@ -184,8 +184,8 @@ def check_batch(leaves: Sequence[tuple[str, Any]]) -> None:
             raise CaptureError(f"the batch's tensor {path!r} is {leaf.layout}: give it with to_dense()")
     kinds = sorted({type(leaf).__name__ for _, leaf in leaves})
     if kinds and not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
-        given = ", ".join(kinds)
-        raise CaptureError(f"the batch has no tensors, only {given}: other values become constants of the program")
+        described = ", ".join(kinds)
+        raise CaptureError(f"the batch has no tensors, only {described}: other values become constants of the program")
 
 
 def _check_model(model: Any) -> None:

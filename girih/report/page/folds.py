@@ -30,14 +30,14 @@ class Fold:
 
 def folds(graph: Graph) -> tuple[Fold, ...]:
     """Disjoint, in the order of the graph."""
-    found: list[Fold] = []
+    result: list[Fold] = []
     free = 0
     for repeat in repeats(graph):
         fold = _aligned(graph, repeat, free)
         if fold is not None:
-            found.append(fold)
+            result.append(fold)
             free = fold.stop
-    return tuple(found)
+    return tuple(result)
 
 
 def _aligned(graph: Graph, repeat: Repeat, free: int) -> Fold | None:
@@ -78,12 +78,12 @@ def _alike(graph: Graph, first: int, second: int) -> bool:
 
 def _counting_component(graph: Graph, low: int, high: int, period: int) -> int | None:
     """The component of the module paths that counts the copies: a number that differs from copy to copy."""
-    found: Counter[int] = Counter()
+    numbers: Counter[int] = Counter()
     for position in range(low, high - period):
         pairs = zip(_path(graph, position), _path(graph, position + period), strict=False)
         differs = [depth for depth, (a, b) in enumerate(pairs) if a != b and a.isdigit() and b.isdigit()]
-        found.update(differs[:1])
-    return found.most_common(1)[0][0] if found else None
+        numbers.update(differs[:1])
+    return numbers.most_common(1)[0][0] if numbers else None
 
 
 def _is_layer(graph: Graph, begin: int, period: int, depth: int) -> bool:

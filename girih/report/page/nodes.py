@@ -134,17 +134,17 @@ def _transfers(
 def _steps(program: Program) -> list[int]:
     """For each step n of a node n, -1 - t of a transfer t, 0 where nothing takes time."""
     number = {step.target: position for position, step in enumerate(program.transfers)}
-    found: list[int] = []
+    positions: list[int] = []
     for step in program.steps:
         if isinstance(step, ComputeStep):
-            found.append(step.node)
+            positions.append(step.node)
         elif isinstance(step, TransferStep):
-            found.append(-1 - number[step.target])
+            positions.append(-1 - number[step.target])
         elif isinstance(step, StartStep):
-            found.append(-1 - number[step.transfer.target])
+            positions.append(-1 - number[step.transfer.target])
         else:
-            found.append(0)
-    return found
+            positions.append(0)
+    return positions
 
 
 def _fold(plan: Plan, fold: Fold) -> list[Any]:
@@ -154,7 +154,7 @@ def _fold(plan: Plan, fold: Fold) -> list[Any]:
     return [fold.start, fold.period, fold.count, fold.first, fold.last, len(ways)]
 
 
-def sections(graph: Graph, found: tuple[Fold, ...]) -> list[tuple[int, int, str]]:
+def sections(graph: Graph, folds: tuple[Fold, ...]) -> list[tuple[int, int, str]]:
     """(first node, one past the last, phase): the runs of phases; one run without a name if a fold has several."""
     runs: list[tuple[int, int, str]] = []
     for position, node in enumerate(graph.nodes):
@@ -162,5 +162,5 @@ def sections(graph: Graph, found: tuple[Fold, ...]) -> list[tuple[int, int, str]
             runs[-1] = (runs[-1][0], position + 1, node.phase)
         else:
             runs.append((position, position + 1, node.phase))
-    whole = all(any(low <= fold.start and fold.stop <= high for low, high, _ in runs) for fold in found)
+    whole = all(any(low <= fold.start and fold.stop <= high for low, high, _ in runs) for fold in folds)
     return runs if whole and len(runs) <= 6 else [(0, len(graph.nodes), "")]

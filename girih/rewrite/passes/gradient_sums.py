@@ -80,9 +80,9 @@ def _chain(graph: Graph, root: int, readers: Mapping[str, int]) -> tuple[list[in
         position = open_.pop()
         members.append(position)
         for name in graph.nodes[position].inputs:
-            made = graph.producer.get(name)
-            if made is not None and readers[name] == 1 and _is_sum(graph, made):
-                open_.append(made)
+            position_of_maker = graph.producer.get(name)
+            if position_of_maker is not None and readers[name] == 1 and _is_sum(graph, position_of_maker):
+                open_.append(position_of_maker)
             else:
                 leaves.append(name)
     return members, leaves
@@ -99,18 +99,18 @@ def _in_groups(graph: Graph, members: list[int], groups: dict[Group, list[str]])
     sums.sort()
     spare = iter(members)
     running: dict[str, str] = {}  # the sum that ends with a leaf
-    found = []
+    placed = []
     for position, scope, before, name in sums:
         node = graph.nodes[next(spare)]
-        found.append((position, _sum(node, running.get(before, before), name, scope)))
+        placed.append((position, _sum(node, running.get(before, before), name, scope)))
         running[name] = node.outputs[0]
     total, *rest = (running.get(groups[group][-1], groups[group][-1]) for group in order)
     last, scope = producer[groups[order[-1]][-1]], graph.nodes[members[-1]].scope
     for name in rest:
         node = graph.nodes[next(spare)]
-        found.append((last, _sum(node, total, name, scope)))
+        placed.append((last, _sum(node, total, name, scope)))
         total = node.outputs[0]
-    return found
+    return placed
 
 
 def _sum(node: Node, first: str, second: str, scope: str) -> Node:

@@ -83,10 +83,10 @@ class _Writer:
 
     def written(self) -> Graph:
         for node in self.graph.nodes:
-            made = node.outputs[0]
-            if node.operator == PRODUCT and made in self.heads:
+            result = node.outputs[0]
+            if node.operator == PRODUCT and result in self.heads:
                 left, right = (Ref(self.in_two(name)) for name in node.inputs)
-                self.apart[made] = self.emit(node, made, "girih.head_product", {"self": left, "mat2": right})
+                self.apart[result] = self.emit(node, result, "girih.head_product", {"self": left, "mat2": right})
             elif node.operator == "aten.reshape":
                 self.reshape(node)
             else:
@@ -145,8 +145,8 @@ class _Writer:
         return self.stands[name]
 
     def reshape(self, node: Node) -> None:
-        made, source = node.outputs[0], self.as_it_stands(node.inputs[0])
-        if source != node.inputs[0] and self.values[source].shape == self.graph.values[made].shape:
-            self.stands[made] = source
+        result, source = node.outputs[0], self.as_it_stands(node.inputs[0])
+        if source != node.inputs[0] and self.values[source].shape == self.graph.values[result].shape:
+            self.stands[result] = source
         else:
             self.keep(node, self.as_it_stands)

@@ -38,7 +38,7 @@ def _parts_first(graph: Graph, sums: Collection[str]) -> Graph:
 
     def terms(node: Node) -> tuple[list[str], set[str]]:
         """What a node adds up in the end, and the sums between, that nobody else reads."""
-        found: list[str] = []
+        leaves: list[str] = []
         between: set[str] = set()
         names = list(reversed(node.inputs))
         while names:
@@ -47,8 +47,8 @@ def _parts_first(graph: Graph, sums: Collection[str]) -> Graph:
                 between.add(name)
                 names += reversed(maker.inputs)
             else:
-                found.append(name)
-        return found, between
+                leaves.append(name)
+        return leaves, between
 
     values = dict(graph.values)
     inside: set[str] = set()  # of sums that were looked at with what they are added to
@@ -83,9 +83,9 @@ def _adds(graph: Graph, node: Node) -> bool:
 
 def _added(node: Node, terms: list[str]) -> list[Node]:
     """The nodes that add up the terms from left to right, the last one in place of the given one."""
-    found, total = [], terms[0]
+    sums, total = [], terms[0]
     for number, term in enumerate(terms[1:], 1):
         name = node.name if number == len(terms) - 1 else f"{node.name}.sum{number}"
-        found.append(replace(node, name=name, arguments=(("self", Ref(total)), ("other", Ref(term))), outputs=(name,)))
+        sums.append(replace(node, name=name, arguments=(("self", Ref(total)), ("other", Ref(term))), outputs=(name,)))
         total = name
-    return found
+    return sums

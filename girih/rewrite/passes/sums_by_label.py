@@ -50,9 +50,9 @@ class SumByLabel:
 
 
 def _by_label(graph: Graph) -> Graph:
-    found = {item.node.name: item for item in _sums(graph)}
+    sums = {item.node.name: item for item in _sums(graph)}
     families: dict[str, _Family] = {}
-    for item in found.values():
+    for item in sums.values():
         family = families.setdefault(item.labels, _Family(item.labels))
         family.numbers.setdefault(item.number, len(family.numbers))
     families = {labels: family for labels, family in families.items() if len(family.numbers) >= FEWEST}
@@ -60,28 +60,28 @@ def _by_label(graph: Graph) -> Graph:
         return graph
     values, nodes = dict(graph.values), []
     for node in graph.nodes:
-        one = found.get(node.name)
+        one = sums.get(node.name)
         if one is None or one.labels not in families:
             nodes.append(node)
             continue
         family = families[one.labels]
-        made, total = _total(graph, family, one)
-        nodes.extend(_new(made, values))
+        new, total = _total(graph, family, one)
+        nodes.extend(_new(new, values))
         chosen = (("self", Ref(total)), ("dim", 0), ("index", family.numbers[one.number]))
         nodes.append(replace(node, operator="aten.select.int", arguments=chosen))
-    return _without_unread(replace(graph, values=values, nodes=tuple(nodes)), found.values())
+    return _without_unread(replace(graph, values=values, nodes=tuple(nodes)), sums.values())
 
 
 def _sums(graph: Graph) -> Iterable[_Sum]:
     """The masked sums and counts of the graph whose masks compare labels with a number."""
     for node in graph.nodes:
-        given = dict(node.arguments)
+        arguments = dict(node.arguments)
         if node.operator == "girih.masked_sum":
-            masked = _mask(graph, given["mask"])
+            masked = _mask(graph, arguments["mask"])
             if masked is not None:
-                yield _Sum(*masked, _name(given["input"]), node)
-        elif node.operator == "aten.sum.dim_IntList" and not given.get("keepdim", False):
-            copy = _maker(graph, given["self"])
+                yield _Sum(*masked, _name(arguments["input"]), node)
+        elif node.operator == "aten.sum.dim_IntList" and not arguments.get("keepdim", False):
+            copy = _maker(graph, arguments["self"])
             if copy is not None and copy.operator == "aten._to_copy" and graph.values[copy.outputs[0]].dtype == "int64":
                 masked = _mask(graph, dict(copy.arguments)["self"])
                 if masked is not None:
@@ -93,8 +93,8 @@ def _mask(graph: Graph, mask: Argument) -> tuple[str, str] | None:
     node = _maker(graph, mask)
     if node is None or node.operator != "aten.eq.Tensor":
         return None
-    given = dict(node.arguments)
-    pair = given["self"], given["other"]
+    arguments = dict(node.arguments)
+    pair = arguments["self"], arguments["other"]
     for labels, number in (pair, pair[::-1]):
         if not isinstance(labels, Ref) or not isinstance(number, Ref) or graph.role_of(number.name) != "scalar":
             continue
@@ -137,9 +137,9 @@ def _total(graph: Graph, family: _Family, item: _Sum) -> tuple[list[tuple[Node, 
     return [stack, positions, total], total[0].name
 
 
-def _new(made: Iterable[tuple[Node, Value]], values: dict[str, Value]) -> Iterable[Node]:
+def _new(new: Iterable[tuple[Node, Value]], values: dict[str, Value]) -> Iterable[Node]:
     """Of these nodes those that the graph does not have yet."""
-    for node, value in made:
+    for node, value in new:
         if value.name not in values:
             values[value.name] = value
             yield node

@@ -159,10 +159,12 @@ def read_manifest(place: str) -> Manifest:
     """
     system, root = system_of(place)
     try:
-        found, _ = unseal("tiles", FORMAT, bytes(system.cat_file(f"{root}/{MANIFEST}")))
-        fields(found, "workers", "tiles", "step", "at")
-        step = found["step"] if found["step"] == "" else text(found["step"], NAME)
-        return Manifest(natural(found["workers"]), frozenset(naturals(found["tiles"])), step, natural(found["at"]))
+        manifest, _ = unseal("tiles", FORMAT, bytes(system.cat_file(f"{root}/{MANIFEST}")))
+        fields(manifest, "workers", "tiles", "step", "at")
+        step = manifest["step"] if manifest["step"] == "" else text(manifest["step"], NAME)
+        return Manifest(
+            natural(manifest["workers"]), frozenset(naturals(manifest["tiles"])), step, natural(manifest["at"])
+        )
     except OSError as error:
         raise CheckpointError(f"{place}/{MANIFEST} cannot be read: {words(error)}") from error
     except SealError as error:

@@ -133,7 +133,7 @@ class RecoveringRun(TileRun):
         recipe = Recipe(program, what, (*(self._tiles[key] for key in what.held.values()), *placed))
         self._left = (*(tile.key for tile in placed), *what.keep.values())
         self._furthest = -1
-        made = self._recovering(lambda: self._evaluate(program, what))
+        results = self._recovering(lambda: self._evaluate(program, what))
         self._left = ()
         kept = [Tile(key, program, name, maker=recipe) for name, key in what.keep.items()]
         for tile in (*placed, *kept):
@@ -141,7 +141,7 @@ class RecoveringRun(TileRun):
             self._tiles[tile.key] = tile
         if self._due():
             self._recovering(lambda: self._checkpoint(None))
-        return made
+        return results
 
     def spill(self, keys: Sequence[int]) -> None:
         for key in keys:
@@ -191,12 +191,12 @@ class RecoveringRun(TileRun):
         began = time.monotonic()
         short = self._seconds.get(what.number, SLICE_SECONDS) < SLICE_SECONDS and not self.manifest.step
         if short or len(program.steps) <= FIRST_SLICE:
-            made = self._once(program, what)
+            results = self._once(program, what)
         else:
-            made = self._evaluate_in_slices(program, what)
+            results = self._evaluate_in_slices(program, what)
         self._seconds[what.number] = time.monotonic() - began
         self._attempts = 0
-        return made
+        return results
 
     def _evaluate_in_slices(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         self._start("begin", program, what, [{} for _ in self.ranks])
@@ -263,7 +263,7 @@ class RecoveringRun(TileRun):
         """
         while True:
             try:
-                made = do()
+                result = do()
             except SpoiltError:  # nothing is lost
                 raise
             except WorkerError as error:
@@ -272,7 +272,7 @@ class RecoveringRun(TileRun):
                     raise
             else:
                 self._attempts = 0
-                return made
+                return result
 
     def _recover(self, error: WorkerError) -> None:
         while True:
@@ -383,12 +383,12 @@ def in_order(goals: Iterable[Tile], saved: Set[int]) -> tuple[list[Tile | Recipe
 def pauses(program: Program) -> list[int]:
     """Instructions before which no transfer is under way, in order; the end is the last."""
     pending: set[str] = set()
-    found = []
+    seconds = []
     for index, step in enumerate(program.steps):
         if not pending:
-            found.append(index)
+            seconds.append(index)
         if isinstance(step, StartStep):
             pending.add(step.transfer.target)
         elif isinstance(step, TransferStep):
             pending.discard(step.target)
-    return [*found, len(program.steps)]
+    return [*seconds, len(program.steps)]

@@ -34,9 +34,9 @@ def mapped(shape: tuple[int, ...], dtype: Any, directory: str | None = None) -> 
 
 def on_file(tensor: Tensor, directory: str | None = None) -> Tensor:
     """The same elements in a file."""
-    made = mapped(tuple(tensor.shape), tensor.dtype, directory)
-    made.copy_(tensor)
-    return made
+    on_disk = mapped(tuple(tensor.shape), tensor.dtype, directory)
+    on_disk.copy_(tensor)
+    return on_disk
 
 
 class Streamed:
@@ -62,10 +62,10 @@ class Streamed:
         return Streamed(self.part, tuple(box))
 
     def cut(self, cuts: Cuts) -> Streamed:
-        made = self
+        part = self
         for dimension, start, length in cuts:
-            made = made.narrow(dimension, start, length)
-        return made
+            part = part.narrow(dimension, start, length)
+        return part
 
     def __getitem__(self, rows: slice) -> Tensor:
         return self.narrow(0, rows.start, rows.stop - rows.start).read()

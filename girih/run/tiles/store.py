@@ -87,10 +87,10 @@ class TileStore:
     def finish(self, keep: Mapping[str, int], report: tuple[str, ...]) -> dict[str, Tensor]:
         worker, step = self._under_way()
         self.running = None
-        made = worker.finish(step)
+        values = worker.finish(step)
         for name, key in keep.items():
-            self.held[key] = settle(made[name])
-        return {name: made[name].cpu() for name in report}
+            self.held[key] = settle(values[name])
+        return {name: values[name].cpu() for name in report}
 
     def place(self, parts: Mapping[int, Tensor | Part]) -> None:
         """Keep tiles, by key, that come from the driver or are read where they are."""

@@ -84,10 +84,10 @@ class TileRun:
         """
         for key in what.free:
             self._held.pop(key, None)
-        made = self._once(program, what)
+        results = self._once(program, what)
         self._held.update((key, (program, name)) for name, (key, _) in what.placed.items())
         self._held.update((key, (program, name)) for name, key in what.keep.items())
-        return made
+        return results
 
     def _once(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         replies = self._start("evaluate", program, what, [self._ending(program, what, rank) for rank in self.ranks])

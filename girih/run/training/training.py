@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from girih.plans.check import check
+from girih.plans.host import on_this_host
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
-from girih.plans.plan import PlanError, check
-from girih.plans.scratch import on_this_host
+from girih.plans.plan import Plan, PlanError
 
 if TYPE_CHECKING:
-    from girih.plans.plan import Plan
     from girih.simulate.timeline import Timeline
 
 

@@ -15,7 +15,10 @@ import pytest
 import torch
 
 import girih
+from girih.api import Plan, load, plan_graph
 from girih.capture import TrainingStep
+from girih.cost import measure_scratch
+from girih.cost.measure_scratch import HostScratch, measured, setting_here
 from girih.cost.scratch import BOUND, ESTIMATE, MEASURED, Scratch, ScratchSetting, ScratchStore, Told
 from girih.graph import parse_graph
 from girih.memory.accounts import memory_use
@@ -23,10 +26,9 @@ from girih.models import example
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.temporaries import Operand, Work
 from girih.ops.scratch import ScratchCall, at_most
-from girih.plans.plan import Plan, PlanError, check, load, plan_graph
+from girih.plans.check import check
+from girih.plans.plan import PlanError
 from girih.plans.scratch import host_notes
-from girih.run.calibrate import measure_scratch
-from girih.run.calibrate.measure_scratch import HostScratch, measured, setting_here
 
 WORKER_TESTS = Path(__file__).resolve().parents[1] / "worker"
 ELSEWHERE = ScratchSetting("Another Processor; avx2; L2 512K", "torch 2.13.0, oneDNN 3.12.0")
@@ -219,9 +221,7 @@ def test_several_write_at_once(tmp_path: Path) -> None:
 
 
 def test_the_setting_names_what_kernels_are_chosen_by() -> None:
-    code = (
-        "from girih.run.calibrate.measure_scratch import setting_here; print(*vars(setting_here()).values(), sep='|')"
-    )
+    code = "from girih.cost.measure_scratch import setting_here; print(*vars(setting_here()).values(), sep='|')"
     told = []
     plain = {key: value for key, value in os.environ.items() if key != "ONEDNN_MAX_CPU_ISA"}
     for more in ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"ATEN_CPU_CAPABILITY": "default"}):
@@ -262,7 +262,7 @@ def test_a_loaded_plan_needs_no_torch_and_no_measurement(lenet: Plan, tmp_path: 
         data["scratch"]["calls"][key.replace(f", {lenet.told_scratch.threads} threads", ", 3 threads")] = value
     path.write_text(json.dumps(data))
     code = (
-        "import sys; from girih.plans.plan import load; made = load(sys.argv[1]);"
+        "import sys; from girih.api import load; made = load(sys.argv[1]);"
         "print(made.peak, made.told_scratch.words); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

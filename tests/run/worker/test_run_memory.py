@@ -13,7 +13,9 @@ import torch
 from run_programs import Example, program_of, transfers
 
 import girih
+from girih.api import Plan, plan_graph
 from girih.capture import TrainingStep
+from girih.cost import measure_scratch
 from girih.graph import Graph, parse_graph
 from girih.kernels import philox
 from girih.kernels.evaluate import resolve
@@ -29,9 +31,7 @@ from girih.ops.scratch import ScratchCall
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
 from girih.plans.inputs import flatten_batch
-from girih.plans.plan import Plan, plan_graph
 from girih.plans.scratch import host_notes
-from girih.run.calibrate import measure_scratch
 from girih.run.training.session import start
 from girih.run.worker.measure import highest
 

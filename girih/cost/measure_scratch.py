@@ -20,6 +20,7 @@ import threading
 import warnings
 from collections.abc import Iterable
 from functools import cache
+from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from girih.kernels.evaluate import call as apply
 from girih.lower.strides import contiguous_strides
 from girih.ops.derive.temporaries import Operand
 from girih.ops.scratch import ScratchCall
-from girih.run.worker.measure import highest
 
 MOST_OPERATIONS = 30_000_000_000
 """A third of a second to a few seconds of a core. All calls of a plan take about a step of it, once."""
@@ -178,7 +178,7 @@ def _scratch(call: ScratchCall) -> int:
     operands = {name: _zeros(operand) for name, operand in call.work.inputs.items()}
     with torch.no_grad():
         changes = _changes(lambda: apply(call.operator, {**call.work.attributes, **operands}))
-    return max(0, highest(changes) - call.work.output.bytes)
+    return max(0, max(accumulate(changes, initial=0)) - call.work.output.bytes)
 
 
 def _zeros(operand: Operand) -> Any:

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from girih.graph import Graph
 from girih.machine import Machine
-from girih.plans.plan import Costs, Observe, PlanError, goal_of
+from girih.plans.plan import Costs, Observe, Plan, PlanError, goal_of
 from girih.plans.predict import predict
 from girih.search.memory_limit import searched
-
-if TYPE_CHECKING:
-    from girih.plans.plan import Plan
 
 SECONDS = 10.0  # that each search may take
 MOST_SIMULATED = 100_000

@@ -1,0 +1,232 @@
+"""The facade: what users call, made of the rooms below.
+
+program → capture → Graph → partition → Strategy → lower → Program → run, with predictions and a certificate, as one
+Plan that a person can save, read, compare, load and run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from girih.graph import Graph
+from girih.machine import Machine, MachineError
+from girih.machine import machine as machine_by_name
+from girih.machine.machine import parse_bytes, with_memory
+from girih.partition.solver.clock import Clock
+from girih.partition.table import SEARCHES
+from girih.plans import plan as noun
+from girih.plans.plan import OBJECTIVES, Observe, PlanError, check_seconds, goal_of
+
+if TYPE_CHECKING:
+    from girih.plans.predict import Prediction
+    from girih.run.training.training import TrainingRun
+
+# What only some calls need is imported by them, so that a plan file is read, and a plan is printed, without the rest.
+
+
+class Plan(noun.Plan):
+    """A Graph, a Machine, a Strategy, and what is known of them; see `girih.plans.plan.Plan` for its fields."""
+
+    @classmethod
+    def of(cls, plan: noun.Plan) -> Plan:
+        """The same plan, with what it already knows."""
+        copy = object.__new__(cls)
+        copy.__dict__.update(plan.__dict__)
+        return copy
+
+    def predict(self, *, machine: str | Machine | None = None, store: str | Path | None = None) -> Prediction:
+        """What a step takes, by simulating the program on this machine or on another one with the same mesh.
+
+        store: the file in which `girih calibrate` keeps what it measured; without it, by data sheets alone.
+
+        Raises:
+            PlanError: the other machine has another mesh, or the store is none.
+        """
+        from girih.plans.predict import predict
+
+        return predict(self, machine=machine, store=store)
+
+    def report(self, path: str | Path, *, store: str | Path | None = None) -> None:
+        """Write the plan as one page (HTML) to look at, with its predicted timeline; see `predict`."""
+        from girih.report.page import write_page
+        from girih.search.compare import simulated_alternatives
+
+        write_page(path, self, self.predict(store=store).timeline, others=simulated_alternatives(self, store=store))
+
+    def _repr_html_(self) -> str:
+        from girih.report.notebook import notebook_html
+
+        return notebook_html(self)
+
+    def __repr__(self) -> str:
+        from girih.report import tables
+
+        return f"<Plan: {tables.title(self)}>"
+
+    def __str__(self) -> str:
+        from girih.report import tables
+
+        return tables.render(tables.summary(self))
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON (gzipped if the name ends in .gz): whole, or the file is as it was before.
+
+        Raises:
+            PlanError: it cannot be written, or calls a function that has no import name.
+        """
+        from girih.plans.file import save
+
+        save(self, path)
+
+    def start(
+        self,
+        *,
+        backend: str = "processes",
+        model: Any = None,
+        resume: str | Path | None = None,
+        seed: int = 0,
+        timeout: float = 120.0,
+        measure: bool = False,
+    ) -> TrainingRun:
+        """Start the workers; a context manager with `step`, `state_dict`, `save`.
+
+        backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
+        model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
+        optimizer, their tensors are taken as they are now.
+        resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
+        no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
+        measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
+
+        Raises:
+            PlanError: before anything starts, if the plan cannot run here.
+        """
+        from girih.run.training.training import start_training
+
+        check_seconds("timeout", timeout)
+        return start_training(
+            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure
+        )
+
+
+def plan(
+    step: Any,
+    batch: Any,
+    *,
+    machine: str | Machine = "local:2",
+    memory: str | int | None = None,
+    search: str = "exact",
+    objective: str = "bytes",
+    compare: tuple[str, ...] = ("single", "data"),
+    seconds: float = 60.0,
+    model: str = "",
+    store: str | Path | None = None,
+    observe: Observe | None = None,
+) -> Plan:
+    """Lay a training step (or an Inference) out over a machine.
+
+    batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
+    search: one of `girih.partition.SEARCHES`. objective: `bytes` (Tofu's: communicate least, all work divided, every
+    tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
+    computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
+    searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
+    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+        PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
+    """
+    check_seconds("seconds", seconds, none=True)
+    _machine_of(machine, memory)  # what is wrong with it is told before anything is captured
+    note = observe or (lambda what, share: None)
+    note("capture", 0.0)
+    from girih.plans.inputs import program_of
+
+    own = program_of(step, batch, model)
+    planned = plan_graph(
+        own.graph,
+        machine=machine,
+        memory=memory,
+        search=search,
+        objective=objective,
+        compare=compare,
+        seconds=seconds,
+        store=store,
+        observe=observe,
+    )
+    return own.in_plan(planned)
+
+
+def plan_graph(
+    graph: Graph,
+    *,
+    machine: str | Machine = "local:2",
+    memory: str | int | None = None,
+    search: str = "exact",
+    objective: str = "bytes",
+    compare: tuple[str, ...] = (),
+    seconds: float = 60.0,
+    store: str | Path | None = None,
+    observe: Observe | None = None,
+) -> Plan:
+    """Lay a graph out over a machine; see `plan`."""
+    note = observe or (lambda what, share: None)
+    check_seconds("seconds", seconds, none=True)
+    where, limit = _machine_of(machine, memory)
+    for name in (search, *compare):
+        if name not in SEARCHES:
+            raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
+    if objective not in OBJECTIVES:
+        raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+    from girih.plans.predict import by_measurements, calibrated
+    from girih.search.compare import compared, simulated_step
+    from girih.search.memory_limit import begins_with, fit, ran, searched, widest_overlap
+
+    if objective == "time":
+        where = calibrated(where, store)
+    goal = goal_of(objective, where)
+    search, notes = ran(search, objective)
+
+    clock, first, captured = Clock(), begins_with(search, objective, where, limit), graph
+    note(f"search {first}", 0.0)
+    result = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
+    graph = result.graph or graph
+    result = fit(graph, goal, result, search, limit, seconds, note)
+    plan = noun.Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
+    plan = replace(plan, overlap=widest_overlap(plan))
+    if objective == "time":
+        from girih.search.fastest import fastest
+
+        plan = fastest(plan, seconds=seconds, clock=clock, store=store, note=note)
+    notes = (*notes, *by_measurements(where, store))
+    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
+    baselines, missing = compared(plan, captured, compare, seconds=seconds, store=store, note=note)
+    return Plan.of(replace(plan, baselines=baselines, notes=(*notes, *missing)))
+
+
+def load(path: str | Path, *, trust: bool = False) -> Plan:
+    """Read a plan that `save` wrote. A plan file is data: nothing in it is run, neither now nor when it is started, but
+    girih's own operators and those of PyTorch that are pure functions.
+
+    trust: you answer for whoever wrote the file. It may then name functions, which are imported now and called when the
+    plan runs, and operators of other libraries that are registered in this program.
+
+    Raises:
+        PlanError: if there is no such file, or it is no plan, of another version, damaged, larger than can be read, or
+            names what needs your trust.
+    """
+    from girih.plans.file import load as read
+
+    return Plan.of(read(path, trust=trust))
+
+
+def _machine_of(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:
+    """The machine with the memory limit, and the limit in bytes."""
+    try:
+        if memory is None:
+            return machine_by_name(name), None
+        limit = parse_bytes(memory)
+        return with_memory(machine_by_name(name), limit), limit
+    except MachineError as error:
+        raise PlanError(str(error)) from error

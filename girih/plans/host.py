@@ -1,0 +1,38 @@
+"""A plan on the host where it starts: its scratch memory is measured there, and its memory limit still holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from girih.cost.measure_scratch import setting_here
+from girih.cost.setting import threads_of
+from girih.machine.units import format_bytes
+from girih.memory.accounts import memory_use
+from girih.plans.plan import Plan, PlanError
+from girih.plans.scratch import host_notes
+
+
+def on_this_host(plan: Plan, backend: str) -> Plan:
+    """The plan as workers that start here run it: with scratch that is measured here, if it was told otherwise.
+
+    A plan without a memory limit promises nothing, and stays as it is.
+
+    Raises:
+        PlanError: it does not keep its memory limit here.
+    """
+    if plan.memory is None or not plan.told_scratch.calls:
+        return plan
+    told = plan.told_scratch
+    threads = threads_of(plan.machine.devices, "threads" if backend == "torchrun" else backend)
+    if told.setting == setting_here() and told.threads == threads:
+        return plan
+    notes = host_notes(threads)
+    devices = [use.device for use in plan.memory_by_device]
+    worst = max((memory_use(plan.program, device, threads, notes) for device in devices), key=lambda use: use.peak)
+    if worst.peak > plan.memory:
+        raise PlanError(
+            f"the plan does not keep its limit of {format_bytes(plan.memory)} for each device on this host: it says "
+            f"{format_bytes(plan.peak)} ({told.words}), and device {worst.device} needs {format_bytes(worst.peak)} "
+            f"here ({notes.record.words}). Plan again on this host, or with a higher limit"
+        )
+    return replace(plan, scratch=notes.record)
