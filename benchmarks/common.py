@@ -199,9 +199,9 @@ def objective(name: str, devices: str) -> Any:
 
 def searched(name: str, graph: Any, aim: Any, seconds: float) -> Any:
     """The SearchResult of a search by name."""
-    from girih.partition.table import SEARCHES
+    from girih.search.table import search_of
 
-    return SEARCHES[name](graph, aim, seconds=seconds)
+    return search_of(name, seconds).search(graph, aim)
 
 
 # ------------------------------------------------------------------------------------------------- printing

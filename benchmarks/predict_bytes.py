@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> Report:
     for model, machine, objective, search in CASES[:1] if options.quick else CASES:
         step, batch = training_step(model)
         plan = girih.plan(
-            step, batch, machine=machine, objective=objective, search=search, compare=(), seconds=options.seconds
+            step, batch, machine=machine, objective=objective, search=f"{search}:seconds={options.seconds}", compare=()
         )
         expected = messages(plan)
         counted, peaks = measured(plan, model)

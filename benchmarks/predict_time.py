@@ -65,7 +65,12 @@ def planned(case: Case, seconds: float) -> Any:
 
     step, batch = training_step(case.model, case.batch, **dict(case.options))
     return girih.plan(
-        step, batch, machine=case.machine, objective=case.objective, search=case.search, compare=(), seconds=seconds
+        step,
+        batch,
+        machine=case.machine,
+        objective=case.objective,
+        search=f"{case.search}:seconds={seconds}",
+        compare=(),
     )
 
 

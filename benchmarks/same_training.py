@@ -151,7 +151,7 @@ def compare(name: str, dtype: Any, workers: int, steps: int, floor: float, optio
         batches[0],
         machine=f"local:{workers}",
         compare=(),
-        seconds=options.seconds,
+        search=f"exact:seconds={options.seconds}",
         objective=options.objective,
     )
     with plan.start(backend=options.backend or ("threads" if options.quick else "processes")) as running:

@@ -127,17 +127,16 @@ def planned(case: Case, where: Any, searches: tuple[str, ...], costs: Costs, sec
     plans = {}
     for search in searches:
         step, example = training_step(case.name, case.batch, **case.options)
-        plans[search] = girih.plan(
+        plan = girih.plan(
             step,
             example,
             machine=where,
-            search=search,
+            search=f"{search}:seconds={seconds}",
             objective="time",
             compare=(),
-            seconds=seconds,
-            model=f"{case.name}@{case.batch}",
             store=costs.path,
         )
+        plans[search] = replace(plan, model=f"{case.name}@{case.batch}")
     return plans
 
 

@@ -35,12 +35,12 @@ def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
     """The optimum of one case, and what is wrong with it."""
     from girih.api import plan_graph
 
-    found, timing = timed(plan_graph, graph, machine=MACHINE, objective="time", search="optimum", seconds=seconds)
+    found, timing = timed(plan_graph, graph, machine=MACHINE, objective="time", search=f"optimum:seconds={seconds}")
     told = found.certificate
     beside, wrong = neighbours(graph, found)
     others = {
         name: plan_graph(
-            graph, machine=MACHINE, objective="time", search=search, seconds=min(seconds, BESIDE)
+            graph, machine=MACHINE, objective="time", search=f"{search}:seconds={min(seconds, BESIDE)}"
         ).certificate.cost
         for name, search in (("data", "data"), ("sampled", "exact"))
     }
@@ -68,9 +68,9 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     """How many strategies differ from the optimum in one operator; which of them are faster, or below their bound."""
     from girih.partition.space.configurations import space_of
     from girih.partition.space.problem import Objective
-    from girih.partition.table import SEARCHES
     from girih.plans.predict import predict
-    from girih.search.optimum import Search
+    from girih.search.optimum import BranchAndBound
+    from girih.search.table import search_of
     from girih.simulate.kernels.lower_bounds import NEVER
     from girih.simulate.ticks import TICKS_PER_SECOND
 
@@ -78,8 +78,8 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
         return predict(replace(found, strategy=strategy), memory=False).seconds
 
     objective = Objective("seconds", found.machine)
-    space = space_of(graph, objective, [SEARCHES["exact"](graph, objective, seconds=60.0).strategy])
-    search = Search(space, objective, judge, float("inf"), found.overlap)
+    space = space_of(graph, objective, [search_of("exact", 60.0).search(graph, objective).strategy])
+    search = BranchAndBound(space, objective, judge, float("inf"), found.overlap)
     best = tuple(int(part) for part in str(found.certificate.statistics["choice"]).split())
     wrong = [] if space.strategy(best) == found.strategy else ["the plan's strategy is not the one that was chosen"]
     count = 0

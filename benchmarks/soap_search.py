@@ -51,7 +51,7 @@ def load_kernels(devices: tuple[int, ...] = (4, 64)) -> None:
 
     warm_up()
     for count in devices:
-        plan_graph(captured("mlp-tiny"), machine=machine_of(count), objective="time", seconds=LEAST)
+        plan_graph(captured("mlp-tiny"), machine=machine_of(count), objective="time", search=f"exact:seconds={LEAST}")
 
 
 def compared(graph: Any, devices: int, expert: str, budget: float, seconds: float) -> Row:
@@ -59,9 +59,9 @@ def compared(graph: Any, devices: int, expert: str, budget: float, seconds: floa
     from girih.api import plan_graph
 
     where = machine_of(devices)
-    found, timing = timed(plan_graph, graph, machine=where, objective="time", seconds=budget)
+    found, timing = timed(plan_graph, graph, machine=where, objective="time", search=f"exact:seconds={budget}")
     others = {
-        name: plan_graph(graph, machine=where, objective="time", search=name, seconds=seconds).certificate.cost
+        name: plan_graph(graph, machine=where, objective="time", search=f"{name}:seconds={seconds}").certificate.cost
         for name in ("data", expert)
     }
     cost = found.certificate.cost

@@ -45,7 +45,9 @@ def planned(case: Case, machine: str, options: argparse.Namespace, memory: int |
     import girih
 
     step, batch = training_step(case.model, case.batch)
-    return girih.plan(step, batch, machine=machine, memory=memory, compare=(), seconds=options.seconds)
+    return girih.plan(
+        step, batch, machine=machine, memory=memory, compare=(), search=f"exact:seconds={options.seconds}"
+    )
 
 
 def measured_peak(plan: Any, case: Case, backend: str) -> int:

@@ -6,6 +6,7 @@ Plan that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,13 @@ from girih.graph import Graph
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
+from girih.partition.search import ScoredSearch, Search
 from girih.partition.solver.clock import Clock
-from girih.partition.table import SEARCHES
+from girih.partition.space.problem import Objective
+from girih.partition.strategy import SearchError
 from girih.plans import plan as noun
-from girih.plans.plan import OBJECTIVES, Observe, PlanError, check_seconds, goal_of
+from girih.plans.plan import OBJECTIVES, Observe, PlanError, check_seconds
+from girih.search.table import search_of
 
 if TYPE_CHECKING:
     from girih.plans.predict import Prediction
@@ -116,34 +120,33 @@ def plan(
     *,
     machine: str | Machine = "local:2",
     memory: str | int | None = None,
-    search: str = "exact",
+    search: str | Search = "exact",
     objective: str = "bytes",
-    compare: tuple[str, ...] = ("single", "data"),
-    seconds: float = 60.0,
-    model: str = "",
+    compare: Sequence[str | Search] = ("single", "data"),
     store: str | Path | None = None,
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
     batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
-    search: one of `girih.partition.SEARCHES`. objective: `bytes` (Tofu's: communicate least, all work divided, every
-    tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time` (the simulated step, in which
-    computing and transfers overlap and operators may be placed: `exact` then goes on with the sampled search). compare:
-    searches whose costs are put beside. seconds: the time after which the search returns the best so far, with its
-    gap. store: measured costs (`girih calibrate`), for `time` and for the simulated step.
+    search: a search of `girih.search`, such as `Exact(seconds=10)`, or the text that names it, `"exact:seconds=10"`;
+    its seconds are those after which it returns the best so far, with its gap. objective: `bytes` (Tofu's: communicate
+    least, all work divided, every tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time`
+    (the simulated step, in which computing and transfers overlap and operators may be placed: `exact` then goes on with
+    the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
+    measured costs (`girih calibrate`), for `time` and for the simulated step.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    check_seconds("seconds", seconds, none=True)
-    _machine_of(machine, memory)  # what is wrong with it is told before anything is captured
+    _machine_of(machine, memory)  # what is wrong with what was asked for is told before anything is captured
+    _searches_of(search, compare)
     note = observe or (lambda what, share: None)
     note("capture", 0.0)
     from girih.plans.inputs import program_of
 
-    own = program_of(step, batch, model)
+    own = program_of(step, batch)
     planned = plan_graph(
         own.graph,
         machine=machine,
@@ -151,7 +154,6 @@ def plan(
         search=search,
         objective=objective,
         compare=compare,
-        seconds=seconds,
         store=store,
         observe=observe,
     )
@@ -163,45 +165,44 @@ def plan_graph(
     *,
     machine: str | Machine = "local:2",
     memory: str | int | None = None,
-    search: str = "exact",
+    search: str | Search = "exact",
     objective: str = "bytes",
-    compare: tuple[str, ...] = (),
-    seconds: float = 60.0,
+    compare: Sequence[str | Search] = (),
     store: str | Path | None = None,
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     note = observe or (lambda what, share: None)
-    check_seconds("seconds", seconds, none=True)
     where, limit = _machine_of(machine, memory)
-    for name in (search, *compare):
-        if name not in SEARCHES:
-            raise PlanError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
+    search, *others = _searches_of(search, compare)
     if objective not in OBJECTIVES:
         raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
     from girih.plans.predict import by_measurements, calibrated
-    from girih.search.compare import compared, simulated_step
-    from girih.search.memory_limit import begins_with, fit, ran, searched, widest_overlap
+    from girih.search.compare import compared, over_tables, searched, simulated_step
+    from girih.search.memory_limit import fit, widest_overlap
 
     if objective == "time":
         where = calibrated(where, store)
-    goal = goal_of(objective, where)
-    search, notes = ran(search, objective)
+    goal, notes = Objective(objective, where), by_measurements(where, store)
+    if not (support := search.supports(goal)) and isinstance(search, ScoredSearch):
+        search = over_tables(search)
+        notes = (f"{support.why_not}; by {objective} search {search.name} ran", *notes)
 
-    clock, first, captured = Clock(), begins_with(search, objective, where, limit), graph
-    note(f"search {first}", 0.0)
-    result = searched(first, graph, goal, seconds / 2 if objective == "time" and first == search else seconds)
+    clock, first, captured = Clock(), search, graph
+    if objective == "time":
+        from girih.search.judge import beginning, judged
+
+        first = beginning(search, goal, limit)
+    note(f"search {first.name}", 0.0)
+    result = searched(first, graph, goal)
     graph = result.graph or graph
-    result = fit(graph, goal, result, search, limit, seconds, note)
-    plan = noun.Plan(graph, where, result.strategy, result.certificate, search, objective, limit, {})
+    result = fit(graph, goal, result, search, limit, note)
+    plan = noun.Plan(graph, where, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, overlap=widest_overlap(plan))
     if objective == "time":
-        from girih.search.fastest import fastest
-
-        plan = fastest(plan, seconds=seconds, clock=clock, store=store, note=note)
-    notes = (*notes, *by_measurements(where, store))
+        plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
     plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
-    baselines, missing = compared(plan, captured, compare, seconds=seconds, store=store, note=note)
+    baselines, missing = compared(plan, captured, others, store=store, note=note)
     return Plan.of(replace(plan, baselines=baselines, notes=(*notes, *missing)))
 
 
@@ -229,4 +230,13 @@ def _machine_of(name: str | Machine, memory: str | int | None) -> tuple[Machine,
         limit = parse_bytes(memory)
         return with_memory(machine_by_name(name), limit), limit
     except MachineError as error:
+        raise PlanError(str(error)) from error
+
+
+def _searches_of(search: str | Search, others: Sequence[str | Search]) -> list[Search]:
+    """The search, and those to compare with; what is only named has the seconds of the first."""
+    try:
+        first = search_of(search)
+        return [first, *(search_of(other, first.seconds) for other in others)]
+    except SearchError as error:
         raise PlanError(str(error)) from error

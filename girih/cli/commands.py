@@ -21,6 +21,7 @@ from girih.machine.units import format_bytes, format_count, format_gap, format_s
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
+from girih.search.table import search_of
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
@@ -94,10 +95,9 @@ def plan(options: argparse.Namespace) -> int:
         ways: dict[str, Any] = {
             "machine": goal,
             "memory": options.memory,
-            "search": options.search,
+            "search": search_of(options.search, options.seconds),
             "objective": options.objective,
             "compare": () if options.no_compare else ("single", "data"),
-            "seconds": options.seconds,
             "store": _store(options),
             "observe": progress,
         }

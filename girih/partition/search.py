@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from girih.graph import Graph
 from girih.layout import Mesh
 from girih.machine import Machine
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import SearchError, SearchResult, check_placeable
+from girih.partition.strategy import SearchError, SearchResult, Strategy, check_placeable
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,35 @@ class PlacingSearch(Search):
         except SearchError as error:
             return Support(str(error))
         return SUPPORTED
+
+
+def nobody(what: str, share: float) -> None:
+    """Observes nothing."""
+
+
+@dataclass(frozen=True)
+class ScoredSearch(Search):
+    """A search by the simulated step: it asks the objective's score what a strategy takes.
+
+    known: answers that there are already, by the name of their search; it begins with these. observe: is told what is
+    done, and how far it is.
+    """
+
+    known: tuple[SearchResult, ...] = field(default=(), repr=False)
+    observe: Callable[[str, float], None] = field(default=nobody, compare=False, repr=False)
+
+    def supports(self, objective: Objective) -> Support:
+        if objective.name == "time":
+            return SUPPORTED
+        return Support(f"search {self.name} is of --objective time, whose simulated step it asks for")
+
+    def score(self, objective: Objective) -> Callable[[Strategy], float]:
+        """Raises SearchError where the objective has none."""
+        if objective.score is None:
+            raise SearchError(
+                f"search {self.name} needs a score: expected Objective('time', machine, score=…), got {objective}"
+            )
+        return objective.score
 
 
 def is_seconds(value: Any) -> bool:

@@ -1,20 +1,19 @@
-"""What a search finds; under a memory limit the cheapest that meets it, the overlap that it leaves room for, or a
-refusal that says what would be needed."""
+"""Under a memory limit the cheapest strategy that meets it, the overlap that it leaves room for, or a refusal that says
+what would be needed."""
 
 from __future__ import annotations
 
 from girih.graph import Graph, Value
 from girih.layout import Placement
 from girih.lower import Overlap, overlapped
-from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.accounts import memory_use
 from girih.memory.staging import exchange_bytes
 from girih.partition import SearchResult, Strategy
+from girih.partition.search import ScoredSearch, Search
+from girih.partition.searches.exact import Exact
 from girih.partition.solver.memory_constrained import CannotFitError, Measured, capped
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import SearchError
-from girih.partition.table import SEARCHES
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
 
@@ -22,74 +21,47 @@ from girih.plans.scratch import notes_of
 # costs 0.5 % of peak memory for wresnet-50-2 on 8 devices, 3 % for a GPT, 4 % for lenet-tiny, 16 % for gpt-tiny.
 WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 
-TABLES = ("exact", "optimum")
-"""Searches that go on under a memory limit: over the tables both are the same."""
-
-
-def ran(search: str, objective: str) -> tuple[str, tuple[str, ...]]:
-    """The search that runs, by its own name, and what to say where that is not the one that was asked for."""
-    if search != "optimum" or objective == "time":
-        return search, ()
-    return "exact", (
-        f"search optimum is of --objective time, whose simulated step it proves; by {objective} search exact ran",
-    )
-
-
-def begins_with(search: str, objective: str, where: Machine, limit: int | None) -> str:
-    """The first search over tables: the one that is asked for, but for the fastest step data parallelism, whose tables
-    are small, and which is simulated in any case (`girih.search.fastest` goes on with `exact`)."""
-    first = objective == "time" and search == "exact" and limit is None and where.devices > 1
-    return "data" if first else search
-
-
-def searched(name: str, graph: Graph, goal: Objective, seconds: float) -> SearchResult:
-    """What a search finds.
-
-    Raises:
-        PlanError: it can make nothing of this graph.
-    """
-    try:
-        return SEARCHES[name](graph, goal, seconds=seconds)
-    except SearchError as error:
-        raise PlanError(f"search {name}: {error}") from error
-
 
 def fit(
     graph: Graph,
-    goal: Objective,
-    found: SearchResult,
-    search: str,
+    objective: Objective,
+    result: SearchResult,
+    search: Search,
     limit: int | None,
-    seconds: float,
     note: Observe,
 ) -> SearchResult:
-    """The result, or the cheapest one that meets the memory limit."""
+    """The result of a search over tables, or the cheapest one that meets the memory limit. What is proved by the tables
+    of all divisions, and scored searches, which begin with them, go on under a limit; others have one answer.
+
+    Raises:
+        PlanError: the limit cannot be met.
+    """
     if limit is None:
-        return found
+        return result
 
     def trial(strategy: Strategy) -> Plan:
-        return Plan(graph, goal.machine, strategy, found.certificate, search, goal.name, limit, {})
+        return Plan(graph, objective.machine, strategy, result.certificate, search.name, objective.name, limit, {})
 
     def measure(strategy: Strategy) -> Measured:
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
         return Measured(worst.peak, worst.at)
 
     def exchanged(value: Value, source: Placement, target: Placement, dense: bool, kept: bool) -> int:
-        return exchange_bytes(goal.transfers, value, source, target, goal.machine.devices - 1, dense, kept)
+        return exchange_bytes(objective.transfers, value, source, target, objective.machine.devices - 1, dense, kept)
 
-    first = measure(found.strategy)
+    first = measure(result.strategy)
     if first.peak <= limit:
-        return found
-    if search not in TABLES:
-        name = {"single": "one device", "data": "data parallelism"}.get(search, search)
+        return result
+    if not isinstance(search, Exact | ScoredSearch):
+        name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
         needs = f"this division needs {format_bytes(first.peak)} ({first.peak} bytes)"
-        raise PlanError(_refusal(trial(found.strategy), name, limit, needs))
+        raise PlanError(_refusal(trial(result.strategy), name, limit, needs))
     note("fit memory", 0.0)
     try:
-        return capped(graph, goal, limit, measure, exchanged, first=found, seconds=seconds)
+        return capped(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
-        raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit, needs)) from error
+        raise PlanError(_refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)) from error
 
 
 def widest_overlap(made: Plan) -> Overlap:

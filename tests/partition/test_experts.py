@@ -12,7 +12,7 @@ from girih.layout import coordinates_of, kind_of
 from girih.models import example
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.table import SEARCHES
+from girih.search.table import search_of
 
 
 def planned(name: str, search: str, machine: str = "2x2") -> Plan:
@@ -128,4 +128,4 @@ def test_a_weight_that_is_used_at_every_step_is_reduced_once(search: str) -> Non
 @pytest.mark.parametrize("search", ["model", "hybrid", "parameter-server"])
 def test_devices_of_a_long_axis_have_no_names(search: str) -> None:
     with pytest.raises(SearchError, match=r"axes of at most 48.*512 devices as 16x32"):
-        SEARCHES[search](perceptron(2), Objective("seconds", machine_of((64,))))
+        search_of(search).search(perceptron(2), Objective("seconds", machine_of((64,))))

@@ -20,9 +20,9 @@ from girih.machine import machine
 from girih.models import example, random_batch
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.table import SEARCHES
 from girih.plans.check import check as check_plan
 from girih.plans.inputs import flatten_batch
+from girih.search.table import search_of
 
 
 class Conv1D(nn.Module):
@@ -185,7 +185,7 @@ def test_without_blocks_there_is_no_such_plan(name: str) -> None:
     step = girih.TrainingStep(made.module, step=made.step, optimizer=torch.optim.SGD(made.module.parameters(), lr=0.1))
     graph = capture(step, made.inputs).graph
     with pytest.raises(SearchError, match="no attention block or MLP"):
-        SEARCHES["megatron"](graph, Objective("bytes", machine("local:2")))
+        search_of("megatron").search(graph, Objective("bytes", machine("local:2")))
     with pytest.raises(girih.PlanError, match="search megatron: this program has no attention block or MLP"):
         plan_graph(graph, machine="local:2", search="megatron")
 

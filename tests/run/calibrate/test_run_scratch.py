@@ -50,7 +50,7 @@ def convolution(batch: int = 4, threads: int = 1, dtype: str = "float32") -> Scr
 def lenet() -> Plan:
     made = example("lenet-tiny", batch=4)
     step = TrainingStep(made.module, step=made.step, optimizer=torch.optim.SGD(made.module.parameters(), lr=0.01))
-    return girih.plan(step, made.inputs, machine="local:2", compare=(), seconds=2.0)
+    return girih.plan(step, made.inputs, machine="local:2", compare=(), search="exact:seconds=2")
 
 
 # ------------------------------------------------------------------------------------------- processors
