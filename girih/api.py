@@ -7,7 +7,6 @@ Plan that a person can save, read, compare, load and run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +14,12 @@ from girih.graph import Graph
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
-from girih.partition.search import ScoredSearch, Search
-from girih.partition.solver.clock import Clock
-from girih.partition.space.problem import Objective
-from girih.partition.strategy import SearchError
 from girih.plans import plan as noun
-from girih.plans.plan import OBJECTIVES, Observe, PlanError, check_seconds
+from girih.plans.plan import Observe, PlanError, check_seconds
 from girih.search.table import search_of
 
 if TYPE_CHECKING:
+    from girih.partition.search import Search
     from girih.plans.predict import Prediction
     from girih.run.training.training import TrainingRun
 
@@ -140,10 +136,9 @@ def plan(
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    _machine_of(machine, memory)  # what is wrong with what was asked for is told before anything is captured
-    _searches_of(search, compare)
-    note = observe or (lambda what, share: None)
-    note("capture", 0.0)
+    _checked(machine, memory, search, objective, compare)  # what is wrong is told before anything is captured
+    if observe is not None:
+        observe("capture", 0.0)
     from girih.plans.inputs import program_of
 
     own = program_of(step, batch)
@@ -172,38 +167,11 @@ def plan_graph(
     observe: Observe | None = None,
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
+    from girih.search.choose import choose
+
+    where, limit, own, others = _checked(machine, memory, search, objective, compare)
     note = observe or (lambda what, share: None)
-    where, limit = _machine_of(machine, memory)
-    search, *others = _searches_of(search, compare)
-    if objective not in OBJECTIVES:
-        raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
-    from girih.plans.predict import by_measurements, calibrated
-    from girih.search.compare import compared, over_tables, searched, simulated_step
-    from girih.search.memory_limit import fit, widest_overlap
-
-    if objective == "time":
-        where = calibrated(where, store)
-    goal, notes = Objective(objective, where), by_measurements(where, store)
-    if not (support := search.supports(goal)) and isinstance(search, ScoredSearch):
-        search = over_tables(search)
-        notes = (f"{support.why_not}; by {objective} search {search.name} ran", *notes)
-
-    clock, first, captured = Clock(), search, graph
-    if objective == "time":
-        from girih.search.judge import beginning, judged
-
-        first = beginning(search, goal, limit)
-    note(f"search {first.name}", 0.0)
-    result = searched(first, graph, goal)
-    graph = result.graph or graph
-    result = fit(graph, goal, result, search, limit, note)
-    plan = noun.Plan(graph, where, result.strategy, result.certificate, search.name, objective, limit, {})
-    plan = replace(plan, overlap=widest_overlap(plan))
-    if objective == "time":
-        plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
-    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
-    baselines, missing = compared(plan, captured, others, store=store, note=note)
-    return Plan.of(replace(plan, baselines=baselines, notes=(*notes, *missing)))
+    return Plan.of(choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note))
 
 
 def load(path: str | Path, *, trust: bool = False) -> Plan:
@@ -222,21 +190,31 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     return Plan.of(read(path, trust=trust))
 
 
-def _machine_of(name: str | Machine, memory: str | int | None) -> tuple[Machine, int | None]:
-    """The machine with the memory limit, and the limit in bytes."""
+def _checked(
+    machine: str | Machine,
+    memory: str | int | None,
+    search: str | Search,
+    objective: str,
+    compare: Sequence[str | Search],
+) -> tuple[Machine, int | None, Search, tuple[Search, ...]]:
+    """The machine with the memory limit, the limit in bytes, the search, and those to compare with: of these, what is
+    only named has as many seconds as the search.
+
+    Raises:
+        PlanError: one of them is not there, or no such value.
+    """
+    from girih.partition.space.problem import OBJECTIVES
+    from girih.partition.strategy import SearchError
+
     try:
+        own = search_of(search)
+        others = tuple(search_of(other, own.seconds) for other in compare)
+        if objective not in OBJECTIVES:
+            raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
+        where = machine_by_name(machine)
         if memory is None:
-            return machine_by_name(name), None
+            return where, None, own, others
         limit = parse_bytes(memory)
-        return with_memory(machine_by_name(name), limit), limit
-    except MachineError as error:
-        raise PlanError(str(error)) from error
-
-
-def _searches_of(search: str | Search, others: Sequence[str | Search]) -> list[Search]:
-    """The search, and those to compare with; what is only named has the seconds of the first."""
-    try:
-        first = search_of(search)
-        return [first, *(search_of(other, first.seconds) for other in others)]
-    except SearchError as error:
+        return with_memory(where, limit), limit, own, others
+    except (MachineError, SearchError) as error:
         raise PlanError(str(error)) from error

@@ -21,7 +21,7 @@ from girih.machine.units import format_bytes, format_count, format_gap, format_s
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
-from girih.search.table import search_of
+from girih.search.table import SEARCHES, options_of, search_class, search_of
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
@@ -72,6 +72,18 @@ def machines(options: argparse.Namespace) -> int:
     print("forms: local:N (processes of this host), HOSTSxDEVICES such as 2x4, or a name")
     if not options.name:
         print("`girih machines NAME` shows one with its mesh and the source of its numbers")
+    return 0
+
+
+def searches(options: argparse.Namespace) -> int:
+    known = [search_class(item) for item in SEARCHES]
+    if options.json:
+        print(json.dumps([{"name": item.name, "objectives": item.objectives, "options": list(options_of(item)),
+                           "summary": item.summary()} for item in known]))  # fmt: skip
+        return 0
+    rows = [("search", "objectives", "options", "what it does")]
+    rows += [(item.name, ", ".join(item.objectives), ", ".join(options_of(item)), item.summary()) for item in known]
+    print_rows(rows)
     return 0
 
 

@@ -73,6 +73,8 @@ def parser() -> argparse.ArgumentParser:
     machines = _command(commands, "machines", "list the machines that plans can be made for", "girih machines 2x4")
     machines.add_argument("name", nargs="?", type=name, help="show one machine")
 
+    _command(commands, "searches", "list the searches for plans, with their options", "girih searches")
+
     plan = _command(
         commands, "plan", "plan a model over a machine",
         "girih plan wresnet-50-2-32 --batch 32 --machine local:4 --memory 600MB -o plan.json",

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from girih.graph import Graph
 from girih.layout import Mesh
 from girih.machine import Machine
-from girih.partition.space.problem import Objective
+from girih.partition.space.problem import OBJECTIVES, Objective
 from girih.partition.strategy import SearchError, SearchResult, Strategy, check_placeable
 
 
@@ -46,6 +46,8 @@ class Search(ABC):
 
     name: ClassVar[str]
     """What the command line and plan files call it."""
+    objectives: ClassVar[tuple[str, ...]] = OBJECTIVES
+    """What it can minimise."""
 
     def __post_init__(self) -> None:
         if not is_seconds(self.seconds):
@@ -53,7 +55,14 @@ class Search(ABC):
 
     def supports(self, objective: Objective) -> Support:
         """Whether it can be asked for this objective on this machine. What a graph lacks, only `search` can tell."""
-        return SUPPORTED
+        if objective.name in self.objectives:
+            return SUPPORTED
+        return Support(f"it is of --objective {' or '.join(self.objectives)}, not of {objective.name}")
+
+    @classmethod
+    def summary(cls) -> str:
+        """What the search does, in one line."""
+        return (cls.__doc__ or "").partition("\n\n")[0].replace("\n    ", " ").rstrip(".")
 
     @abstractmethod
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
@@ -78,7 +87,7 @@ class PlacingSearch(Search):
             check_placeable(self.places(objective.machine))
         except SearchError as error:
             return Support(str(error))
-        return SUPPORTED
+        return super().supports(objective)
 
 
 def nobody(what: str, share: float) -> None:
@@ -96,10 +105,7 @@ class ScoredSearch(Search):
     known: tuple[SearchResult, ...] = field(default=(), repr=False)
     observe: Callable[[str, float], None] = field(default=nobody, compare=False, repr=False)
 
-    def supports(self, objective: Objective) -> Support:
-        if objective.name == "time":
-            return SUPPORTED
-        return Support(f"search {self.name} is of --objective time, whose simulated step it asks for")
+    objectives: ClassVar[tuple[str, ...]] = ("time",)
 
     def score(self, objective: Objective) -> Callable[[Strategy], float]:
         """Raises SearchError where the objective has none."""

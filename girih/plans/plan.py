@@ -20,8 +20,6 @@ from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
 from girih.plans.scratch import account
 
-OBJECTIVES = ("bytes", "seconds", "time")
-
 Observe = Callable[[str, float], None]
 
 

@@ -41,7 +41,7 @@ def searched(search: Search, graph: Graph, objective: Objective) -> SearchResult
         raise PlanError(f"search {search.name}: {error}") from error
 
 
-def over_tables(search: Search) -> Search:
+def _over_tables(search: Search) -> Search:
     """The search whose answer is put beside others: a scored one begins with that of `exact`."""
     return Exact(search.seconds) if isinstance(search, ScoredSearch) else search
 
@@ -69,7 +69,7 @@ def compared(
     """
     objective = Objective(plan.objective, plan.machine)
     found, missing = [], []
-    for name, search in {search.name: search for search in map(over_tables, searches)}.items():
+    for name, search in {search.name: search for search in map(_over_tables, searches)}.items():
         if name == plan.search:
             continue
         note(f"compare {name}", 0.0)

@@ -57,9 +57,11 @@ class Judge:
 
 
 def beginning(search: Search, objective: Objective, limit: int | None) -> Search:
-    """The search over tables that comes first under `time`, in half of the seconds: for the fastest step data
-    parallelism, whose tables are small, and which is simulated in any case; for a proof, and where a memory limit has
-    to be kept, the exact search."""
+    """The search over tables that comes first: the one that is asked for, in half of its seconds where the simulated
+    step is judged behind it. For the fastest step data parallelism begins, whose tables are small, and which is
+    simulated in any case; for a proof, and where a memory limit has to be kept, the exact search."""
+    if objective.name != "time":
+        return search
     if not isinstance(search, Exact | ScoredSearch):
         return replace(search, seconds=search.seconds / 2)
     if isinstance(search, Optimum) or limit is not None or objective.machine.devices == 1:
@@ -77,31 +79,32 @@ def judged(plan: Plan, search: Search, first: str, *, clock: Clock, store: str |
     Raises:
         PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
-    told = plan.certificate
+    told, least = plan.certificate, bound_of(plan.graph, plan.machine)
     judge = Judge(plan, store)
     note("simulate", 0.0)
+    objective = Objective("time", plan.machine, score=judge)
     known = (SearchResult(plan.strategy, told, search=first),)
-    score = judge.in_full if isinstance(search, Optimum) else judge
-    objective = Objective("time", plan.machine, score=score)
-    if isinstance(search, Optimum):
-        _by_data_sheet(plan, store)
-        left = max(clock.end(search.seconds) - time.perf_counter(), 0.0)
-        search = replace(search, seconds=left, known=known, overlap=plan.overlap, observe=note)
+    if isinstance(search, Exact):
+        search = Fastest(search.seconds, known=known, observe=note, clock=clock)
     elif isinstance(search, ScoredSearch):
         left = max(clock.end(search.seconds) - time.perf_counter(), 0.0)
         search = replace(search, seconds=left, known=known, observe=note)
-    elif isinstance(search, Exact):
-        search = Fastest(search.seconds, known=known, observe=note, clock=clock)
     else:
-        best = bound_of(plan.graph, plan.machine)
         stopped = f"{told.stopped} without overlap, then simulated"
-        certificate = replace(told, cost=judge(plan.strategy), bound=best.seconds, how=best.how, stopped=stopped)
+        certificate = replace(told, cost=judge(plan.strategy), bound=least.seconds, how=least.how, stopped=stopped)
         return replace(plan, certificate=certificate)
+    if isinstance(search, Optimum):
+        _by_data_sheet(plan, store)
+        objective = replace(objective, score=judge.in_full)
+        search = replace(search, overlap=plan.overlap)
     try:
         result = search.search(plan.graph, objective)
     except SearchError as error:
         raise PlanError(str(error)) from error
-    return replace(plan, strategy=result.strategy, certificate=result.certificate, search=result.search or search.name)
+    certificate = result.certificate
+    if certificate.bound < least.seconds:
+        certificate = replace(certificate, bound=least.seconds, how=least.how)
+    return replace(plan, strategy=result.strategy, certificate=certificate, search=result.search or search.name)
 
 
 def _by_data_sheet(plan: Plan, store: str | Path | None) -> None:

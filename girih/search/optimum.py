@@ -56,7 +56,9 @@ class OptimumError(SearchError):
 
 @dataclass(frozen=True)
 class Optimum(ScoredSearch):
-    """The strategy of the space that the score finds fastest; cost and bound of the certificate are equal.
+    """The fastest simulated step of a small space, proved by branch and bound.
+
+    Cost and bound of the certificate are equal.
 
     The score has to be the simulator's, under prices of the machine's data sheet and with this overlap; infinite for a
     strategy that is not wanted. known: its strategies are joined to the space.

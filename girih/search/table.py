@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import Field, fields
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from girih.partition.search import Search
-from girih.partition.strategy import SearchError
+if TYPE_CHECKING:
+    from girih.partition.search import Search
 
 SEARCHES: dict[str, str] = {
     "exact": "girih.partition.searches.exact.Exact",
@@ -37,7 +37,7 @@ SEARCHES: dict[str, str] = {
 }
 
 READERS = {"int": int, "float": float, "str": str}
-"""Options of these types can be written as text; others belong to who composes searches."""
+"""Options of these types can be written as text."""
 
 
 def search_class(name: str) -> type[Search]:
@@ -46,6 +46,8 @@ def search_class(name: str) -> type[Search]:
     Raises:
         SearchError: there is none.
     """
+    from girih.partition.strategy import SearchError
+
     if name not in SEARCHES:
         raise SearchError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
     module, _, cls = SEARCHES[name].rpartition(".")
@@ -54,8 +56,8 @@ def search_class(name: str) -> type[Search]:
 
 
 def options_of(search: type[Search]) -> dict[str, Field[Any]]:
-    """The options of a search that can be written as text, by name."""
-    return {item.name: item for item in fields(search) if item.type in READERS}
+    """The options of a search that can be written as text, by name; what composes searches is not shown."""
+    return {item.name: item for item in fields(search) if item.repr and item.type in READERS}
 
 
 def search_of(search: str | Search, seconds: float | None = None) -> Search:
@@ -66,9 +68,14 @@ def search_of(search: str | Search, seconds: float | None = None) -> Search:
     Raises:
         SearchError: there is no such search or option, or the option cannot be so.
     """
+    from girih.partition.search import Search
+    from girih.partition.strategy import SearchError
+
     if isinstance(search, Search):
         return search
-    name, _, text = str(search).partition(":")
+    if not isinstance(search, str):
+        raise SearchError(f"no search {search!r}: expected a search of girih.search, or the name of one")
+    name, _, text = search.partition(":")
     cls = search_class(name)
     known = options_of(cls)
     options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}

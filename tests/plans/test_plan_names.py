@@ -27,7 +27,7 @@ def test_the_optimum_is_of_the_simulated_time_alone(objective: str) -> None:
     assert asked.search == asked.costs.name == "exact"
     assert asked.strategy == exact.strategy
     assert [item.name for item in asked.baselines] == ["data"]  # what would be beside is the plan itself
-    note = f"search optimum is of --objective time, whose simulated step it proves; by {objective} search exact ran"
+    note = f"search optimum is of --objective time; by {objective} search exact ran"
     assert asked.notes == (note,)
     assert note in " ".join(str(asked).split())
     assert exact.notes == ()

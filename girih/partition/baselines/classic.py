@@ -181,7 +181,7 @@ class NoReduction(Search):
 
 @dataclass(frozen=True)
 class Greedy(Search):
-    """Tofu's account of Spartan (§7.3): the largest tensor first takes its cheapest layout, then the next largest, …
+    """The largest tensor first takes its cheapest layout, then the next largest (Tofu §7.3, of Spartan).
 
     Spartan's own order is by connectivity: `girih.partition.searches.spartan`. A layout's cost is what its incident
     nodes then cost at least, given the layouts already taken.

@@ -85,8 +85,10 @@ class RnnExpert(PlacingSearch):
 
 @dataclass(frozen=True)
 class Hybrid(PlacingSearch):
-    """What is usual for DLRM: embedding tables whole on devices, the largest first on the emptiest; the rest by data
-    parallelism, replicated."""
+    """For DLRM: embedding tables whole on devices, the rest by data parallelism.
+
+    The largest table goes first to the emptiest device; what is not a table is replicated.
+    """
 
     name: ClassVar[str] = "hybrid"
 
@@ -105,7 +107,7 @@ class Hybrid(PlacingSearch):
 
 @dataclass(frozen=True)
 class ParameterServer(PlacingSearch):
-    """Data parallelism without collectives (Li et al. 2014), as FlexFlow's runtime and task graph (§3.4.1) have it.
+    """Data parallelism without collectives: one device updates each weight (Li et al. 2014; FlexFlow §3.4.1).
 
     Every device has all weights. Each is updated by one of them, which has its optimizer state: it gathers the
     gradients of all replicas and hands out the new weight, once in a step. The largest weights

@@ -34,7 +34,7 @@ def solve(problem: Problem, objective: Objective, seconds: float, *, enough: flo
 
 @dataclass(frozen=True)
 class Exact(Search):
-    """The least cost over all strategies, with a proof.
+    """The least cost over all strategies, with a proof (Tofu §5, without its restrictions).
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`. By `time`,
     `girih.search.fastest` goes on from what it finds by `seconds`.

@@ -27,7 +27,7 @@ from girih.partition.strategy import REPEAT, Certificate, SearchResult, Strategy
 
 @dataclass(frozen=True)
 class Recursive(Search):
-    """Divide over one mesh axis after another."""
+    """One mesh axis after another, each tensor cut along one dimension a step (Tofu §5.2, as published)."""
 
     name: ClassVar[str] = "recursive"
 

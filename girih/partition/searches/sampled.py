@@ -24,7 +24,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -43,7 +43,7 @@ from girih.partition.strategy import Certificate, SearchError, SearchResult, Str
 
 @dataclass(frozen=True)
 class Sampled(ScoredSearch):
-    """The fastest strategy that chains from several candidates find.
+    """The fastest simulated step that Markov chains from several candidates find (FlexFlow §3.5).
 
     known: candidates by name; `data` and `exact` are searched where they are not among them.
     proposals: of each chain, at most. patience: so many proposals for each node are made in vain before a chain ends,
@@ -61,10 +61,10 @@ class Sampled(ScoredSearch):
     sharpness: float = 200.0
     guided: float = 0.5
     seed: int = 0
-    judging: float = 0.0
-    bound: float = 0.0
-    how: str = "none"
-    rules: Rules = SOAP
+    judging: float = field(default=0.0, repr=False)
+    bound: float = field(default=0.0, repr=False)
+    how: str = field(default="none", repr=False)
+    rules: Rules = field(default=SOAP, repr=False)
 
     name: ClassVar[str] = "sampled"
 

@@ -41,7 +41,9 @@ SPACE = "Spartan's greedy tiling"
 
 @dataclass(frozen=True)
 class Spartan(Search):
-    """The greedy strategy of one layout for each value; `girih.partition.searches.tiled` has it with second copies.
+    """Spartan's smart tiling: greedy, the most connected array first (Spartan §3.3).
+
+    Each value has one layout; `girih.partition.searches.tiled` has it with second copies.
 
     It ends by itself, whatever its `seconds` are.
     """

@@ -34,6 +34,8 @@ from girih.partition.space.options import (
 from girih.partition.space.pricing import Wanted, priced
 from girih.partition.strategy import FloatTable, Strategy
 
+OBJECTIVES = ("bytes", "seconds", "time")
+
 
 @dataclass(frozen=True)
 class Objective:

@@ -1,0 +1,60 @@
+"""All choices of a plan in their order: a search over tables, the memory limit, the overlap, the simulated step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from girih.graph import Graph
+from girih.machine import Machine
+from girih.partition.search import Search
+from girih.partition.searches.exact import Exact
+from girih.partition.solver.clock import Clock
+from girih.partition.space.problem import Objective
+from girih.plans.plan import Observe, Plan
+from girih.plans.predict import by_measurements, calibrated
+from girih.search.compare import compared, searched, simulated_step
+from girih.search.judge import beginning, judged
+from girih.search.memory_limit import fit, widest_overlap
+
+
+def choose(
+    graph: Graph,
+    machine: Machine,
+    search: Search,
+    objective: str,
+    *,
+    limit: int | None,
+    compare: Sequence[Search],
+    store: str | Path | None,
+    note: Observe,
+) -> Plan:
+    """The plan that a search finds, with its costs beside those of others.
+
+    limit: bytes of each device. store: measured costs, for the objective `time` and for simulated steps.
+
+    Raises:
+        PlanError: the search can make nothing of the graph, or the limit cannot be met.
+    """
+    notes: tuple[str, ...] = ()
+    if objective not in search.objectives:
+        goals = " or ".join(search.objectives)
+        notes = (f"search {search.name} is of --objective {goals}; by {objective} search exact ran",)
+        search = Exact(search.seconds)
+    if objective == "time":
+        machine = calibrated(machine, store)
+    goal, clock, captured = Objective(objective, machine), Clock(), graph
+    first = beginning(search, goal, limit)
+    note(f"search {first.name}", 0.0)
+    result = searched(first, graph, goal)
+    graph = result.graph or graph
+    result = fit(graph, goal, result, search, limit, note)
+    plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
+    plan = replace(plan, overlap=widest_overlap(plan))
+    if objective == "time":
+        plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
+    notes = (*notes, *by_measurements(machine, store))
+    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
+    baselines, missing = compared(plan, captured, compare, store=store, note=note)
+    return replace(plan, baselines=baselines, notes=(*notes, *missing))
