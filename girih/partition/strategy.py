@@ -89,13 +89,18 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None.
-    schedule: the order of the work, where the search asks for another than the graph's (`girih.lower.schedule`)."""
+    """What a search found.
+
+    graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None.
+    schedule: the order of the work, where the search asks for another than the graph's (`girih.lower.schedule`).
+    search: the name of the search whose answer it is, where one that composes several says it; else "".
+    """
 
     strategy: Strategy
     certificate: Certificate
     graph: Graph | None = None
     schedule: str = "graph"
+    search: str = ""
 
 
 FloatTable = NDArray[np.float64]

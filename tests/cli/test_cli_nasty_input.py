@@ -12,7 +12,8 @@ import girih
 from girih.cli.main import main, parser
 from girih.machine import MachineError, machine
 from girih.models import example
-from girih.partition.table import Exact
+from girih.partition.searches.exact import Exact
+from girih.partition.strategy import SearchError
 from girih.run.calibrate.calibrate import calibrate
 
 NUMBERS = ("nan", "inf", "-inf", "-1", "1e400", "9" * 23, "9" * 5000, "", "٣x", "½", "0x10", "1_0_", "many", "--")
@@ -148,8 +149,8 @@ def test_what_cannot_be_read_is_refused(folder: Path, tmp_path: Path, capsys: py
 def test_the_interface_refuses_seconds_that_are_none(folder: Path, seconds: float, tmp_path: Path) -> None:
     planned = girih.load(folder / "plan.json")
     if seconds != 0.0:  # plans are made in no time, too: by the first answers
-        with pytest.raises(girih.PlanError, match="seconds must be a finite number of at least 0"):
-            girih.plan(None, None, search=Exact(seconds))
+        with pytest.raises(SearchError, match="seconds must be a finite number of at least 0"):
+            Exact(seconds=seconds)
     with pytest.raises(girih.PlanError, match="timeout must be a finite number of more than 0"):
         planned.start(backend="threads", timeout=seconds)
     if seconds != "60" and seconds is not True:

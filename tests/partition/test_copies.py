@@ -17,13 +17,15 @@ from girih.graph import Graph, Node, Ref, check
 from girih.kernels.evaluate import interpret
 from girih.layout import parse_sharding
 from girih.lower import lower
-from girih.partition.searches.exact import exact
+from girih.partition.baselines.classic import Greedy
+from girih.partition.searches.exact import Exact, exact
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.choice import Choice, Tiling, applied, value_order, without_copies
 from girih.partition.space.copies import is_view
 from girih.partition.space.options import SECONDS
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.search.table import search_of
 
 SIZES = (4, 8, 12)
 EVERYTHING = 10**9
@@ -103,7 +105,7 @@ def test_budgets_are_kept_and_programs_move_what_is_priced(
     alone = exact(graph, goal).certificate.cost
     last = np.inf
     for budget in (0, *sorted(random.integers(1, 4 * 12 * 12 * 8, 2).tolist()), EVERYTHING):
-        found, certificate = tiled(graph, goal, Wanted(search, copies=budget))
+        found, certificate = tiled(graph, goal, Wanted(search_of(search), copies=budget))
         assert moved(found, goal) == certificate.cost
         assert copied_bytes(found) <= budget
         assert found.copies or found.graph is graph
@@ -154,7 +156,7 @@ def test_an_array_that_lies_already_is_copied_once() -> None:
 def test_an_array_that_lies_in_two_layouts_is_read_for_nothing(budget, search) -> None:
     graph = scans(3).graph()
     for lies in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
-        found, certificate = tiled(graph, TWO, Wanted(search, copies=budget, held={"a0": lies}))
+        found, certificate = tiled(graph, TWO, Wanted(search_of(search), copies=budget, held={"a0": lies}))
         assert certificate.cost == moved(found, TWO) == 0
         assert [item.name for item in found.graph.inputs] == ["a0", "a0.copy"]
         assert (found.strategy.layouts["a0"], found.strategy.layouts["a0.copy"]) == lies
@@ -239,7 +241,7 @@ def test_names_that_are_taken_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted("greediest"), "no search 'greediest'"),
+        (Wanted(Greedy()), "no search 'greedy' with second copies: expected exact or spartan"),
         (Wanted(held={"v0": (ROWS,)}), "'v0' is held in a layout, but it is no input"),
         (Wanted(held={"zebra": (ROWS,)}), "'zebra' is held in a layout, but it is no input"),
         (Wanted(held={"a0": (parse_sharding("S7"),)}), "'a0' is held in S7: expected one or two of S0, S1"),
@@ -253,7 +255,7 @@ def test_what_cannot_be_wanted_is_said(wanted: Wanted, message: str) -> None:
 def test_out_of_time_there_is_still_an_answer() -> None:
     random = np.random.default_rng(3)
     graph = random_program(random, 15, SIZES)
-    found, certificate = tiled(graph, FOUR, Wanted(copies=600, seconds=0.0))
+    found, certificate = tiled(graph, FOUR, Wanted(Exact(0.0), copies=600))
     assert moved(found, FOUR) == certificate.cost
     assert certificate.bound <= certificate.cost
 

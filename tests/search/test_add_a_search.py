@@ -9,10 +9,10 @@ from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph
+from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.problem import Candidates, Objective
 from girih.partition.strategy import SearchError, SearchResult
-from girih.partition.table import Search
 from girih.plans.check import check
 
 

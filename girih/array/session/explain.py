@@ -22,10 +22,11 @@ from girih.partition.searches.exact import exact
 from girih.partition.searches.tiled import Wanted
 from girih.partition.searches.tiled import tiled as tiled_by
 from girih.partition.space.copies import Held
-from girih.partition.space.problem import Candidates
-from girih.plans.plan import Costs, Plan, goal_of
+from girih.partition.space.problem import Candidates, Objective
+from girih.plans.plan import Costs, Plan
 from girih.report.notebook import notebook_html
 from girih.report.tables import operators_table, render, summary, tensors_table
+from girih.search.table import search_of
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,8 @@ def with_others(plan: Plan, tiled: Tiled | None = None) -> Plan:
 
 
 def _searched(plan: Plan, search: str, held: Held) -> Costs:
-    tiling, certificate = tiled_by(
-        plan.graph, goal_of(plan.objective, plan.machine), Wanted(search, 0, held, 10.0, RULES)
-    )
+    objective = Objective(plan.objective, plan.machine)
+    tiling, certificate = tiled_by(plan.graph, objective, Wanted(search_of(search, 10.0), 0, held, RULES))
     other = Plan(tiling.graph, plan.machine, tiling.strategy, certificate, search, plan.objective, None, {})
     return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
 
@@ -148,9 +148,8 @@ def _blocks(plan: Plan) -> Costs:
 
 
 def _costs(plan: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
-    result = exact(
-        graph, goal_of(plan.objective, plan.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0
-    )
+    objective = Objective(plan.objective, plan.machine)
+    result = exact(graph, objective, rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
     other = Plan(graph, plan.machine, result.strategy, result.certificate, name, plan.objective, None, {})
     return replace(other.costs, name=name)
 

@@ -21,7 +21,8 @@ from girih.partition.searches.plan_cache import Remembered
 from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
-from girih.plans.plan import Plan, goal_of
+from girih.partition.space.problem import Objective
+from girih.plans.plan import Plan
 from girih.rewrite import Pass, apply
 from girih.rewrite.passes.factorisations import DivideFactorisations
 from girih.rewrite.passes.sums_by_label import SumByLabel
@@ -111,7 +112,7 @@ def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: Remembered,
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
     graph, objective = apply(graph, passes(where.devices)), objective_of(where)
-    tiling, certificate = known.tiled(graph, goal_of(objective, where), replace(wanted, rules=RULES))
+    tiling, certificate = known.tiled(graph, Objective(objective, where), replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     entering = {item.name for item in tiled.inputs}
@@ -122,6 +123,6 @@ def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: Remembered,
     copied = tuple(Output(copy, "result") for copy in copies if copy not in entering)
     tiled = replace(tiled, outputs=(*tiled.outputs, *copied))
     plan = Plan(
-        tiled, where, tiling.strategy, certificate, wanted.search, objective, None, {}, blocks=blocks or Blocks()
+        tiled, where, tiling.strategy, certificate, wanted.search.name, objective, None, {}, blocks=blocks or Blocks()
     )
     return Tiled(plan, wanted, tiling.copies, copies)

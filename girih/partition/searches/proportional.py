@@ -9,8 +9,9 @@ all on devices that are alike. The shares are not searched: which axis divides w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.derive.divisions import exact_box, executable, merged, operations_per_point
 from girih.ops.known import several_descriptions
+from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import NodeOptions, options_under, whole_options
 from girih.partition.space.problem import Objective
@@ -28,23 +30,27 @@ from girih.partition.strategy import Certificate, SearchResult, Strategy
 PARTS = 100  # into which a whole is shared, at most
 
 
-def proportional(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """The exact search's strategy with parts in proportion to the devices' speeds."""
-    found = exact(graph, objective, seconds=seconds)
-    strategy = with_shares(graph, found.strategy, shares_along(objective.machine))
-    if strategy == found.strategy:
-        return found
-    told = found.certificate
-    certificate = Certificate(
-        cost_of(graph, strategy, objective),
-        0.0,
-        objective.name,
-        "none: shares are by the devices' speeds, not searched",
-        told.stopped,
-        "the strategy of the search exact with shares by the devices' speeds",
-        told.statistics,
-    )
-    return SearchResult(strategy, certificate)
+@dataclass(frozen=True)
+class Proportional(Search):
+    """What `exact` finds, cut in shares by the devices' speeds, for machines with unequal devices."""
+
+    name: ClassVar[str] = "proportional"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        even = exact(graph, objective, seconds=self.seconds)
+        strategy = with_shares(graph, even.strategy, shares_along(objective.machine))
+        if strategy == even.strategy:
+            return even
+        certificate = Certificate(
+            cost_of(graph, strategy, objective),
+            0.0,
+            objective.unit,
+            "none: shares are by the devices' speeds, not searched",
+            even.certificate.stopped,
+            "the strategy of the search exact with shares by the devices' speeds",
+            even.certificate.statistics,
+        )
+        return SearchResult(strategy, certificate)
 
 
 def shares_along(machine: Machine) -> tuple[tuple[int, ...] | None, ...]:
