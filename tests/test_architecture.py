@@ -285,3 +285,23 @@ def test_only_the_command_line_and_workers_read_the_environment() -> None:
             if attribute or name:
                 wrong.append(f"{file.relative_to(ROOT)}:{node.lineno}")
     assert not wrong, wrong
+
+
+def test_tables_of_operators_are_in_their_descriptions() -> None:
+    """What holds of some operators is a fact of their descriptions, or follows from them; kernels, rewritings and the
+    networks that papers speak of are found by names."""
+    at_home = ("ops/", "capture/", "kernels/", "rewrite/", "partition/baselines/")
+    home = {("plans/trial.py", "aten._grouped_mm")}  # PyTorch's own rule for the meta device is wrong here
+    wrong = []
+    for file in files():
+        path = file.relative_to(ROOT).as_posix()
+        if path.startswith(at_home):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Set | ast.Tuple | ast.List | ast.Dict):
+                items = node.keys if isinstance(node, ast.Dict) else node.elts
+                names = [item.value for item in items if isinstance(item, ast.Constant)]
+                tables = [name for name in names if isinstance(name, str) and name.startswith("aten.")]
+                if len(tables) > 1 or isinstance(node, ast.Set | ast.Dict):  # a call names one
+                    wrong += [f"{path}:{node.lineno}: {name}" for name in tables if (path, name) not in home]
+    assert not wrong, wrong

@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.cost.calls import Call, Operand
-from girih.cost.work import OPAQUE, Work, index_ranges, work_of
+from girih.cost.work import Work, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
 from girih.layout import bounds_of
 from girih.lower import BlockStep, ComputeStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description
 from girih.ops.derive.divisions import Box, clip_box, read_box
+from girih.ops.derive.kinds import OPAQUE
 from girih.ops.derive.pieces import PieceCall, make_piece, pads_of
 from girih.ops.known import descriptions
 
@@ -152,7 +153,7 @@ class Collector(ABC, Generic[Found]):
             return
         first, target = step.reads[0], step.writes[0]
         if description.operator.view:
-            found = self.view(step)
+            found = self.view(step, description)
             if found is not None:
                 self.strides[target] = found
         elif description.operator.elementwise:
@@ -161,11 +162,10 @@ class Collector(ABC, Generic[Found]):
                 order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
                 self.strides[target] = Form(order).strides_of(shape)
 
-    def view(self, step: ComputeStep) -> Shape | None:
+    def view(self, step: ComputeStep, description: Description) -> Shape | None:
         """Strides of a view operator's result, None where it must copy."""
-        node, strides = self.graph.nodes[step.node], self.strides[step.reads[0].buffer]
-        goal = self.shape_of(step.writes[0])
-        return strides_of_view(node.operator, node.attributes, self.needed(step), strides, goal)
+        strides, goal = self.strides[step.reads[0].buffer], self.shape_of(step.writes[0])
+        return strides_of_view(description, self.needed(step), strides, goal)
 
     def needed(self, step: ComputeStep) -> Shape:
         """What the first device that computes reads of the first input."""
@@ -193,7 +193,7 @@ class Collector(ABC, Generic[Found]):
             for part, where in zip(step.reads, held, strict=True)
         ]
         forms = tuple(self.form(part.buffer) for part in step.reads)
-        copies = description is not None and description.operator.view and self.view(step) is None
+        copies = description is not None and description.operator.view and self.view(step, description) is None
         division = self.program.strategy.divisions[step.node]
         what: object = description if description is not None else node
         key = (id(what), division, tuple(cut), forms, copies)

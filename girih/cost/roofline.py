@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.cost.work import CONTRACTIONS, COPY, ELEMENTWISE, VIEW, Work
+from girih.cost.work import Work
 from girih.machine.machine import Device
+from girih.ops.derive.kinds import CONTRACTIONS, COPY, ELEMENTWISE, VIEW
 
 Floats = NDArray[np.float64]
 

@@ -5,29 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from math import prod
 
 from girih.graph.graph import ITEM_BYTES
 from girih.graph.identity import Same
 from girih.ops import Description
-from girih.ops.derive.divisions import groups_of, is_elementwise, is_opaque, operations_per_point
-from girih.ops.language import Affine, Call, Choice, Expression, Position, Read, Reduce, walk
-
-MATMUL, CONVOLUTION, ELEMENTWISE, FUNCTION = "matmul", "convolution", "element-wise", "function"
-REDUCTION, COPY, VIEW, LOOK_UP, CREATION, OPAQUE = "reduction", "copy", "view", "look-up", "creation", "opaque"
-
-KINDS = (MATMUL, CONVOLUTION, ELEMENTWISE, FUNCTION, REDUCTION, COPY, VIEW, LOOK_UP, CREATION, OPAQUE)
-"""matmul, convolution: sums of products in which elements are used again. function: element-wise with other than
-arithmetic (exp, erf, random numbers). copy: elements only move. view: nothing moves. look-up: found by number."""
-
-CONTRACTIONS = (MATMUL, CONVOLUTION)
-
-_ARITHMETIC = frozenset({
-    "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sign", "sqrt", "rsqrt", "reciprocal",
-    "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not",
-})  # fmt: skip
-"""What vector units have an instruction for."""
+from girih.ops.derive.divisions import groups_of, operations_per_point
+from girih.ops.derive.kinds import COPY, LOOK_UP, VIEW, hit_of, kind_of, variables_of
+from girih.ops.language import Read, walk
 
 
 @dataclass(frozen=True)
@@ -69,11 +54,6 @@ def _looked_up(description: Description, extents: Sequence[int], inputs: Sequenc
 
 
 @lru_cache(maxsize=65536)
-def _facts(same: Same[Description]) -> tuple[str, int]:
-    return _kind(same.item), operations_per_point(same.item)
-
-
-@lru_cache(maxsize=65536)
 def _tables(same: Same[Description]) -> tuple[frozenset[int], frozenset[int]]:
     """The tensors of which only what is found is read, and the index variables that are compared with numbers.
 
@@ -81,89 +61,27 @@ def _tables(same: Same[Description]) -> tuple[frozenset[int], frozenset[int]]:
     result says where something goes: what goes there is read from the first element to the last.
     """
     description = same.item
-    hits = [hit for item in walk(description.body) if (hit := _hit(item, description)) is not None]
+    hits = [hit for item in walk(description.body) if (hit := hit_of(item, description)) is not None]
     compared = frozenset(variable for _, index in hits for variable, _ in index.terms)
-    summed = compared - _variables(description.place)
+    summed = compared - variables_of(description.place)
     reads = (item for item in walk(description.body) if isinstance(item, Read))
-    return frozenset(item.tensor for item in reads if not summed.isdisjoint(_variables(item.index))), compared
+    return frozenset(item.tensor for item in reads if not summed.isdisjoint(variables_of(item.index))), compared
 
 
-def kind_of(description: Description) -> str:
-    return _facts(Same(description))[0]
-
-
+@lru_cache(maxsize=65536)
 def operations_of(description: Description) -> int:
     """Arithmetic operations for each point of the index space."""
-    return _facts(Same(description))[1]
-
-
-def _kind(description: Description) -> str:
-    if description.operator.view:
-        return VIEW
-    expressions = list(walk(description.body))
-    if any(_looks_up(item, description) for item in expressions):
-        return LOOK_UP
-    if is_opaque(description):
-        return OPAQUE
-    for item in expressions:
-        if isinstance(item, Reduce) and item.reducer == "sum" and (found := _contraction(item)):
-            return found
-    if any(isinstance(item, Reduce) for item in expressions):
-        return REDUCTION
-    functions = {item.function for item in expressions if isinstance(item, Call)}
-    if functions - _ARITHMETIC:
-        return FUNCTION
-    if not any(isinstance(item, Read) for item in expressions):
-        return CREATION
-    return ELEMENTWISE if functions or (is_elementwise(description) and len(description.inputs) > 1) else COPY
-
-
-def _looks_up(item: Expression, description: Description) -> bool:
-    """Does it choose by whether a whole number in a tensor equals a position?"""
-    if not isinstance(item, Choice):
-        return False
-    return any(_hit(part, description) is not None for part in walk(item.condition))
-
-
-def _hit(item: Expression, description: Description) -> tuple[int, Affine] | None:
-    """(tensor, position) of a comparison of a tensor's whole number with a position."""
-    if not isinstance(item, Call) or item.function != "eq":
-        return None
-    reads = [part for side in item.arguments for part in walk(side) if isinstance(part, Read)]
-    places = [side for side in item.arguments if isinstance(side, Position)]
-    if len(reads) != 1 or len(places) != 1 or not description.inputs[reads[0].tensor].dtype.startswith(("int", "uint")):
-        return None
-    return reads[0].tensor, places[0].index
+    return operations_per_point(description)
 
 
 def index_ranges(description: Description) -> dict[int, int]:
     """By number, the tensors of whole numbers that are compared with positions: one more than the largest position."""
     found: dict[int, int] = {}
     for item in walk(description.body):
-        hit = _hit(item, description)
+        hit = hit_of(item, description)
         if hit is not None:
             tensor, index = hit
             largest = sum(max(0, factor * (description.sizes[variable] - 1)) for variable, factor in index.terms)
             count = largest + index.constant + 1
             found[tensor] = min(count, found.get(tensor, count))
     return found
-
-
-def _contraction(item: Reduce) -> str | None:
-    """matmul or convolution: two tensors are multiplied and summed, and each element serves several results."""
-    if not any(isinstance(part, Call) and part.function == "mul" for part in walk(item.body)):
-        return None
-    reads = [part for part in walk(item.body) if isinstance(part, Read)]
-    for one, two in combinations(reads, 2):
-        first, second = _variables(one.index), _variables(two.index)
-        summed = set(item.variables)
-        if not first & second & summed or not (first - second) or not (second - first):
-            continue
-        windows = [index for index in (*one.index, *two.index) if index is not None and len(index.terms) > 1]
-        slides = any(summed & _variables((index,)) and _variables((index,)) - summed for index in windows)
-        return CONVOLUTION if slides else MATMUL
-    return None
-
-
-def _variables(indices: Sequence[Affine | None]) -> set[int]:
-    return {variable for index in indices if index is not None for variable, _ in index.terms}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from math import prod
-from typing import Any
+
+from girih.ops import Description
+from girih.ops.derive.divisions import is_opaque
 
 Shape = tuple[int, ...]
 
@@ -45,37 +46,26 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
     return tuple(result) if position < 0 else None
 
 
-def strides_of_view(
-    operator: str, attributes: Mapping[str, Any], shape: Shape, strides: Shape, target: Shape
-) -> Shape | None:
-    """Strides of what a view operator makes of a tensor, or None where it must copy."""
-    if operator == "aten.permute":
-        return tuple(strides[dim] for dim in attributes["dims"])
-    if operator in ("aten.transpose.int", "aten.t"):
-        order = list(strides)
-        first, second = attributes.get("dim0", 0), attributes.get("dim1", -1)
-        if order:
-            order[first], order[second] = order[second], order[first]
-        return tuple(order)
-    if operator == "aten.expand":
-        lead = len(target) - len(shape)
-        return tuple(
-            0 if number < lead or (shape[number - lead] == 1 and extent != 1) else strides[number - lead]
-            for number, extent in enumerate(target)
-        )
-    if operator == "aten.slice.Tensor":
-        dim = attributes.get("dim", 0) % len(strides)
-        return (*strides[:dim], strides[dim] * attributes.get("step", 1), *strides[dim + 1 :])
-    if operator == "aten.select.int":
-        dim = attributes["dim"] % len(strides)
-        return (*strides[:dim], *strides[dim + 1 :])
-    if operator == "aten.diagonal":
-        across = [attributes.get("dim1", 0) % len(strides), attributes.get("dim2", 1) % len(strides)]
-        kept = [stride for dim, stride in enumerate(strides) if dim not in across]
-        return (*kept, sum(strides[dim] for dim in across))
-    if operator in ("aten.alias", "aten.detach"):
-        return strides
-    return view_strides(shape, strides, target)  # reshape, view, squeeze, unsqueeze
+def strides_of_view(description: Description, shape: Shape, strides: Shape, target: Shape) -> Shape | None:
+    """Strides of what a view operator makes of a tensor, or None where it must copy.
+
+    A step along a dimension of the result moves the element that is read as far as its index says: by 2 strides where
+    `x[2 * i]` is read, by the sum of two on a diagonal, by none where it is repeated. A reshape merges and splits
+    dimensions: PyTorch's own rule says how. shape, target: of a piece, often less than the description's.
+    """
+    reads = description.reads[0]
+    plain = len(reads) == 1 and all(index is not None and len(index.terms) <= 1 for index in reads[0])
+    if not plain or is_opaque(description):
+        return view_strides(shape, strides, target)
+    steps = [0] * len(target)
+    order = {index.variable: number for number, index in enumerate(description.place)}
+    for stride, index in zip(strides, reads[0], strict=True):
+        for variable, factor in index.terms if index is not None else ():
+            if variable not in order:
+                return view_strides(shape, strides, target)
+            steps[order[variable]] += stride * factor
+    moved = all(steps) or prod(shape) != prod(target)
+    return tuple(steps) if moved else view_strides(shape, strides, target)
 
 
 def is_contiguous(shape: Shape, strides: Shape) -> bool:

@@ -165,7 +165,7 @@ class _Tracker:
             for number, part in enumerate(step.reads)
             if part.buffer in self.program.streamed
         )
-        if is_view and not read and self.view(step, node.operator):
+        if is_view and description is not None and not read and self.view(step, description):
             return
         strides = None
         if description is not None and description.operator.elementwise and step.reads:
@@ -247,11 +247,10 @@ class _Tracker:
                 self.free(name)
         self.between()
 
-    def view(self, step: ComputeStep, operator: str) -> bool:
+    def view(self, step: ComputeStep, description: Description) -> bool:
         source, target = self.buffers[step.reads[0].buffer], step.writes[0]
         shape, goal = self.read_shape(step, 0), self.shape_of(target)
-        attributes = self.program.graph.nodes[step.node].attributes
-        strides = strides_of_view(operator, attributes, shape, source.strides, goal)
+        strides = strides_of_view(description, shape, source.strides, goal)
         if strides is None:
             return False
         self.alias(target, step.reads[0].buffer, goal, strides)

@@ -111,6 +111,8 @@ class Operator:
         same index variables of all of them, their first ones.
     temporary: bytes that the kernel holds while it runs, beside its operands and its result; None: nothing; `Measured`:
         only a measurement on the processor can tell.
+    walked: the number of the input that the kernel goes through from end to end for whatever part of the result it
+        makes (the indices of a scatter, a matrix that is factored): a division pays only where it cuts this input.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Operator:
     result: int | None = None
     temporary: Temporary | None = None
     results: int = 1
+    walked: int | None = None
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -140,11 +143,12 @@ def operator(
     result: int | None = None,
     temporary: Temporary | None = None,
     results: int = 1,
+    walked: int | None = None,
 ) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
     """Describe one operator, or several that share their index notation."""
 
     def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
-        rest = (elementwise, piece, padding, view, condition, result, temporary, results)
+        rest = (elementwise, piece, padding, view, condition, result, temporary, results, walked)
         return tuple(Operator(name, describe, *rest) for name in names)
 
     return decorate

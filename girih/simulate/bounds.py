@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 
 from girih.cost.prices import Prices
 from girih.cost.roofline import Roofline
-from girih.cost.work import LOOK_UP, VIEW, kind_of, operations_of
+from girih.cost.work import operations_of
 from girih.graph import Graph, Node
 from girih.layout import Mesh
 from girih.lower import Program
 from girih.machine import Machine
 from girih.ops import Description
 from girih.ops.derive.divisions import divisible
+from girih.ops.derive.kinds import LOOK_UP, VIEW, kind_of
 from girih.ops.expressions import Affine
 from girih.ops.known import descriptions
 from girih.simulate.incremental import Simulator

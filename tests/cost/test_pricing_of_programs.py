@@ -15,12 +15,13 @@ from girih.cost.pricing import CALIBRATED, MEASURED, MOST_DEVICES, PRESET, price
 from girih.cost.profile import RING, Profile, save_profile
 from girih.cost.roofline import fit
 from girih.cost.store import Measurement, Setting, Store
-from girih.cost.work import VIEW, Work
+from girih.cost.work import Work
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Mesh
 from girih.lower import ComputeStep, FreeStep, Overlap, Program, StartStep, TransferStep, lower, overlapped
 from girih.machine import Device, machine
 from girih.machine.sizes import SizeTable
+from girih.ops.derive.kinds import VIEW
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, build

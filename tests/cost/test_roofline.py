@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from girih.cost.roofline import BYTE_SIZES, LEAST_FOR_RATES, Roofline, fit
-from girih.cost.work import CREATION, ELEMENTWISE, FUNCTION, MATMUL, VIEW, Work
+from girih.cost.work import Work
 from girih.machine import Device, machine
+from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, MATMUL, VIEW
 
 CARD = Device("card", 1e12, 10**9, 1e11, 1e-6)
 FLOPS, BANDWIDTH, LAUNCH = 2e11, 2e10, 5e-6

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from girih.cost.work import KINDS, Work, index_ranges, kind_of, work_of
+from girih.cost.work import Work, index_ranges, work_of
+from girih.ops.derive.kinds import KINDS, kind_of
 from girih.ops.describe import describe_call
 from girih.ops.operator import Description, TensorType
 

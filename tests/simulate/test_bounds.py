@@ -12,12 +12,13 @@ from simulate_programs import MESHES, RULES, machine_of, problem_of
 
 from girih.cost.prices import Prices
 from girih.cost.roofline import Rates, Roofline
-from girih.cost.work import VIEW, work_of
+from girih.cost.work import work_of
 from girih.graph import Graph, parse_graph
 from girih.layout import Mesh, bounds
 from girih.lower import ComputeStep, Program, lower
 from girih.machine import Machine
 from girih.ops import description_of
+from girih.ops.derive.kinds import VIEW
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.problem import Objective
 from girih.simulate.bounds import bound_of, program_bound

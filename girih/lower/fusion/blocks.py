@@ -27,23 +27,17 @@ from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Step
 from girih.ops import Description, description_of
+from girih.ops.derive.kinds import CREATION, is_product, kind_of
 from girih.ops.scratch import rule_for
 
 TRAFFIC_SECONDS = 1 / 4e9
 """What a byte takes that is written to memory and read again by one core; half of that is new pages."""
 MOST_TRIED = 8
 NEARLY_ALL = 0.9
-PRODUCTS = frozenset({"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"})
 PRODUCT_ROWS = 192
 """A product of fewer rows takes longer for each: it arranges all of the other matrix anew."""
 PRODUCT_CACHES = 4
 """To have so many rows, a block may be so many times as large."""
-SCANS = frozenset({"girih.embedding_gradient", "girih.sparse_product", "girih.sums_by_position"})
-"""Operators that look through their indices, the second operand, for whatever part of the result."""
-FACTORED = frozenset({"aten.linalg_solve", "girih.cholesky_panel"})
-"""Operators that factor the first operand, for whatever part of the second."""
-MAKERS = frozenset({"aten.arange", "aten.arange.start", "aten.arange.start_step", "aten.full", "aten.linspace"})
-"""Operators that make their result from the index, in less time than it takes to write it to memory."""
 
 
 _Pulled = dict[str, tuple[ComputeStep, int, int]]  # views by result: step, variable, dimension that is cut
@@ -87,7 +81,7 @@ class _Gathering:
         """Is it made element by element from the index, or from what is small or read in blocks anyway?"""
         if description is None or len(step.writes) != 1 or self.small(self.program.value_of[step.writes[0]]):
             return False
-        cheap = elementwise(description) or description.operator.view or description.operator.name in MAKERS
+        cheap = elementwise(description) or description.operator.view or kind_of(description) == CREATION
         return cheap and all(part.buffer in self.again for part in step.reads)
 
     def alone(self, position: int, step: Step) -> None:
@@ -185,9 +179,8 @@ class _Gathering:
         large = 4 * self.program.graph.values[name].bytes > self.options.cache and not self.small(name)
         if way.made is None and large:
             return False
-        if member.description.operator.name in FACTORED:
-            return way.read[0] >= 0
-        return member.description.operator.name not in SCANS or way.read[1] >= 0
+        walked = member.description.operator.walked
+        return walked is None or way.read[walked] >= 0
 
     def preferred(self, able: dict[int, Member]) -> Member:
         """Along a variable that cuts nearly all that is read and made; of these, the outermost dimension of the largest
@@ -334,7 +327,7 @@ class _Gathering:
         members = [members_of(self.program, step, device) for device in range(self.program.mesh.devices)]
         width = max(row_bytes(one, writes) for one in members)
         blocks = -(-unit.length * width // self.options.cache)
-        if any(one.node.operator in PRODUCTS and one.way.read[-1] == FREE for one in members[0]):
+        if any(is_product(one.description) and one.way.read[-1] == FREE for one in members[0]):
             rows = min(PRODUCT_ROWS, PRODUCT_CACHES * self.options.cache // width)
             blocks = min(blocks, max(2, unit.length // max(rows, 1)))
         needed = self.options.always or not self.options.streamed.isdisjoint(reads)

@@ -23,6 +23,7 @@ from girih.lower.fusion.block_memory import chunks
 from girih.lower.fusion.registers import Member, ranges
 from girih.lower.fusion.slicing import Moving, at_block
 from girih.lower.strides import Shape
+from girih.ops.derive.kinds import is_product
 from girih.run.errors import MemberError
 from girih.run.worker.block_text import Region, Text
 from girih.run.worker.parts import Cuts, Tensor, held_box, shape_of
@@ -30,8 +31,6 @@ from girih.run.worker.transfers import COMBINE
 
 SCRIPTED = 64
 """A group of so many blocks is compiled as TorchScript at once, one of fewer when it runs again: that takes a while."""
-PRODUCTS = frozenset({"aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"})
-"""What several threads compute together faster, even on a block."""
 REPORT_SECONDS = 0.1
 """How often a loop tells how far it is, at most."""
 FIRST_BLOCKS = 8
@@ -71,7 +70,8 @@ class Loop:
         self.dtypes = {name: getattr(torch, program.graph.values[program.value_of[name]].dtype) for name in step.writes}
         self._pool = [text.members[largest] for largest in text.registers.pool]
         self._views = [(number, text.members[position]) for number, position in text.registers.views]
-        self._single = PRODUCTS.isdisjoint(member.description.operator.name for member in text.members)
+        # Several threads compute products together faster, even on a block.
+        self._single = not any(is_product(member.description) for member in text.members)
         self._times = 0
         self._script: str | None = None
         self._block_seconds = 0.0

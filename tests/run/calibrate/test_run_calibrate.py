@@ -16,10 +16,11 @@ from girih.cost.device_calls import local_calls
 from girih.cost.profile import ALL_TO_ALL, RING, SEND, load_profile, parse_profile
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Store
-from girih.cost.work import KINDS, Work
+from girih.cost.work import Work
 from girih.graph import Ref
 from girih.layout import Mesh
 from girih.machine import MachineError, machine
+from girih.ops.derive.kinds import KINDS
 from girih.run.calibrate.calibrate import calibrate, idle_program, measured_handing, measured_links
 from girih.run.calibrate.common_calls import common_calls
 from girih.run.calibrate.measure_links import patterns, sizes_of

@@ -185,7 +185,7 @@ def reflection_signs(Q):
     return lambda i: Opaque(Q[:, :])[i]
 
 
-@operator("aten.linalg_solve")
+@operator("aten.linalg_solve", walked=0)
 def solve(A, B):
     """Every column of B by itself: whoever has some of them factors A."""
     batch = max(A.rank, B.rank) - 2
@@ -220,6 +220,7 @@ def factor_of_square(work):
     "girih.cholesky_panel",
     piece=lambda attributes, piece: {**attributes, "first": piece.start("p")},
     temporary=factor_of_square,
+    walked=0,
 )
 def cholesky_panel(square, panel, rows, first=0):
     """Every part of the panel by itself: whoever has one factors the square."""

@@ -17,7 +17,7 @@ def product_piece(attributes, piece):
     return {**attributes, **local, "start": attributes["start"] + piece.start("c")}
 
 
-@operator("girih.sparse_product", piece=product_piece)
+@operator("girih.sparse_product", piece=product_piece, walked=1)
 def sparse_product(values, rows, columns, x, count, first=0, start=0):
     """out[v, j] = Σ over stored elements p with row v: values[p] · x[columns[p], j]."""
 

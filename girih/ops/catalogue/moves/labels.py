@@ -44,7 +44,7 @@ def spots_and_rows(work):
     return spots(work, work.copied + (8 * input.elements if input.item_bytes < 8 else 0))
 
 
-@operator("girih.sums_by_position", piece=groups_piece, temporary=spots_and_rows)
+@operator("girih.sums_by_position", piece=groups_piece, temporary=spots_and_rows, walked=1)
 def sums_by_position(input, positions, groups, first=0):
     return lambda g, *j: Sum(lambda k: Select(equal(positions[k], g + first), input[(k, *j)], 0))
 

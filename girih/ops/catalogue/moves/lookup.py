@@ -64,7 +64,7 @@ def spots_and_rows(work):
     return spots(work) + work.copied + (chosen if some_outside else 0)
 
 
-@operator("girih.embedding_gradient", piece=rows_piece, temporary=spots_and_rows)
+@operator("girih.embedding_gradient", piece=rows_piece, temporary=spots_and_rows, walked=1)
 def embedding_gradient(grad, indices, rows, first=0, padding=-1):
     return collected(grad, indices, first, padding)
 
