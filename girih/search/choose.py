@@ -52,7 +52,6 @@ def choose(
     result = fit(graph, goal, result, search, limit, note)
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, schedule=result.schedule)
-    plan = replace(plan, schedule=result.schedule)
     plan = replace(plan, overlap=widest_overlap(plan))
     if objective == "time":
         plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
