@@ -118,7 +118,6 @@ class Loop:
         """
         first, last, rows = self.chunks[number]
         buffers = [_buffer(memory[place], member, first, rows) for place, member in self._views]
-        buffers += [torch.empty((), dtype=getattr(torch, name), device=self.device) for name in self.text.scratch]
         arguments = (first, last, rows, outside, made, buffers, tell or _nobody)
         script = None if self._script is None else scripted(self._script, threading.get_ident())
         if script is not None:
