@@ -99,8 +99,8 @@ class Program:
     """What every device does in one application of the graph.
 
     places: where each buffer lies. streamed: inputs that lie elsewhere, and of which is read what is needed; files:
-    buffers that lie in files, of which memory holds what the system pleases. stealing: workers compute chunks of
-    each other's loops over blocks; lending: they are processes, so that what a chunk reads and makes is sent.
+    buffers that lie in files, of which memory holds what the system pleases. stealing: workers are threads
+    that compute chunks of each other's loops over blocks.
     """
 
     graph: Graph
@@ -111,7 +111,6 @@ class Program:
     streamed: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     stealing: bool = False
-    lending: bool = False
 
     @property
     def mesh(self) -> Mesh:

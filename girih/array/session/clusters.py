@@ -21,7 +21,7 @@ from girih.array.core.contents import placed_content, portions
 from girih.array.core.materialised import EvaluationError as EvaluationError
 from girih.array.core.materialised import Kept as Kept
 from girih.array.core.materialised import as_numpy, lost, named
-from girih.array.session.limits import MemoryLimitError, Room, Sharing, default_limit, fitted
+from girih.array.session.limits import MemoryLimitError, Room, default_limit, fitted
 from girih.array.session.monitor import LiveArray, LiveView, live_arrays
 from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
 from girih.array.session.profile import Observations
@@ -65,7 +65,6 @@ class Cluster:
         search: str = "exact",
         copies: int | str = 0,
         memory: int | str | None = None,
-        stealing: bool = False,
         progress: bool | None = None,
     ) -> None:
         if (workers is not None and workers < 1) or backend not in CREWS:
@@ -89,7 +88,6 @@ class Cluster:
         self.workers = workers if workers is not None else max(1, int(processors))
         self.room = Room(default_limit(self.workers) if memory is None else parse_bytes(memory))
         self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
-        self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
         self.evaluations = 0
         self.planned = 0
@@ -199,7 +197,7 @@ class Cluster:
         return self._run
 
     def _options(self) -> Options:
-        given: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
+        given: dict[str, Any] = {"timeout": self.timeout, "keeps": False}
         if self.backend != "ray":
             return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **given)
         self._ray = self._ray or connect(self.address)
@@ -247,7 +245,7 @@ class Cluster:
             wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
             graph = work.graph()
             tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
-            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.backend == "threads")
             found = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
@@ -370,7 +368,6 @@ def cluster(
     search: str = "exact",
     copies: int | str = 0,
     memory: int | str | None = None,
-    stealing: bool = False,
     progress: bool | None = None,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
@@ -382,10 +379,8 @@ def cluster(
     checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that
     second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2 GB") that each
     worker may use, by default four fifths of this host's divided among them: what does not fit goes to files in the
-    directory of temporary files, and what cannot be computed so is refused before it starts. stealing: workers that
-    have nothing to do compute parts of loops for one that is behind; threads always do, processes and actors if asked,
-    for they must send what is read. progress: show the workers during evaluations that last over a second; by default
-    on terminals only.
+    directory of temporary files, and what cannot be computed so is refused before it starts. progress: show the
+    workers during evaluations that last over a second; by default on terminals only.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address.
@@ -394,7 +389,7 @@ def cluster(
     kind = "ray" if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
     more: dict[str, Any] = {"search": search, "copies": copies, "memory": memory, "progress": progress}
-    more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
+    more |= {"checkpoint": checkpoint, "every": every}
     made = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
     _chosen.append(made)
     return made

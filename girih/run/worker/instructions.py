@@ -41,11 +41,11 @@ def compile_instructions(
     """The instructions of one device, one for each step of the program."""
     result: list[Instruction] = []
     started: dict[str, Transfer] = {}  # by target
-    for position, step in enumerate(program.steps):
+    for step in program.steps:
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):
-            result.append(Block(program, step, rank, slots, device, transport.board, progress, position))
+            result.append(Block(program, step, rank, slots, device, transport.board, progress))
         elif isinstance(step, StartStep):
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))
