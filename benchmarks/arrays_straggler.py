@@ -1,15 +1,13 @@
 """Array programs on two workers of which one is slow: with work stealing, and without.
 
-What: element-wise applications, and a long chain of functions over many elements, on two workers, each on a core of its
-own, threads of this process or processes; another process computes on the second core all the time, so that its worker
-has half of it. Seconds of an evaluation, medians, with chunks of blocks that the faster worker may take and without, by
+What: element-wise applications, and a long chain of functions over many elements, on two workers, each on a core of
+its own, threads of this process; another process computes on the second core all the time, so that its worker has
+half of it. Seconds of an evaluation, medians, with chunks of blocks that the faster worker may take and without, by
 turns; and without the other process, which shows what stealing costs where nobody is slow. Threads see each other's
-tiles (`girih.run.transport.stealing`); processes send what a chunk reads (`girih.run.transport.remote_stealing`),
-which is meant for long loops: of the applications here a chunk takes some milliseconds, as long as the slow core's
-scheduler lets its owner wait. Against: Spartan §3.4 moves tiles between workers by the same idea. With c and c / 2 of
-two cores the work of one core takes 2 / 3 of the time where it is moved: 1.5 times as fast is the most. Floor:
-`--floor` with the other process, of all programs on threads, and of the long chain on processes. Where workers cannot
-be bound to cores, nothing is measured, and the verdict says so.
+tiles (`girih.run.transport.stealing`); what processes would gain is in docs/design/004-blocks.md. Against: Spartan
+§3.4 moves tiles between workers by the same idea. With c and c / 2 of two cores the work of one core takes 2 / 3 of
+the time where it is moved: 1.5 times as fast is the most. Floor: `--floor` with the other process. Where workers
+cannot be bound to cores, nothing is measured, and the verdict says so.
 """
 
 from __future__ import annotations
@@ -87,14 +85,14 @@ def busy(core: int) -> Iterator[None]:
         process.wait()
 
 
-def times(application: Application | Chain, quick: bool, repeats: int, backend: str) -> tuple[float, float, int]:
+def times(application: Application | Chain, quick: bool, repeats: int) -> tuple[float, float, int]:
     """(seconds without stealing, with it, chunks that were stolen)."""
     import girih
     import girih.array
     from girih.run.transport.stealing import LEAST_LEFT
 
     run = application.program()
-    with girih.cluster(2, backend=backend, stealing=True) as cluster:
+    with girih.cluster(2, backend="threads") as cluster:
         crew = cluster.run.crew
         crew.command("measure", [{"task": one_thread}] * 2)
         crew.command("measure", [{"task": bound}] * 2)
@@ -114,7 +112,7 @@ def times(application: Application | Chain, quick: bool, repeats: int, backend: 
             crew.command("measure", [{"task": Least(LEAST_LEFT)}] * 2)
         stolen = [one.stolen for one in cluster.run.statistics()]
         without, with_it = map(median, taken.values())
-        return without, with_it, max(stolen) if backend == "threads" else sum(stolen)  # threads count together
+        return without, with_it, max(stolen)  # threads count together
 
 
 def measure(options: argparse.Namespace) -> Report:
@@ -123,32 +121,24 @@ def measure(options: argparse.Namespace) -> Report:
     slow = sorted(os.sched_getaffinity(0))[1]
     repeats = 2 if options.quick else 3 * options.repeats
     rows: list[Row] = []
-    for backend in ("threads", "processes"):
-        for application in programs(options.only, options.quick):
-            quiet = times(application, options.quick, repeats, backend)
-            with busy(slow):
-                without, stealing, stolen = times(application, options.quick, repeats, backend)
-            rows.append(
-                {
-                    "workers": backend,
-                    "program": application.name,
-                    "alone": quiet[0],
-                    "alone, stealing": quiet[1],
-                    "slow": without,
-                    "slow, stealing": stealing,
-                    "stolen": stolen,
-                    "ratio": round(without / stealing, 3),
-                }
-            )
-            note(rows[-1])
-    means = {
-        backend: geometric_mean(row["ratio"] for row in rows if row["workers"] == backend)
-        for backend in ("threads", "processes")
-    }
-    chain = [row["ratio"] for row in rows if row["workers"] == "processes" and row["program"] == CHAIN]
-    measured = {"on threads": means["threads"]} | {f"on processes, {CHAIN}": ratio for ratio in chain}
+    for application in programs(options.only, options.quick):
+        quiet = times(application, options.quick, repeats)
+        with busy(slow):
+            without, stealing, stolen = times(application, options.quick, repeats)
+        rows.append(
+            {
+                "program": application.name,
+                "alone": quiet[0],
+                "alone, stealing": quiet[1],
+                "slow": without,
+                "slow, stealing": stealing,
+                "stolen": stolen,
+                "ratio": round(without / stealing, 3),
+            }
+        )
+        note(rows[-1])
+    mean = geometric_mean(row["ratio"] for row in rows)
     columns = (
-        ("workers", "workers"),
         ("program", "program"),
         ("both alone, s", "alone"),
         ("stealing", "alone, stealing"),
@@ -161,12 +151,8 @@ def measure(options: argparse.Namespace) -> Report:
         "Two workers of which one has half a core",
         columns,
         tuple(rows),
-        "with stealing " + " and ".join(f"{mean:.2f} times as fast on {backend}" for backend, mean in means.items()),
-        tuple(
-            f"with stealing only {ratio:.2f} times as fast {where}"
-            for where, ratio in measured.items()
-            if ratio < options.floor
-        ),
+        f"with stealing {mean:.2f} times as fast",
+        (f"with stealing only {mean:.2f} times as fast",) if mean < options.floor else (),
     )
 
 

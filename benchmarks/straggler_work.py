@@ -23,7 +23,6 @@ class Least:
     chunks: int
 
     def __call__(self, _: Any, __: int, ___: Any) -> None:
-        from girih.run.transport import remote_stealing as lending
         from girih.run.transport import stealing
 
-        stealing.LEAST_LEFT = lending.LEAST_LEFT = self.chunks
+        stealing.LEAST_LEFT = self.chunks

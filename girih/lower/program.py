@@ -29,9 +29,8 @@ class Program:
 
     steps: each once, in an order that all devices' orders follow. places: where each buffer lies. value_of: of which
     value it is. streamed: inputs that lie elsewhere, and of which is read what is needed; files: buffers that lie in
-    files, of which memory holds what the system pleases. stealing: workers compute chunks of each other's loops over
-    blocks; lending: they are processes, so that what a chunk reads and makes is sent. orders: what the devices of each
-    class do; empty where all devices do all steps.
+    files, of which memory holds what the system pleases. stealing: workers are threads that compute chunks of each
+    other's loops over blocks. orders: what the devices of each class do; empty where all devices do all steps.
     """
 
     graph: Graph
@@ -42,7 +41,6 @@ class Program:
     streamed: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     stealing: bool = False
-    lending: bool = False
     orders: tuple[Order, ...] = ()
 
     @property

@@ -36,7 +36,7 @@ from girih.lower.steps import (
     TransferStep,
 )
 
-FLAGS = ("stealing", "lending")
+FLAGS = ("stealing",)
 BUFFERS = ("streamed", "files")
 
 
@@ -49,7 +49,6 @@ class Written(NamedTuple):
     streamed: frozenset[str]
     files: frozenset[str]
     stealing: bool
-    lending: bool
     orders: tuple[Order, ...]
 
 
@@ -189,7 +188,7 @@ def parse_written(text: str) -> Written:
         except (ValueError, IndexError) as error:
             raise ValueError(f"line {number} of the program cannot be read ({error}): {line[:200]!r}") from error
     return Written(
-        tuple(steps), lies, value_of, named["streamed"], named["files"], flags["stealing"], flags["lending"],
+        tuple(steps), lies, value_of, named["streamed"], named["files"], flags["stealing"],
         tuple(orders),
     )  # fmt: skip
 

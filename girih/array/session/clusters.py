@@ -20,7 +20,7 @@ import torch
 
 from girih.array.core import evaluation
 from girih.array.session.contents import placed_content, portions
-from girih.array.session.limits import MemoryLimitError, Room, Sharing, default_limit, fitted
+from girih.array.session.limits import MemoryLimitError, Room, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, LiveView, live_arrays
 from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
@@ -73,7 +73,6 @@ class Cluster:
         search: str | Search = "exact",
         copies: int | str = 0,
         memory: int | str | None = None,
-        stealing: bool = False,
         progress: bool | None = None,
     ) -> None:
         if (workers is not None and workers < 1) or backend not in CREWS:
@@ -104,7 +103,6 @@ class Cluster:
             limit = min(limit, described.device.memory_bytes)
         self.room = Room(limit if memory is None else parse_bytes(memory))
         self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
-        self.sharing: Sharing = "seen" if backend == "threads" else "sent" if stealing else "none"
         self.view = LiveView(progress)
         self.evaluations = 0
         self.planned = 0
@@ -218,7 +216,7 @@ class Cluster:
         return self._run
 
     def _options(self) -> Options:
-        options: dict[str, Any] = {"timeout": self.timeout, "keeps": False, "stealing": self.sharing == "sent"}
+        options: dict[str, Any] = {"timeout": self.timeout, "keeps": False}
         if self.backend != "ray":
             return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **options)
         self._ray = self._ray or connect(self.address)
@@ -266,7 +264,7 @@ class Cluster:
             wanted = Wanted(self.search, budget, held)
             graph = work.graph()
             tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
-            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.backend == "threads")
             planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
@@ -417,7 +415,6 @@ def cluster(
     search: str | Search = "exact",
     copies: int | str = 0,
     memory: int | str | None = None,
-    stealing: bool = False,
     progress: bool | None = None,
 ) -> Cluster:
     """Evaluate arrays on these workers from now on; also a context manager, after which it is as before.
@@ -432,9 +429,8 @@ def cluster(
     (or "1 GB") that second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2
     GB") that each worker may use, by default four fifths of this host's divided among them, and what the machine's
     devices have: what does not fit goes to files in the directory of temporary files, and what cannot be computed so is
-    refused before it starts. stealing: workers that have nothing to do compute parts of loops for one that is behind;
-    threads always do, processes and actors if asked, for they must send what is read. progress: show the workers during
-    evaluations that last over a second; by default on terminals only.
+    refused before it starts. progress: show the workers during evaluations that last over a second; by default on
+    terminals only.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
@@ -449,7 +445,7 @@ def cluster(
     number = None if isinstance(workers, str) else workers
     more: dict[str, Any] = {"machine": machine}
     more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
-    more |= {"checkpoint": checkpoint, "every": every, "stealing": stealing}
+    more |= {"checkpoint": checkpoint, "every": every}
     begun = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
     evaluation.use(begun)
     return begun

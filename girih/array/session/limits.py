@@ -14,7 +14,6 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from girih.capture.lazy.sources import Source
 from girih.lower import BlockStep
@@ -39,10 +38,6 @@ def default_limit(workers: int) -> int:
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * SHARE) // workers
 
 
-Sharing = Literal["none", "seen", "sent"]
-"""Parts of loops are computed by others not at all, in the same memory, or from copies that are sent."""
-
-
 @dataclass(frozen=True)
 class Fitted:
     """A plan with what lies in files. peak: the most bytes on a worker (a bound), tiles that it does not use apart.
@@ -54,16 +49,15 @@ class Fitted:
 
 
 def fitted(
-    plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool, sharing: Sharing = "none"
+    plan: Plan, limit: int, streamed: frozenset[str], files: frozenset[str], more: bool, threads: bool = False
 ) -> Fitted:
     """Move to files what must not be in memory, the largest first, until the peak is below the limit.
 
-    streamed, files: inputs that are out of memory already. more: whether anything else may go there. sharing: how
-    workers compute parts of each other's loops.
+    streamed, files: inputs that are out of memory already. more: whether anything else may go there. threads: are
+    workers threads, which compute parts of each other's loops?
     """
     assert plan.blocks is not None
-    stealing = sharing != "none" and plan.machine.devices > 1
-    blocks = replace(plan.blocks, streamed=streamed, stealing=stealing, lending=stealing and sharing == "sent")
+    blocks = replace(plan.blocks, streamed=streamed, stealing=threads and plan.machine.devices > 1)
     bound = 2 * sum(value.bytes for value in plan.graph.values.values())
     if bound <= limit // STREAMED_SHARE:  # as of nearly all programs: their memory need not be known exactly
         return Fitted(replace(plan, blocks=replace(blocks, files=files)), bound)

@@ -50,16 +50,14 @@ class LoopBytes:
     """Of a group's loop on one device, beside what it reads and what is written where it belongs.
 
     sums: the results that are sums over blocks: they are made behind the loop. peak: the most while chunks run.
-    after: beside all sums, while they are made. stolen: the most that another worker holds for one chunk; of a thread
-    without the chunk's sums, which `peak` has; 0 where none may take any. sent: the most that goes to another worker
-    and back for one chunk, where it is sent.
+    after: beside all sums, while they are made. stolen: the most that another worker holds for one chunk, without
+    the chunk's sums, which `peak` has; 0 where none may take any.
     """
 
     sums: tuple[str, ...]
     peak: int
     after: int
     stolen: int
-    sent: int = 0
 
 
 def loop_bytes(program: Program, step: BlockStep, device: int, threads: int) -> LoopBytes:
@@ -88,27 +86,8 @@ def loop_bytes(program: Program, step: BlockStep, device: int, threads: int) -> 
         if member.write in program.files or kept_as(member) != member.description.output.dtype
     )
     names = tuple(member.write for member in reduced)
-    sent = _sent(members, step, found) + sums if offered and program.lending else 0
-    # What is sent is copied where it comes from and where it arrives, and so is what comes back.
-    lent = sent * (program.mesh.devices - 1)
-    stolen = each + beside + 2 * sent if offered else 0
-    return LoopBytes(names, once + each + peak + lent, once + each + wide, stolen, sent)
-
-
-def _sent(members: list[Member], step: BlockStep, found: list[tuple[int, int, int]]) -> int:
-    """The most bytes that a chunk reads from outside the group and writes where it belongs."""
-    inside = {member.write for member in members}
-    most = 0
-    for first, last, _ in found:
-        read = {
-            (part.buffer, member.piece.regions[number]): member.read_bytes(number, first, last)
-            for member in members
-            for number, part in enumerate(member.step.reads)
-            if part.buffer not in inside
-        }
-        written = [m.result_bytes(first, last) for m in members if m.write in step.writes and m.kind != "reduced"]
-        most = max(most, sum(read.values()) + sum(written))
-    return most
+    stolen = each + beside if offered else 0
+    return LoopBytes(names, once + each + peak, once + each + wide, stolen)
 
 
 def is_offered(program: Program, count: int) -> bool:

@@ -24,8 +24,7 @@ class Blocks:
     cache: bytes of a block's values together. call: seconds of a kernel's call. small: up to so many bytes a value is
     read whole by every block, which costs nothing. streamed: inputs that are not in memory: groups read them block by
     block. files: inputs, and results of groups, that lie in files. always: groups of one node too, which can then write
-    to files. stealing: workers compute chunks of each other's groups; lending: they are processes, and send
-    what these read and make.
+    to files. stealing: workers are threads that compute chunks of each other's groups.
     """
 
     cache: int = CACHE_BYTES
@@ -35,7 +34,6 @@ class Blocks:
     files: frozenset[str] = frozenset()
     always: bool = False
     stealing: bool = False
-    lending: bool = False
 
 
 @dataclass(eq=False)

@@ -351,7 +351,7 @@ def blocked(program: Program, options: Blocks) -> Program:
         if not isinstance(step, FreeStep):
             gathering.add(position, step)
     steps = gathering.finished()
-    kept = {name: getattr(options, name) for name in ("streamed", "files", "stealing", "lending")}
+    kept = {name: getattr(options, name) for name in ("streamed", "files", "stealing")}
     elsewhere = replace(program, **kept)
     if not any(isinstance(step, BlockStep) for step in steps):
         return elsewhere

@@ -24,7 +24,6 @@ import threading
 import time
 import weakref
 from collections.abc import MutableSequence, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection, Pipe, wait
@@ -36,7 +35,6 @@ from girih.run.engines.crew import Status, first_failure, hanging, resident_byte
 from girih.run.engines.fork_server import Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.transport import shared, wire
-from girih.run.transport.remote_stealing import HERE, Address, LendingBoard
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.pages import keep_freed
 from girih.run.worker.service import Options, Service
@@ -229,7 +227,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         program, options = pickle.loads((directory / "program.pickle").read_bytes())
         service = _service(program, rank, options, directory, [int(number) for number in arguments[4:]])
-        board = service.worker.transport.board
         reply: Any = None
     except BaseException as error:
         _say(pipe, failure_of(rank, error))
@@ -241,8 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except (EOFError, OSError):
             break
         try:
-            with nullcontext() if board is None else board.working():
-                reply = service.handle(name, fields)
+            reply = service.handle(name, fields)
         except BaseException as error:
             _say(pipe, failure_of(rank, error))
             os._exit(1)
@@ -273,24 +269,9 @@ def _service(program: Program, rank: int, options: Options, directory: Path, fil
         backend = "nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=workers, timeout=timedelta(seconds=limit))
         transport = GroupTransport()
-    if options.stealing and workers > 1:
-        transport.board = _board(rank, workers, options.threads, directory)
     progress = _progress_file(directory, workers)[CELLS * rank : CELLS * rank + CELLS]
     own = replace(options, device=str(device))
     return Service(program, rank, transport, own, progress)
-
-
-def _board(rank: int, workers: int, threads: int, directory: Path) -> LendingBoard:
-    """Where this worker lends chunks, and a file that tells the others."""
-    board = LendingBoard(rank, max(1, threads), HERE)
-    (directory / f"{rank}.part").write_bytes(pickle.dumps(board.listen("127.0.0.1")))
-    os.rename(directory / f"{rank}.part", directory / f"{rank}.board")  # whole, as soon as it is there
-
-    def address(peer: int) -> Address:
-        return pickle.loads((directory / f"{peer}.board").read_bytes())  # type: ignore[no-any-return]
-
-    board.meet(workers, address)
-    return board
 
 
 def _say(pipe: Connection, reply: Any) -> bool:

@@ -11,7 +11,6 @@ import socket
 import struct
 import sys
 import uuid
-from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +18,6 @@ from girih.run.engines.crew import resident_bytes
 from girih.run.engines.ray_connect import imported
 from girih.run.errors import NOT_BEGUN, Failure, failure_of
 from girih.run.transport import wire
-from girih.run.transport.remote_stealing import AWAY, Address, LendingBoard
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.pages import keep_freed
 from girih.run.worker.service import Service
@@ -37,8 +35,6 @@ class RayWorker:
         self.progress = list(NOT_BEGUN)
         self.rendezvous: Any = None
         self.service: Service | None = None
-        self.board: LendingBoard | None = None
-        self.address: Address | None = None
 
     def identify(self) -> tuple[str, str, int]:
         """Who this is, on which host, in which process."""
@@ -72,22 +68,8 @@ class RayWorker:
             limit = timedelta(seconds=options.timeout * 1.5 + 1.0)
             dist.init_process_group("gloo", store=store, rank=self.rank, world_size=workers, timeout=limit)
             transport = GroupTransport()
-        if options.stealing and workers > 1:
-            transport.board = self._meet(max(1, options.threads), workers)
         if self.service is None:  # a transport speaks through whatever group there is
             self.service = Service(program, self.rank, transport, options, self.progress)
-
-    def _meet(self, threads: int, workers: int) -> LendingBoard:
-        """Where this worker lends chunks; all tell each other."""
-        import torch.distributed as dist
-
-        if self.board is None:
-            self.board = LendingBoard(self.rank, threads, AWAY)
-            self.address = self.board.listen(_address())
-        addresses: list[Any] = [None] * workers
-        dist.all_gather_object(addresses, self.address)
-        self.board.meet(workers, addresses.__getitem__)
-        return self.board
 
     def leave(self) -> None:
         import torch.distributed as dist
@@ -100,8 +82,7 @@ class RayWorker:
         try:
             if self.service is None:
                 raise RuntimeError("the worker has not joined the others")
-            with nullcontext() if self.board is None else self.board.working():
-                return wire.pack(self.service.handle(name, wire.unpack(fields)))
+            return wire.pack(self.service.handle(name, wire.unpack(fields)))
         except Exception as error:
             self.leave()
             return failure_of(self.rank, error)

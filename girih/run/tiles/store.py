@@ -13,7 +13,6 @@ from girih.run.errors import Spoilt, failure_of
 from girih.run.tiles import checkpoint as tile_checkpoint
 from girih.run.tiles.spill import Streamed, in_memory, on_file
 from girih.run.training.checkpoint import Answer, CheckpointError
-from girih.run.transport.remote_stealing import LendingBoard
 from girih.run.transport.transport import Transport
 from girih.run.worker.parts import Tensor
 from girih.run.worker.worker import Running, Times, Worker, settle
@@ -63,8 +62,6 @@ class TileStore:
             )
             self.workers[number].times = self.times
         worker = self.workers[number]
-        if isinstance(board := self.transport.board, LendingBoard):
-            board.begin(number, worker.program)
         self.place(
             {
                 key: Streamed(part) if name in worker.program.streamed and isinstance(part, Part) else part
@@ -114,8 +111,6 @@ class TileStore:
     def forget(self, number: int) -> None:
         """A program that will not be asked for again."""
         self.workers.pop(number, None)
-        if isinstance(board := self.transport.board, LendingBoard):
-            board.forget(number)
 
     def check_place(self, place: str) -> None:
         """Raises where this worker cannot reach the checkpoint at `place`."""

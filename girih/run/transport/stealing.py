@@ -4,8 +4,8 @@ The loop of a group of nodes is run in chunks of blocks: from the front by its o
 wait for a message or have done their part (Spartan, §3.4: fine tiles and work stealing). What a chunk makes does not
 depend on who computes it, and the sums of chunks are combined in their order: stolen or not, the bits are the same.
 
-Workers that are processes do not see each other's tiles: what a chunk reads is sent
-(`girih.run.transport.remote_stealing`).
+Workers that are processes do not see each other's tiles, and take no chunks: to send what a chunk reads gained too
+little (`docs/design/004-blocks.md`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -110,15 +110,6 @@ class Board:
         self._offers: list[Offer] = []
         self._working = 0
         self._lock = Lock()
-
-    def offer(self, run: Callable[[int], Any], loop: Any, position: int, outside: list[Any], made: list[Any]) -> Offer:
-        """The chunks of a loop, for `offering`. position: of its step in the program; outside, made: what it reads, and
-        what it writes into."""
-        return Offer(run, len(loop.chunks))
-
-    def idle(self) -> AbstractContextManager[None]:
-        """A worker waits for a message otherwise than by `wait`."""
-        return nullcontext()
 
     @contextmanager
     def offering(self, offer: Offer) -> Iterator[None]:

@@ -17,7 +17,7 @@ import torch
 
 from girih.kernels.evaluate import resolve
 from girih.kernels.exact import EXACT_KERNELS
-from girih.kernels.products import MATRIX_PRODUCTS, SCRIPT_NAME, is_long, reads_slowly
+from girih.kernels.products import PRODUCTS, SCRIPT_NAME, is_long
 from girih.kernels.scripted import SCRIPT, SCRIPTED_KERNELS
 from girih.lower import BlockStep, Program
 from girih.lower.fusion.block_memory import kept_as
@@ -53,8 +53,6 @@ class Text:
         low, high = ranges(program, step.members[0], step.variables[0])[rank].tolist()
         self.block = (low, min(high, low + step.rows))  # the first
         self.registers = registers(self.members, step.writes)
-        self.operators = {member.piece.operator for member in self.members}
-        self.scratch: list[str] = []  # dtypes of numbers that nobody reads
         self.direct = [m.write for m in self.members if m.write in step.writes and m.kind != "reduced"]
         self.sums = [m.write for m in self.members if m.kind == "reduced"]
         self.reducers = [str(m.description.reducer) for m in self.members if m.kind == "reduced"]
@@ -175,9 +173,7 @@ class Text:
         if text not in self.slices:
             self.slices[text] = f"e{len(self.slices)}"
             self.add(f"{self.slices[text]} = {text}", number)
-            if buffer not in self.program.streamed:
-                self.read_ahead(number, buffer, self.slices[text], region)
-            elif number_outside not in self.fixed:
+            if buffer in self.program.streamed and number_outside not in self.fixed:
                 self.read.append(self.slices[text])
         return self.slices[text]
 
@@ -189,17 +185,6 @@ class Text:
         self.scripts["read"] = None
         return f"read({text})"
 
-    def read_ahead(self, number: int, buffer: str, block: str, region: Region) -> None:
-        """A sum reads a block of rows from its beginning to its end, at the speed of memory, where products do not."""
-        value = self.program.graph.values[self.program.value_of[buffer]]
-        moves = any(isinstance(end, Moving) for end in region[0]) if region else False
-        if not moves or not any(reads_slowly(name, value.shape, value.dtype) for name in self.operators):
-            return
-        if value.dtype not in self.scratch:
-            self.scratch.append(value.dtype)
-        into = f"b{len(self.registers.views) + self.scratch.index(value.dtype)}"
-        self.add(f"{self.constant(torch.sum, 'sum_', 'torch.sum')}({block}, [0, 1], out={into})", number)
-
     def call(self, member: Member, function: Any, arguments: list[Any], options: dict[str, Any], operands: list[str],
              out: str | None = None) -> str:  # fmt: skip
         parts = [self.argument(item, operands) for item in arguments]
@@ -208,7 +193,7 @@ class Text:
         space, name, *_ = member.piece.operator.split(".")
         own = name if member.piece.operator in SCRIPTED_KERNELS else None
         script = f"torch.ops.{space}.{name}" if space == "aten" or member.piece.operator in EXACT_KERNELS else own
-        if member.piece.operator in MATRIX_PRODUCTS and self.is_long(member):
+        if member.piece.operator in PRODUCTS and self.is_long(member):
             script = SCRIPT_NAME
         return f"{self.constant(function, f'{name}_', script)}({', '.join(parts)})"
 
@@ -228,15 +213,10 @@ class Text:
     # ------------------------------------------------------------------------------------------- the function
 
     @property
-    def buffers(self) -> int:
-        """How many: what blocks use again, and the scratch numbers behind."""
-        return len(self.registers.views) + len(self.scratch)
-
-    @property
     def source(self) -> str:
         outside, whole = len(self.outside), len(self.direct)
         body = "\n".join(f"        {line}" for line in self.lines)
-        names = [("x", outside, "outside"), ("w", whole, "made"), ("b", self.buffers, "buffers"),
+        names = [("x", outside, "outside"), ("w", whole, "made"), ("b", len(self.registers.views), "buffers"),
                  ("a", len(self.sums), "sums")]  # fmt: skip
         taken = "\n".join(
             f"    {''.join(f'{letter}{number}, ' for number in range(count))}= {group}"
@@ -255,7 +235,7 @@ class Text:
         if any(name is None for name in self.scripts.values()):
             return None
         lists = [("x", len(self.outside), "outside"), ("w", len(self.direct), "made"),
-                 ("b", self.buffers, "buffers"), ("a", len(self.sums), "sums")]  # fmt: skip
+                 ("b", len(self.registers.views), "buffers"), ("a", len(self.sums), "sums")]  # fmt: skip
         taken = [
             f"    {letter}{number} = {group}[{number}]" for letter, count, group in lists for number in range(count)
         ]

@@ -12,7 +12,7 @@ import torch
 from girih.lower import BlockStep, Program
 from girih.lower.fusion.block_memory import is_offered
 from girih.run.tiles.spill import in_memory, mapped
-from girih.run.transport.stealing import Board
+from girih.run.transport.stealing import Board, Offer
 from girih.run.worker import loops
 from girih.run.worker.compute import KERNELS, Slots
 from girih.run.worker.loops import Loop
@@ -20,9 +20,9 @@ from girih.run.worker.parts import Tensor, narrow
 
 
 class Block:
-    """Run a group: the instruction of a BlockStep on one device. position: of the step in its program."""
+    """Run a group: the instruction of a BlockStep on one device."""
 
-    __slots__ = ("_board", "_files", "_outside", "_position", "_progress", "_told", "loop", "writes")
+    __slots__ = ("_board", "_files", "_outside", "_progress", "_told", "loop", "writes")
 
     def __init__(
         self,
@@ -33,7 +33,6 @@ class Block:
         device: Any,
         board: Board | None = None,
         progress: MutableSequence[int] | None = None,
-        position: int = 0,
     ) -> None:
         self.loop = Loop(program, step, rank, device)
         self._board = board if is_offered(program, len(self.loop.chunks)) else None
@@ -41,7 +40,6 @@ class Block:
         self._outside = [(slot_of[name], cuts) for name, cuts in self.loop.text.outside]
         self._files = program.files
         self._progress = progress
-        self._position = position
         self._told = 0.0
 
     @property
@@ -91,7 +89,7 @@ class Block:
             for number in range(1, count):
                 loop.combine(totals, run(number))
             return totals
-        offer = self._board.offer(run, loop, self._position, outside, made)
+        offer = Offer(run, count)
         with self._board.offering(offer):
             totals, *parts = offer.results()
         for part in parts:

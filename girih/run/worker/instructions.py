@@ -46,7 +46,7 @@ def compile_instructions(
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):
-            result.append(Block(program, step, rank, slots, device, transport.board, progress, position))
+            result.append(Block(program, step, rank, slots, device, transport.board, progress))
         elif isinstance(step, StartStep):
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))

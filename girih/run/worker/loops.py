@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -21,12 +21,11 @@ from girih.graph.graph import ITEM_BYTES
 from girih.lower import BlockStep, Program
 from girih.lower.fusion.block_memory import chunks
 from girih.lower.fusion.registers import Member, ranges
-from girih.lower.fusion.slicing import Moving, at_block
-from girih.lower.strides import Shape
+from girih.lower.fusion.slicing import at_block
 from girih.ops.derive.kinds import is_product
 from girih.run.errors import MemberError
-from girih.run.worker.block_text import Region, Text
-from girih.run.worker.parts import Cuts, Tensor, held_box, shape_of
+from girih.run.worker.block_text import Text
+from girih.run.worker.parts import Tensor, held_box, shape_of
 from girih.run.worker.transfers import COMBINE
 
 SCRIPTED = 64
@@ -118,7 +117,6 @@ class Loop:
         """
         first, last, rows = self.chunks[number]
         buffers = [_buffer(memory[place], member, first, rows) for place, member in self._views]
-        buffers += [torch.empty((), dtype=getattr(torch, name), device=self.device) for name in self.text.scratch]
         arguments = (first, last, rows, outside, made, buffers, tell or _nobody)
         script = None if self._script is None else scripted(self._script, threading.get_ident())
         if script is not None:
@@ -131,27 +129,6 @@ class Loop:
             return self._portions(self._code, *arguments)
         except Exception as error:
             raise MemberError(self.text.failed(error)) from error
-
-    @cached_property
-    def moves(self) -> list[bool]:
-        """By number of what is read from outside: do blocks read different parts of it?"""
-        return [
-            any(isinstance(end, Moving) for region in regions for ends in region for end in ends)
-            for regions in self.text.reached
-        ]
-
-    def read(self, number: int, chunk: int, shape: Shape) -> Cuts:
-        """What a chunk reads of something from outside, which has this shape."""
-        first, last, _ = self.chunks[chunk]
-        return _reached(self.text.reached[number], shape, first, last)
-
-    def written(self, chunk: int) -> list[Cuts]:
-        """What a chunk writes of each result that is not a sum."""
-        first, last, _ = self.chunks[chunk]
-        return [
-            _reached([self.text.filled[place]], self.shapes[name], first, last)
-            for place, name in enumerate(self.text.direct)
-        ]
 
     def combine(self, totals: list[Any], part: list[Any]) -> None:
         for total, other, reducer in zip(totals, part, self.text.reducers, strict=True):
@@ -189,23 +166,3 @@ def _buffer(memory: Tensor, member: Member, low: int, rows: int) -> Tensor:
     shape = shape_of(at_block(member.piece.output, low, low + rows))
     dtype = member.description.output.dtype
     return memory[: math.prod(shape) * ITEM_BYTES[dtype]].view(getattr(torch, dtype)).view(shape)
-
-
-def _reached(regions: list[Region], shape: Shape, first: int, last: int) -> Cuts:
-    """What of a tensor the blocks of [first, last) touch: a box that has all of these regions."""
-    cuts = []
-    for dimension, size in enumerate(shape):
-        low = min(_range(region[dimension][0], first, last)[0] for region in regions)
-        high = max(_range(region[dimension][1], first, last)[1] for region in regions)
-        low, high = max(low, 0), min(high, size)
-        if (low, high) != (0, size):
-            cuts.append((dimension, low, max(0, high - low)))
-    return tuple(cuts)
-
-
-def _range(item: int | Moving, first: int, last: int) -> tuple[int, int]:
-    """The least and the greatest that a number is for blocks inside of [first, last)."""
-    if not isinstance(item, Moving):
-        return item, item
-    ends = [(factor * first, factor * last) for factor in (item.by_low, item.by_high)]
-    return item.constant + sum(map(min, ends)), item.constant + sum(map(max, ends))

@@ -21,8 +21,7 @@ class Options:
     """How workers run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
-    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). stealing: workers that are
-    processes compute chunks of each other's loops (`girih.run.transport.remote_stealing`); threads always do.
+    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`).
     """
 
     timeout: float = 60.0
@@ -30,7 +29,6 @@ class Options:
     timeline: bool = False
     threads: int = 0
     keeps: bool = True
-    stealing: bool = False
 
 
 @dataclass(frozen=True)

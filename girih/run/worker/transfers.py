@@ -14,7 +14,6 @@ under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -144,9 +143,7 @@ class Transfer:
             for cuts, _, own in self.placed:
                 if own is not None:
                     narrow(target, cuts).copy_(in_memory(narrow(source, own)))
-        board = self.transport.board
-        with nullcontext() if board is None else board.idle():
-            underway.wait()
+        underway.wait()
         arriving = iter(underway.arriving)
         for cuts, first, own in self.placed:
             if own is None:

@@ -42,7 +42,7 @@ def nodes() -> Iterator[object]:
 @pytest.fixture(scope="module")
 def cluster(nodes, tmp_path_factory) -> Iterator[gnp.Cluster]:
     place = tmp_path_factory.mktemp("checkpoints")
-    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05, stealing=True) as made:
+    with gnp.cluster(nodes.address, timeout=60.0, checkpoint=place, every=0.05) as made:
         assert made.workers == 2
         yield made
 

@@ -8,7 +8,6 @@ import torch
 
 import girih
 import girih.array as gnp
-from girih.kernels import products
 from girih.kernels.products import SCRIPT_NAME
 from girih.lower import BlockStep
 from girih.run.worker import loops
@@ -56,20 +55,3 @@ def test_a_product_in_a_loop_is_compiled(found, columns, long):
     (text,) = (text for text, _ in found)
     assert (SCRIPT_NAME in text) == long
     assert ("torch.ops.aten.mm" in text) != long
-
-
-@pytest.mark.parametrize(("columns", "foreign", "ahead"), [(200, True, True), (200, False, False), (20, True, False)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_loop_reads_its_blocks_before_products_that_read_slowly(monkeypatch, found, columns, foreign, ahead, dtype):
-    monkeypatch.setattr(products, "foreign_mkl", lambda: foreign)
-    random = np.random.default_rng(0)
-    content, weights = random.normal(size=(6_000_000 // columns, columns)).astype(dtype), random.normal(size=columns)
-    weights = weights.astype(dtype)
-    known = content.T @ (content @ weights - 1)
-    with girih.cluster(1, backend="threads"):
-        x = gnp.array(content)
-        for number in (1, 2, 4):  # in Python at first, then as TorchScript
-            made = (x.T @ (x @ (gnp.array(weights) * number) - number)).compute()
-            np.testing.assert_allclose(made, known * number, rtol=1e-3 if dtype == np.float32 else 1e-9)
-    (text,) = {text for text, _ in found}
-    assert ("torch.sum(" in text) == ahead
