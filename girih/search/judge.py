@@ -94,7 +94,11 @@ def judged(plan: Plan, search: Search, first: str, *, clock: Clock, store: str |
             # On a path through small parts work ends earlier than on any through equal ones; all of it must be done.
             least = Bound.largest((WORK, dict(least.parts)[WORK]))
         stopped = f"{told.stopped} without overlap, then simulated"
-        certificate = replace(told, cost=judge(plan.strategy), bound=least.seconds, how=least.how, stopped=stopped)
+        if plan.schedule == "graph":
+            seconds = judge(plan.strategy)
+        else:  # pieces are composed in the order of the graph
+            seconds = predict(plan, store=store, memory=False).seconds
+        certificate = replace(told, cost=seconds, bound=least.seconds, how=least.how, stopped=stopped)
         return replace(plan, certificate=certificate)
     if isinstance(search, Optimum):
         _by_data_sheet(plan, store)
