@@ -98,14 +98,15 @@ def _check_orders(program: Program, shares: Shares) -> None:
                 f"devices {order.devices} have one order, but device {other} holds parts of other buffers than "
                 f"device {order.devices.first}: give it an order of its own"
             )
-        have = set(order.steps)
-        for number, step in enumerate(program.steps):
-            if isinstance(step, FreeStep) or number in have or not shares.of_step(step)[order.devices.first]:
+    have = [set(order.steps) for order in program.orders]
+    for number, step in enumerate(program.steps):
+        taking = shares.of_step(step)
+        for order, steps in zip(program.orders, have, strict=True):
+            if number in steps or isinstance(step, FreeStep) or not taking[order.devices.first]:
                 continue
-            place = bisect_left(order.steps, number)
             raise ProgramError(
                 f"devices {order.devices} take part in step {number}, {describe(step)}, which their order leaves out\n"
-                f"{_around(program, order.steps, place)}"
+                f"{_around(program, order.steps, bisect_left(order.steps, number))}"
             )
 
 

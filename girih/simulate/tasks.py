@@ -1,8 +1,8 @@
 """The task graph of a Program (FlexFlow §3.4.1): what is simulated, as flat arrays.
 
-Devices walk the steps of the program in one order. A step is a *row*: on each device a task on the device itself
-(compute, or packing before messages are handed over, or placing after they have arrived), and for a transfer the
-message tasks of its exchange. A row may post messages, wait for messages, or both:
+Devices walk the steps of the program in one order, and pass at once those that are not in theirs. A step is a *row*: on
+each device a task on the device itself (compute, or packing before messages are handed over, or placing after they have
+arrived), and for a transfer the message tasks of its exchange. A row may post messages, wait for messages, or both:
 
 - a compute step takes `before`;
 - a start step takes `before` and posts its transfer's messages; the transfer step, later, waits and takes `after`;
@@ -275,10 +275,12 @@ def build(program: Program, prices: Prices, machine: Machine, resolution: Resolu
     checked(program.mesh, machine, prices, len(program.steps))
     store = PatternStore(program.mesh, ports_of(machine), resolution or resolution_for(program.mesh.devices))
     graph = TaskGraph(store, len(program.steps))
-    positions = range(len(program.steps))
-    graph.order = graph.add(
-        program.steps, items_of(program.graph), ticks(prices.before), ticks(prices.after), positions, {}
-    )
+    before, after = ticks(prices.before), ticks(prices.after)
+    for order in program.orders:  # whoever does not take part in a step passes it at once
+        others = np.setdiff1d(np.arange(len(program.steps)), order.steps)[:, None]
+        devices = np.asarray(tuple(order.devices), np.int64)
+        before[others, devices] = after[others, devices] = 0
+    graph.order = graph.add(program.steps, items_of(program.graph), before, after, range(len(program.steps)), {})
     return graph
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from simulate_programs import Case, cases
+from hypothesis import strategies as st
+from simulate_programs import Case, cases, random_prices, random_program
 from simulate_reference import simulate as reference
 
+from girih.cost.pricing import price
 from girih.layout.compiled import Compiled, _Budget
 from girih.memory.accounts import memory_use
 from girih.simulate.bounds import schedule_bound
@@ -34,6 +38,24 @@ def test_equal_to_the_reference(case: Case | None) -> None:
         assert schedule.done[row].tolist() == [expected.done[step, d] for d in range(program.mesh.devices)]
     tasks = [task for step in sorted(expected.tasks) for task in sorted(expected.tasks[step], key=lambda t: t.order)]
     assert schedule.start.tolist() == [task.begin for task in tasks]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([(2,), (3,), (2, 2)]))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_devices_spend_no_time_in_what_others_do(seed: int, sizes: tuple[int, ...]) -> None:
+    """Of placed programs, with prices for all devices in all steps: what is not in a device's order takes none."""
+    random = np.random.default_rng(seed)
+    drawn = random_program(random, sizes, 4, training=True, placed=True)
+    assume(drawn is not None)
+    program, machine = drawn  # type: ignore[misc]
+    prices = random_prices(random, program)
+    expected = reference(program, machine, prices)
+    assert Simulator(program, machine, prices).makespan == expected.makespan
+    timeline = simulate(program, machine, prices, memory=False).timeline
+    for device in range(program.mesh.devices):
+        assert set(timeline.step[timeline.device == device].tolist()) <= set(program.order_of(device))
+    own = price(program, machine).prices
+    assert makespan(program, machine, own) == simulate(replace(program, orders=()), machine, own, memory=False).seconds
 
 
 @given(cases())

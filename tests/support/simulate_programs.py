@@ -16,6 +16,7 @@ from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
 
 RULES = [Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
+PLACED = Rules(repeat=True, partial=True, places=True)
 MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2), (2, 2, 2)]
 
 
@@ -43,12 +44,12 @@ def problem_of(graph: Graph, machine: Machine, rules: Rules) -> PartitionProblem
 
 
 def random_program(
-    random: np.random.Generator, sizes: tuple[int, ...], nodes: int, *, training: bool = False
+    random: np.random.Generator, sizes: tuple[int, ...], nodes: int, *, training: bool = False, placed: bool = False
 ) -> tuple[Program, Machine] | None:
-    """None where the labels that were drawn do not fit together."""
+    """None where the labels that were drawn do not fit together. placed: each node on a part of the devices."""
     graph = perceptron(2, 8, 12) if training else random_graph(random, nodes)
     machine = machine_of(sizes, random)
-    rules = RULES[int(random.integers(len(RULES)))]
+    rules = PLACED if placed else RULES[int(random.integers(len(RULES)))]
     problem = problem_of(graph, machine, rules)
     for _ in range(5):
         labels = random_labels(problem, random)

@@ -103,6 +103,7 @@ def simulate(program: Program, machine: Machine, prices: Prices) -> Reference:
             result.tasks[number] = tasks_of(program, machine, step, number)
     posted: dict[tuple[int, int], int] = {}
     at = [0] * devices  # the step that each device is in
+    orders = [set(program.order_of(device)) for device in range(devices)]
     free: dict[object, int] = defaultdict(int)
     waiting = [task for tasks in result.tasks.values() for task in tasks]
 
@@ -114,7 +115,9 @@ def simulate(program: Program, machine: Machine, prices: Prices) -> Reference:
             number = at[device]
             step = steps[number]
             time = result.done[number - 1, device] if number else 0
-            if isinstance(step, StartStep):
+            if number not in orders[device]:
+                posted[number, device] = time
+            elif isinstance(step, StartStep):
                 time += before(number, device)
                 posted[number, device] = time
             elif isinstance(step, TransferStep):
