@@ -40,7 +40,7 @@ from girih.layout.mesh import (
     regions_of_codes,
 )
 
-MOST_SHARE = 1 << 30  # of a whole that shares state
+MOST_SHARE = 1 << 20  # parts of a whole that shares state
 
 
 @dataclass(frozen=True)
