@@ -15,8 +15,8 @@ from girih.cli.arguments import count, device_number, memory, name, rate, second
 from girih.cli.spelling import did_you_mean
 
 SEARCH_NAMES = (
-    "exact", "optimum", "recursive", "greedy", "spartan", "data", "sharded", "row", "equal", "no-reduction",
-    "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
+    "exact", "optimum", "recursive", "proportional", "greedy", "spartan", "data", "sharded", "row", "equal",
+    "no-reduction", "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
 )  # fmt: skip
 OPTIMIZERS = (
     "sgd",
