@@ -16,7 +16,8 @@ from girih.cli.spelling import did_you_mean
 
 SEARCH_NAMES = (
     "exact", "optimum", "recursive", "proportional", "greedy", "spartan", "data", "sharded", "row", "equal",
-    "no-reduction", "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server", "single",
+    "no-reduction", "megatron", "one-weird-trick", "model", "pipeline", "rnn-expert", "hybrid", "parameter-server",
+    "single",
 )  # fmt: skip
 OPTIMIZERS = (
     "sgd",
