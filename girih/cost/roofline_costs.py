@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.layout import bounds_of, level_volumes, taking_part
+from girih.layout import bounds_of, level_volumes
 from girih.lower import Program
 from girih.lower.lower import node_placements
 from girih.machine import Machine
@@ -33,8 +33,7 @@ def compute(graph: Graph, machine: Machine, strategy: Strategy) -> tuple[Amounts
         if description is not None:
             division = strategy.divisions[number]
             starts, stops = bounds_of(division, description.sizes, mesh)
-            here = taking_part(np.asarray([division.codes], np.int64).reshape(1, mesh.axes), mesh)[0]
-            points = (stops - starts).prod(axis=-1) * here
+            points = (stops - starts).prod(axis=-1) * division.taking_part(mesh)
             amount = points.astype(np.float64) * operations_per_point(description)
             traffic = traffic * (points / max(float(points.max()), 1.0))
         operations += amount

@@ -151,11 +151,14 @@ def bounds_of_codes(codes: Layout, sizes: tuple[int, ...], mesh: Mesh, shares: S
 
 
 def _bounds_by_shares(codes: Layout, sizes: tuple[int, ...], mesh: Mesh, shares: Shares) -> Bounds:
-    """`bounds_of_codes` where devices are left out or parts differ: begin and width in parts of `whole`, a fraction of
-    the extent, are the products of the axes' shares."""
-    number = object if any(shares) else np.int64  # products of stated shares outgrow 64 bits
-    begin, width = np.zeros((mesh.devices, len(sizes)), number), np.ones((mesh.devices, len(sizes)), number)
-    whole = np.ones(len(sizes), number)
+    """`bounds_of_codes` where devices are left out or parts differ: where a part begins and how wide it is, in parts of
+    `whole`, are the products of the axes' shares.
+
+    Raises:
+        ValueError: shares fit no axis, or are too fine to be counted in 64 bits.
+    """
+    begin, width = np.zeros((mesh.devices, len(sizes)), np.int64), np.ones((mesh.devices, len(sizes)), np.int64)
+    whole = [1] * len(sizes)
     present = np.ones(mesh.devices, np.bool_)
     for axis, code in enumerate(codes):
         able = coordinates_of(code, mesh.sizes[axis])
@@ -165,18 +168,18 @@ def _bounds_by_shares(codes: Layout, sizes: tuple[int, ...], mesh: Mesh, shares:
         present &= mine >= 0
         if (dimension := kind_of(code)) < 0:
             continue
-        if len(share := np.asarray(shares[axis] or (1,) * len(able), number)) != len(able):
+        share = np.asarray(shares[axis] or (1,) * len(able), np.int64)
+        if len(share) != len(able):
             raise ValueError(f"{len(share)} shares for the {len(able)} parts along axis {axis} of a mesh {mesh}")
+        whole[dimension] *= int(share.sum())
+        if whole[dimension] * max(sizes[dimension], 1) >= 1 << 62:
+            raise ValueError(f"shares of {sizes[dimension]} are in {whole[dimension]} parts: state smaller numbers")
         before = np.cumsum(share) - share
         begin[:, dimension] = begin[:, dimension] * share.sum() + width[:, dimension] * before[mine]
         width[:, dimension] *= share[mine]
-        whole[dimension] *= share.sum()
-    extent = np.asarray(sizes, number)
-    starts, stops = begin * extent // whole, (begin + width) * extent // whole
-    return (
-        np.where(present[:, None], starts, 0).astype(np.int64),
-        np.where(present[:, None], stops, 0).astype(np.int64),
-    )
+    extent, parts = np.asarray(sizes, np.int64), np.asarray(whole, np.int64)
+    starts, stops = begin * extent // parts, (begin + width) * extent // parts
+    return np.where(present[:, None], starts, 0), np.where(present[:, None], stops, 0)
 
 
 @cache

@@ -21,6 +21,7 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.layout.mesh import (
     MOST_COORDINATES,
@@ -37,10 +38,9 @@ from girih.layout.mesh import (
     coordinates_of,
     kind_of,
     regions_of_codes,
-    taking_part,
 )
 
-MOST_SHARE = 1 << 30  # of a whole that shares state
+MOST_SHARE = 1 << 20  # parts of a whole that shares state
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,18 @@ class Sharding:
                 return f"{axis} states {len(axis.shares)} shares for {parts} parts"
         return ""
 
+    def taking_part(self, mesh: Mesh) -> NDArray[np.bool_]:
+        """Does each device take part? [devices]"""
+        able = [axis.on or range(size) for axis, size in zip(self.axes, mesh.sizes, strict=True)]
+        found: NDArray[np.bool_] = np.ones(mesh.devices, np.bool_)
+        for number, some in enumerate(able):
+            found &= np.isin(mesh.coordinates[:, number], some)
+        return found
+
     def empty_part(self, sizes: tuple[int, ...], mesh: Mesh) -> str:
         """Which extent the stated shares leave nothing of to a device that takes part; "" if none."""
         starts, stops = bounds_of(self, sizes, mesh)
-        here = taking_part(np.asarray([self.codes], np.int64), mesh)[0]
+        here = self.taking_part(mesh)
         for axis in self.axes:
             if isinstance(axis, Split) and (stops <= starts)[here, axis.dimension].any():
                 return f"{axis} leaves nothing of {sizes[axis.dimension]} to a device: state shares that give each one"

