@@ -41,7 +41,6 @@ ARRAY_ROOMS = ("core", "functions", "random", "linalg", "io")
 # What girih/array imports inside functions: what is optional, and what would make its own import slow.
 LATE = {
     ("girih.array.functions.sparse", "scipy"),
-    ("girih.array.random", "scipy"),
     ("girih.array.session.explain", "girih.plans.predict"),
     ("girih.array.session.explain", "girih.report.page"),
 }
@@ -234,15 +233,14 @@ def test_rooms_without_torch_load_without_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_importing_girih_is_quick_and_loads_nothing() -> None:
+def test_importing_girih_loads_nothing() -> None:
+    """How long it takes, `python -m benchmarks.first_use` measures."""
     code = (
-        "import sys, time; start = time.perf_counter(); import girih; took = time.perf_counter() - start;"
-        "print(took, *[name for name in ('torch', 'numpy', 'numba', 'scipy', 'rich') if name in sys.modules])"
+        "import sys, girih;"
+        "print(*[name for name in ('torch', 'numpy', 'numba', 'scipy', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    took, *loaded = done.stdout.split()
-    assert loaded == []
-    assert float(took) < 0.5
+    assert done.stdout.split() == []
     assert done.stderr == ""
 
 

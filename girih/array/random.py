@@ -31,7 +31,11 @@ from girih.array.core.unsupported import missing
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions.scans import cumsum
 from girih.array.functions.reductions.sorting import argsort, searchsorted
+from girih.array.functions.shapes.arrangement import resize
+from girih.array.functions.shapes.creation import arange
+from girih.array.functions.shapes.manipulation import broadcast_to
 from girih.array.functions.shapes.picking import take, take_along_axis
+from girih.array.functions.tile_functions import join_update
 from girih.array.functions.whole import whole
 
 CHUNK = 1 << 14
@@ -168,11 +172,6 @@ class Generator:
         Raises:
             ValueError: NumPy's, for numbers that are no parameters. Arrays of parameters are looked at by the workers.
         """
-        from girih.array.functions.shapes.arrangement import resize
-        from girih.array.functions.shapes.creation import arange
-        from girih.array.functions.shapes.manipulation import broadcast_to
-        from girih.array.functions.tile_functions import join_update
-
         arrays, draw = [as_array(item) for item in parameters], Chunks(name, tuple(options.items()))
         if not any(isinstance(item, Array) or np.ndim(item) for item in parameters):
             draw.chunk(0, 0, parameters, 1)

@@ -39,6 +39,7 @@ STORES = (*NAMES, ".", "plan.json", "x" * 5000)  # one that is not there has no 
 NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "models": ((), {"name": MODELS}),
     "machines": ((), {"name": MACHINES}),
+    "searches": ((), {}),
     "plan": (
         ("mlp-tiny", "--no-compare"),
         {

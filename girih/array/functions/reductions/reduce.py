@@ -158,8 +158,6 @@ def std(
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
-    from girih.array.functions.shapes.manipulation import broadcast_to
-
     a = as_array(a)
     if weights is None:
         made = mean(a, axis, keepdims=keepdims)

@@ -13,7 +13,7 @@ from girih.array.functions.elementwise import logic
 from girih.array.functions.elementwise import ufuncs as e
 from girih.array.functions.reductions import reduce as r
 from girih.array.functions.reductions.scans import cumprod, cumsum
-from girih.array.functions.reductions.statistics import hundredths, middle, quantile_dtype, ranked
+from girih.array.functions.reductions.statistics import RARE, hundredths, middle, quantile_dtype, ranked
 from girih.array.functions.shapes.manipulation import broadcast_to
 from girih.array.functions.whole import whole
 
@@ -117,8 +117,6 @@ def _known_somewhere(a: Any, axis: int | None, worst: float) -> Array:
 def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
                 method: str = "linear") -> Any:  # fmt: skip
     """NaN are sorted behind all others; ranks are those among the known."""
-    from girih.array.functions.reductions.statistics import RARE, ranked
-
     if method in RARE:
         return written(whole(np.nanquantile)(a, q, axis, method=method, keepdims=keepdims), out)
     x = as_array(a)
