@@ -77,11 +77,11 @@ def search_of(search: str | Search, seconds: float | None = None) -> Search:
         return search
     if not isinstance(search, str):
         raise SearchError(f"no search {search!r}: expected a search of girih.search, or the name of one")
-    name, _, text = search.partition(":")
+    name, colon, text = search.partition(":")
     cls = search_class(name)
     known = options_of(cls)
     options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
-    for part in filter(None, text.split(",")):
+    for part in text.split(",") if colon else ():
         option, _, value = part.partition("=")
         if option not in known:
             raise SearchError(f"search {name} has no option {option!r}: expected one of {', '.join(known)}")

@@ -33,6 +33,12 @@ MODELS = (
 )  # fmt: skip
 UNWRITABLE = (*NAMES, ".", "plan.json/deeper", "x" * 5000, "/dev/null/deeper")
 CHOICES = ("", "moon", "\N{SNOWMAN}", "nan")
+SEARCHES = (
+    *CHOICES, "exact:", "exact:,", "exact:=", "exact:seconds", "exact:seconds=", "exact:seconds=nan",
+    "exact:seconds=inf",
+    "exact:seconds=-1", "exact:rules=3", "moon:seconds=3", ":", ":seconds=3", "sampled:seed=-1", "sampled:seed=1.5",
+    "sampled:seed=" + "9" * 23, "sampled:seed=" + "9" * 5000, "sampled:guided=2", "sampled:sharpness=nan",
+)  # fmt: skip
 STORES = (*NAMES, ".", "plan.json", "x" * 5000)  # one that is not there has no measurements
 
 # By command: the arguments that are right, and by option (or position) what is nonsense for it.
@@ -44,7 +50,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("mlp-tiny", "--no-compare"),
         {
             "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--machine": MACHINES,
-            "--memory": MEMORIES, "--search": CHOICES, "--objective": CHOICES, "--optimizer": CHOICES,
+            "--memory": MEMORIES, "--search": SEARCHES, "--objective": CHOICES, "--optimizer": CHOICES,
             "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
     ),

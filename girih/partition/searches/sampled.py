@@ -40,6 +40,9 @@ from girih.partition.space.options import SOAP, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
 from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy
 
+MOST = {"proposals": 10**9, "patience": 10**9, "sharpness": 1e9, "guided": 1, "seed": 2**32 - 1}
+"""What options may be at most; all are at least 0."""
+
 
 @dataclass(frozen=True)
 class Sampled(ScoredSearch):
@@ -54,6 +57,9 @@ class Sampled(ScoredSearch):
     strategy's seconds, for the certificate. rules: what may be chosen.
 
     An objective without a score is scored by the chains' guide.
+
+    Raises:
+        SearchError: an option is out of its range.
     """
 
     proposals: int = 20_000
@@ -67,6 +73,12 @@ class Sampled(ScoredSearch):
     rules: Rules = field(default=SOAP, repr=False)
 
     name: ClassVar[str] = "sampled"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, most in MOST.items():
+            if not 0 <= (value := getattr(self, option)) <= most:
+                raise SearchError(f"{option} must be at least 0 and at most {most}, got {value!r}")
 
     def search(self, graph: Graph, objective: Objective) -> SearchResult:
         return _sampled(self, graph, objective)
