@@ -199,7 +199,7 @@ def objective(name: str, devices: str) -> Any:
 
 def searched(name: str, graph: Any, aim: Any, seconds: float) -> Any:
     """The SearchResult of a search by name."""
-    from girih.partition.table import search_of
+    from girih.search.table import search_of
 
     return search_of(name, seconds).search(graph, aim)
 

@@ -33,7 +33,6 @@ from benchmarks.common import (
     times,
     warm_up,
 )
-from girih.partition.table import Exact
 
 MODELS: tuple[tuple[str, dict[str, Any], float | None], ...] = (
     # model, options, Tofu's seconds for 8 workers
@@ -65,7 +64,7 @@ def measure_time(options: argparse.Namespace, seconds: float, floor: float) -> R
     from girih.machine import machine
 
     warm_up("8x8")
-    plan_graph(captured("mlp-tiny"), machine="h100-cluster:2/8", objective="time", search=Exact(5.0))
+    plan_graph(captured("mlp-tiny"), machine="h100-cluster:2/8", objective="time", search="exact:seconds=5")
     rows: list[Row] = []
     for name, where in QUICK_TIME_CASES if options.quick else TIME_CASES:
         if options.models and name not in options.models:
@@ -73,7 +72,7 @@ def measure_time(options: argparse.Namespace, seconds: float, floor: float) -> R
         forget()
         count = machine(where).devices
         graph = captured(name, count)
-        made, timing = timed(plan_graph, graph, machine=where, objective="time", search=Exact(seconds))
+        made, timing = timed(plan_graph, graph, machine=where, objective="time", search=f"exact:seconds={seconds}")
         found = made.certificate
         rows.append(
             {

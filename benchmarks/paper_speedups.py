@@ -30,7 +30,6 @@ import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, captured, forget, note, seconds_option
 from benchmarks.soap_search import load_kernels
-from girih.partition.table import Exact, search_of
 
 CASES: tuple[tuple[str, str, int, str, float, str], ...] = (
     # model, machine, examples for each device, expert, the paper's least speed-up over data parallelism, in its words
@@ -55,9 +54,9 @@ QUICK = (("dlrm-criteo-tiny", "p100-cluster:1", 8, "hybrid", 1.0, "-"),)
 def compared(graph: Any, machine: str, expert: str, seconds: float) -> Row:
     from girih.api import plan_graph
 
-    found = plan_graph(graph, machine=machine, objective="time", search=Exact(seconds))
+    found = plan_graph(graph, machine=machine, objective="time", search=f"exact:seconds={seconds}")
     others = {
-        name: plan_graph(graph, machine=machine, objective="time", search=search_of(name, seconds))
+        name: plan_graph(graph, machine=machine, objective="time", search=f"{name}:seconds={seconds}")
         for name in ("data", "parameter-server", expert)
     }
     cost, bound = found.certificate.cost, found.certificate.bound

@@ -16,7 +16,6 @@ import sys
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note, seconds_option, training_step
-from girih.partition.table import search_of
 
 STEPS = 3
 CASES: tuple[tuple[str, str, str, str], ...] = (
@@ -76,7 +75,7 @@ def measure(options: argparse.Namespace) -> Report:
     for model, machine, objective, search in CASES[:1] if options.quick else CASES:
         step, batch = training_step(model)
         plan = girih.plan(
-            step, batch, machine=machine, objective=objective, search=search_of(search, options.seconds), compare=()
+            step, batch, machine=machine, objective=objective, search=f"{search}:seconds={options.seconds}", compare=()
         )
         expected = messages(plan)
         counted, peaks = measured(plan, model)

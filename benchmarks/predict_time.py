@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option, training_step
-from girih.partition.table import search_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,12 @@ def planned(case: Case, seconds: float) -> Any:
 
     step, batch = training_step(case.model, case.batch, **dict(case.options))
     return girih.plan(
-        step, batch, machine=case.machine, objective=case.objective, search=search_of(case.search, seconds), compare=()
+        step,
+        batch,
+        machine=case.machine,
+        objective=case.objective,
+        search=f"{case.search}:seconds={seconds}",
+        compare=(),
     )
 
 

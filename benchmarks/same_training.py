@@ -27,7 +27,6 @@ import sys
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, cell, clock, note, seconds_option, since
-from girih.partition.table import Exact
 
 REASSOCIATION = 10.0  # times one device's own sensitivity, in float32
 FLOAT32 = 2e6  # times the floor of float64
@@ -152,7 +151,7 @@ def compare(name: str, dtype: Any, workers: int, steps: int, floor: float, optio
         batches[0],
         machine=f"local:{workers}",
         compare=(),
-        search=Exact(options.seconds),
+        search=f"exact:seconds={options.seconds}",
         objective=options.objective,
     )
     with plan.start(backend=options.backend or ("threads" if options.quick else "processes")) as running:

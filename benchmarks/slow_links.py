@@ -33,7 +33,6 @@ from typing import Any
 from benchmarks.common import Benchmark, Report, Row, note, training_step
 from benchmarks.host_work import CHECKED_STEPS, TIMED_STEPS, Step
 from benchmarks.namespaces import Workers, network, refusal
-from girih.partition.table import search_of
 
 HOSTS = 4
 PREDICTION = 0.2
@@ -128,16 +127,16 @@ def planned(case: Case, where: Any, searches: tuple[str, ...], costs: Costs, sec
     plans = {}
     for search in searches:
         step, example = training_step(case.name, case.batch, **case.options)
-        plans[search] = girih.plan(
+        plan = girih.plan(
             step,
             example,
             machine=where,
-            search=search_of(search, seconds),
+            search=f"{search}:seconds={seconds}",
             objective="time",
             compare=(),
-            model=f"{case.name}@{case.batch}",
             store=costs.path,
         )
+        plans[search] = replace(plan, model=f"{case.name}@{case.batch}")
     return plans
 
 

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, captured, forget, note, timed
-from girih.partition.table import search_of
 
 MACHINE = "p100-cluster:1"
 CASES: dict[str, tuple[int, dict[str, Any], float]] = {
@@ -36,12 +35,12 @@ def proved(graph: Any, seconds: float) -> tuple[Row, list[str]]:
     """The optimum of one case, and what is wrong with it."""
     from girih.api import plan_graph
 
-    found, timing = timed(plan_graph, graph, machine=MACHINE, objective="time", search=search_of("optimum", seconds))
+    found, timing = timed(plan_graph, graph, machine=MACHINE, objective="time", search=f"optimum:seconds={seconds}")
     told = found.certificate
     beside, wrong = neighbours(graph, found)
     others = {
         name: plan_graph(
-            graph, machine=MACHINE, objective="time", search=search_of(search, min(seconds, BESIDE))
+            graph, machine=MACHINE, objective="time", search=f"{search}:seconds={min(seconds, BESIDE)}"
         ).certificate.cost
         for name, search in (("data", "data"), ("sampled", "exact"))
     }
@@ -70,7 +69,8 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
     from girih.partition.space.configurations import space_of
     from girih.partition.space.problem import Objective
     from girih.plans.predict import predict
-    from girih.search.optimum import Search
+    from girih.search.optimum import BranchAndBound
+    from girih.search.table import search_of
     from girih.simulate.kernels.lower_bounds import NEVER
     from girih.simulate.ticks import TICKS_PER_SECOND
 
@@ -79,7 +79,7 @@ def neighbours(graph: Any, found: Any) -> tuple[int, list[str]]:
 
     objective = Objective("seconds", found.machine)
     space = space_of(graph, objective, [search_of("exact", 60.0).search(graph, objective).strategy])
-    search = Search(space, objective, judge, float("inf"), found.overlap)
+    search = BranchAndBound(space, objective, judge, float("inf"), found.overlap)
     best = tuple(int(part) for part in str(found.certificate.statistics["choice"]).split())
     wrong = [] if space.strategy(best) == found.strategy else ["the plan's strategy is not the one that was chosen"]
     count = 0

@@ -25,7 +25,6 @@ import sys
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, captured, forget, note, seconds_option, timed, times, warm_up
-from girih.partition.table import Exact, search_of
 
 DEVICES = (4, 8, 16, 32, 64)
 PAPER: dict[str, tuple[tuple[float, float], ...]] = {
@@ -52,7 +51,7 @@ def load_kernels(devices: tuple[int, ...] = (4, 64)) -> None:
 
     warm_up()
     for count in devices:
-        plan_graph(captured("mlp-tiny"), machine=machine_of(count), objective="time", search=Exact(LEAST))
+        plan_graph(captured("mlp-tiny"), machine=machine_of(count), objective="time", search=f"exact:seconds={LEAST}")
 
 
 def compared(graph: Any, devices: int, expert: str, budget: float, seconds: float) -> Row:
@@ -60,9 +59,9 @@ def compared(graph: Any, devices: int, expert: str, budget: float, seconds: floa
     from girih.api import plan_graph
 
     where = machine_of(devices)
-    found, timing = timed(plan_graph, graph, machine=where, objective="time", search=Exact(budget))
+    found, timing = timed(plan_graph, graph, machine=where, objective="time", search=f"exact:seconds={budget}")
     others = {
-        name: plan_graph(graph, machine=where, objective="time", search=search_of(name, seconds)).certificate.cost
+        name: plan_graph(graph, machine=where, objective="time", search=f"{name}:seconds={seconds}").certificate.cost
         for name in ("data", expert)
     }
     cost = found.certificate.cost

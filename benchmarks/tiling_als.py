@@ -31,13 +31,14 @@ def tilings(graph: Any, aim: Any, budget: int, repeats: int) -> tuple[Row, list[
     """What the searches find on one machine and how long they take; and what is wrong."""
     from girih.lower import lower
     from girih.partition.searches.plan_cache import Remembered
+    from girih.partition.searches.spartan import Spartan
     from girih.partition.searches.tiled import Wanted, tiled
     from girih.partition.space.copies import widened
     from girih.partition.space.options import TOFU
 
     wanted = Wanted(copies=budget)
     _, alone = tiled(graph, aim)
-    _, greedy = tiled(graph, aim, Wanted("spartan", copies=budget))
+    _, greedy = tiled(graph, aim, Wanted(Spartan(), copies=budget))
     first, again, following = [], [], []
     for number in range(repeats):
         forget()

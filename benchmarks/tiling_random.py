@@ -32,7 +32,7 @@ def compared(graph: Any, aim: Any, most: int) -> tuple[Row, str]:
     """One program: what both searches cost and took, and what is wrong."""
     from girih.lower import lower
     from girih.partition.searches.exact import exact
-    from girih.partition.searches.spartan import spartan
+    from girih.partition.searches.spartan import Spartan
     from girih.partition.space.options import TOFU
     from girih.partition.space.problem import build
 
@@ -40,7 +40,7 @@ def compared(graph: Any, aim: Any, most: int) -> tuple[Row, str]:
     found, first = timed(exact, graph, aim)
     _, again = timed(exact, graph, aim)
     forget()
-    greedy, other = timed(spartan, graph, aim)
+    greedy, other = timed(Spartan().search, graph, aim)
     best, cost = found.certificate, greedy.certificate.cost
     row: Row = {"cost": best.cost, "greedy": cost, "ms": first.cpu * 1e3, "again": again.cpu * 1e3}
     row["greedy ms"], row["tried"], row["trying"] = other.cpu * 1e3, False, 0.0

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, cell, note, seconds_option, training_step
-from girih.partition.table import Exact
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,9 @@ def planned(case: Case, machine: str, options: argparse.Namespace, memory: int |
     import girih
 
     step, batch = training_step(case.model, case.batch)
-    return girih.plan(step, batch, machine=machine, memory=memory, compare=(), search=Exact(options.seconds))
+    return girih.plan(
+        step, batch, machine=machine, memory=memory, compare=(), search=f"exact:seconds={options.seconds}"
+    )
 
 
 def measured_peak(plan: Any, case: Case, backend: str) -> int:

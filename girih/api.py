@@ -14,11 +14,12 @@ from girih.graph import Graph
 from girih.machine import Machine, MachineError
 from girih.machine import machine as machine_by_name
 from girih.machine.machine import parse_bytes, with_memory
-from girih.partition.table import OBJECTIVES, Search, UnknownSearchError, search_of
 from girih.plans import plan as noun
 from girih.plans.plan import Observe, PlanError, check_seconds
+from girih.search.table import search_of
 
 if TYPE_CHECKING:
+    from girih.partition.search import Search
     from girih.plans.predict import Prediction
     from girih.run.training.training import TrainingRun
 
@@ -124,23 +125,22 @@ def plan(
     """Lay a training step (or an Inference) out over a machine.
 
     batch: example tensors, real, meta or fake, in the nesting that the step takes. memory: the limit for each device.
-    search: a name of `girih.partition.table.SEARCHES`, or a search with its options, as `Exact(seconds=20)`: after so
-    long it returns the best so far, with its gap (60 seconds by a name). objective: `bytes` (Tofu's: communicate
+    search: a search of `girih.search`, such as `Exact(seconds=10)`, or the text that names it, `"exact:seconds=10"`;
+    its seconds are those after which it returns the best so far, with its gap. objective: `bytes` (Tofu's: communicate
     least, all work divided, every tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time`
     (the simulated step, in which computing and transfers overlap and operators may be placed: `exact` then goes on with
-    the sampled search). compare: searches whose costs are put beside; those that are named take as long as the search
-    may. store: measured costs (`girih calibrate`), for `time` and for the simulated step. observe: called with what is
-    done, and which share of it is done.
+    the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
+    measured costs (`girih calibrate`), for `time` and for the simulated step.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
-    from girih.plans.inputs import program_of
-
     _checked(machine, memory, search, objective, compare)  # what is wrong is told before anything is captured
     if observe is not None:
         observe("capture", 0.0)
+    from girih.plans.inputs import program_of
+
     own = program_of(step, batch)
     planned = plan_graph(
         own.graph,
@@ -197,15 +197,18 @@ def _checked(
     objective: str,
     compare: Sequence[str | Search],
 ) -> tuple[Machine, int | None, Search, tuple[Search, ...]]:
-    """The machine with the memory limit, the limit in bytes, the search, and those to compare with.
+    """The machine with the memory limit, the limit in bytes, the search, and those to compare with: of these, what is
+    only named has as many seconds as the search.
 
     Raises:
         PlanError: one of them is not there, or no such value.
     """
+    from girih.partition.space.problem import OBJECTIVES
+    from girih.partition.strategy import SearchError
+
     try:
         own = search_of(search)
-        check_seconds("seconds", own.seconds, none=True)
-        others = tuple(search_of(item, own.seconds if isinstance(item, str) else None) for item in compare)
+        others = tuple(search_of(other, own.seconds) for other in compare)
         if objective not in OBJECTIVES:
             raise PlanError(f"no objective {objective!r}: expected one of {', '.join(OBJECTIVES)}")
         where = machine_by_name(machine)
@@ -213,5 +216,5 @@ def _checked(
             return where, None, own, others
         limit = parse_bytes(memory)
         return with_memory(where, limit), limit, own, others
-    except (MachineError, UnknownSearchError) as error:
+    except (MachineError, SearchError) as error:
         raise PlanError(str(error)) from error

@@ -86,3 +86,24 @@ def name(text: str) -> str:
     if not text.strip() or "\0" in text:
         raise refused("a name", text)
     return text
+
+
+def search(text: str) -> str:
+    """A search and its options, as girih.plan reads them."""
+    from girih.cli.spelling import did_you_mean
+    from girih.search.table import SEARCHES
+
+    name = text.partition(":")[0]
+    if name not in SEARCHES:
+        near = did_you_mean(name, SEARCHES) or f": expected one of {', '.join(SEARCHES)}"
+        raise argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
+    if name == text:  # nothing to read: the search is not loaded yet
+        return text
+    from girih.partition.strategy import SearchError
+    from girih.search.table import search_of
+
+    try:
+        search_of(text)
+    except SearchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text

@@ -18,10 +18,10 @@ from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_ou
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
-from girih.partition.table import SEARCHES, search_of
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
+from girih.search.table import SEARCHES, options_of, search_class, search_of
 
 __all__ = ["BadInputError", "FailedRunError", "checkpoint"]
 
@@ -76,12 +76,13 @@ def machines(options: argparse.Namespace) -> int:
 
 
 def searches(options: argparse.Namespace) -> int:
+    known = [search_class(item) for item in SEARCHES]
     if options.json:
-        print(json.dumps([{"name": item.name, "objectives": item.objectives, "arrays": item.arrays,
-                           "summary": item.summary()} for item in SEARCHES.values()]))  # fmt: skip
+        print(json.dumps([{"name": item.name, "objectives": item.objectives, "options": list(options_of(item)),
+                           "summary": item.summary()} for item in known]))  # fmt: skip
         return 0
-    rows = [("search", "objectives", "what it does")]
-    rows += [(item.name, ", ".join(item.objectives), item.summary()) for item in SEARCHES.values()]
+    rows = [("search", "objectives", "options", "what it does")]
+    rows += [(item.name, ", ".join(item.objectives), ", ".join(options_of(item)), item.summary()) for item in known]
     print_rows(rows)
     return 0
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from girih import __version__
-from girih.cli.arguments import count, device_number, memory, name, rate, seconds, seed, steps_done
+from girih.cli.arguments import count, device_number, memory, name, rate, search, seconds, seed, steps_done
 from girih.cli.spelling import did_you_mean
-from girih.partition.table import OBJECTIVES, SEARCHES
+from girih.search.table import SEARCHES
 
 OPTIMIZERS = (
     "sgd",
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     machines = _command(commands, "machines", "list the machines that plans can be made for", "girih machines 2x4")
     machines.add_argument("name", nargs="?", type=name, help="show one machine")
 
-    _command(commands, "searches", "list the searches for plans", "girih searches")
+    _command(commands, "searches", "list the searches for plans, with their options", "girih searches")
 
     plan = _command(
         commands, "plan", "plan a model over a machine",
@@ -87,19 +87,18 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
-    plan.add_argument(
-        "--search",
-        choices=tuple(SEARCHES),
-        default="exact",
-        help="how to search: a name of `girih searches` (default exact)",
-    )
-    plan.add_argument("--objective", choices=OBJECTIVES, default="bytes",
+    plan.add_argument("--search", type=search, default="exact", metavar="NAME[:OPTION=VALUE,...]",
+                      help="how to search, with the search's options, as exact:seconds=10 (default exact): "
+                      + ", ".join(SEARCHES))  # fmt: skip
+    plan.add_argument("--objective", choices=("bytes", "seconds", "time"), default="bytes",
                       help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
                       "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
     _store(plan)
     plan.add_argument("--optimizer", choices=OPTIMIZERS,
                       help="for models by name (default momentum)")  # fmt: skip
-    plan.add_argument("--seconds", type=seconds, default=60.0, help="most seconds to search (default 60)")
+    plan.add_argument(
+        "--seconds", type=seconds, help="most seconds to search, and for each to compare with (default 60)"
+    )
     plan.add_argument("--no-compare", action="store_true", help="do not price one device and data parallelism beside")
     plan.add_argument("--fresh", action="store_true", help="capture the model again; models by name that were captured "
                       "before are read from ~/.cache/girih/captured")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Searches over Strategies. `girih.partition.table` has them by name; workers need only `strategy`."""
+"""Searches over Strategies. `girih.search.table` has them by name; workers need only `strategy`."""
 
 from girih.partition.strategy import Certificate, SearchResult, Strategy
 

@@ -70,11 +70,16 @@ class Certificate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None."""
+    """What a search found.
+
+    graph: what the strategy divides, where the search wrote the graph that it was given otherwise; else None.
+    search: the name of the search whose answer it is, where one that composes several says it; else "".
+    """
 
     strategy: Strategy
     certificate: Certificate
     graph: Graph | None = None
+    search: str = ""
 
 
 FloatTable = NDArray[np.float64]

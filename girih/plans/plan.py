@@ -16,6 +16,7 @@ from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
 from girih.partition import Certificate, Strategy
+from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
 from girih.plans.scratch import account
 
@@ -85,7 +86,7 @@ class Plan:
 
     @cached_property
     def program(self) -> Program:
-        plain = lower(self.graph, self.strategy, goal_of(self.objective, self.machine).transfers)
+        plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
 
     @cached_property
@@ -130,13 +131,7 @@ class Plan:
         return self.certificate.gap
 
 
-def goal_of(objective: str, where: Machine) -> Objective:
-    """What is minimised, as the searches over tables know it: `time` begins with `seconds`."""
-    return Objective("seconds" if objective == "time" else objective, where)
-
-
-def check_seconds(name: str, seconds: Any, *, none: bool = False) -> None:
-    """Raises PlanError unless it is a finite number of seconds of more than 0. none: 0 is allowed."""
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not (seconds >= 0 if none else seconds > 0) or not seconds < float("inf"):
-        raise PlanError(f"{name} must be a finite number of {'at least' if none else 'more than'} 0, got {seconds!r}")
+def check_seconds(name: str, seconds: Any) -> None:
+    """Raises PlanError unless it is a finite number of seconds of more than 0."""
+    if not is_seconds(seconds) or seconds == 0:
+        raise PlanError(f"{name} must be a finite number of more than 0, got {seconds!r}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from girih.graph import Graph
 from girih.machine import Machine
+from girih.partition.search import Search
+from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
-from girih.partition.table import Data, Exact, Search
-from girih.plans.plan import Observe, Plan, goal_of
+from girih.partition.space.problem import Objective
+from girih.plans.plan import Observe, Plan
 from girih.plans.predict import by_measurements, calibrated
 from girih.search.compare import compared, searched, simulated_step
-from girih.search.fastest import fastest
+from girih.search.judge import beginning, judged
 from girih.search.memory_limit import fit, widest_overlap
 
 
@@ -23,7 +26,7 @@ def choose(
     objective: str,
     *,
     limit: int | None,
-    compare: tuple[Search, ...],
+    compare: Sequence[Search],
     store: str | Path | None,
     note: Observe,
 ) -> Plan:
@@ -35,15 +38,14 @@ def choose(
         PlanError: the search can make nothing of the graph, or the limit cannot be met.
     """
     notes: tuple[str, ...] = ()
-    if not search.supports(objective):
-        notes = (
-            f"search {search.name} is of --objective {' or '.join(search.objectives)}; by {objective} search exact ran",
-        )
+    if objective not in search.objectives:
+        goals = " or ".join(search.objectives)
+        notes = (f"search {search.name} is of --objective {goals}; by {objective} search exact ran",)
         search = Exact(search.seconds)
     if objective == "time":
         machine = calibrated(machine, store)
-    goal, clock, captured = goal_of(objective, machine), Clock(), graph
-    first = _first(search, objective, machine, limit)
+    goal, clock, captured = Objective(objective, machine), Clock(), graph
+    first = beginning(search, goal, limit)
     note(f"search {first.name}", 0.0)
     result = searched(first, graph, goal)
     graph = result.graph or graph
@@ -51,19 +53,8 @@ def choose(
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, overlap=widest_overlap(plan))
     if objective == "time":
-        plan = fastest(plan, first=first.name, seconds=search.seconds, clock=clock, store=store, note=note)
+        plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
     notes = (*notes, *by_measurements(machine, store))
     plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
     baselines, missing = compared(plan, captured, compare, store=store, note=note)
     return replace(plan, baselines=baselines, notes=(*notes, *missing))
-
-
-def _first(search: Search, objective: str, machine: Machine, limit: int | None) -> Search:
-    """The search over tables that comes first: the one that is asked for, in half of the time where the simulated step
-    is judged behind it. For the fastest step, `exact` begins with data parallelism, whose tables are small, and which
-    is simulated in any case (`girih.search.fastest` goes on with `exact`)."""
-    if objective != "time":
-        return search
-    if search.name == Exact.name and limit is None and machine.devices > 1:
-        return Data(search.seconds)
-    return replace(search, seconds=search.seconds / 2)

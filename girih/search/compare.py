@@ -14,32 +14,36 @@ from pathlib import Path
 from girih.graph import Graph
 from girih.machine import Machine
 from girih.partition import SearchResult
+from girih.partition.search import ScoredSearch, Search
+from girih.partition.searches.exact import Exact
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.table import Exact, Optimum, Search, UnknownSearchError, search_of
-from girih.plans.plan import Costs, Observe, Plan, PlanError, goal_of
+from girih.plans.plan import Costs, Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.table import search_of
 
 SECONDS = 10.0  # that each search may take
 MOST_SIMULATED = 100_000
 """Nodes times devices of a plan that is simulated as it is planned: that many take about 0.4 seconds."""
 
 
-def searched(search: Search, graph: Graph, goal: Objective) -> SearchResult:
+def searched(search: Search, graph: Graph, objective: Objective) -> SearchResult:
     """What a search finds.
 
     Raises:
-        PlanError: it can make nothing of this graph.
+        PlanError: it does not support the objective, or can make nothing of this graph.
     """
     try:
-        return search.search(graph, goal)
+        if not (support := search.supports(objective)):
+            raise SearchError(support.why_not)
+        return search.search(graph, objective)
     except SearchError as error:
         raise PlanError(f"search {search.name}: {error}") from error
 
 
 def _over_tables(search: Search) -> Search:
-    """Beside a plan, `optimum` is what its search over tables finds."""
-    return Exact(search.seconds) if isinstance(search, Optimum) else search
+    """The search whose answer is put beside others: a scored one begins with that of `exact`."""
+    return Exact(search.seconds) if isinstance(search, ScoredSearch) else search
 
 
 def simulated_step(plan: Plan, store: str | Path | None) -> float | None:
@@ -63,15 +67,14 @@ def compared(
 
     graph: as it was given; the plan's search may have written it otherwise.
     """
-    goal = goal_of(plan.objective, plan.machine)
+    objective = Objective(plan.objective, plan.machine)
     found, missing = [], []
-    for search in {item.name: item for item in map(_over_tables, searches)}.values():
-        name = search.name
+    for name, search in {search.name: search for search in map(_over_tables, searches)}.items():
         if name == plan.search:
             continue
         note(f"compare {name}", 0.0)
         try:
-            other = searched(search, graph, goal)
+            other = searched(search, graph, objective)
         except PlanError as error:
             missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
@@ -87,15 +90,16 @@ def compared(
 def simulated_alternatives(
     plan: Plan, *, machine: str | Machine | None = None, store: str | Path | None = None, backend: str = "processes"
 ) -> tuple[Costs, ...]:
-    """The plan's baselines, their seconds simulated; what cannot be made again is left out. See `predict`."""
+    """The plan's baselines, their seconds simulated; what cannot be made again, as of a search that is
+    not in the table, is left out. See `predict`."""
     if plan.objective == "time" and machine is None:
         return plan.baselines
     made = []
     for item in plan.baselines:
         try:
             search = search_of(item.name, SECONDS)
-            found = searched(search, plan.graph, goal_of(plan.objective, plan.machine))
-        except (PlanError, UnknownSearchError):
+            found = searched(search, plan.graph, Objective(plan.objective, plan.machine))
+        except (PlanError, SearchError):
             continue
         other = replace(
             plan,

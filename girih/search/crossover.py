@@ -6,56 +6,58 @@ Here one layer of the best strategy after another (first all layers that are ali
 exchanged for that of another strategy; what makes the step faster is kept. What is exchanged: the divisions of the
 layer's nodes, and the layouts of the values that it makes, of its weights, and of what enters there.
 
-Where one layer passes partial sums on that the other does not take, the judge finds the strategy infinitely slow.
-Cost: (layers × strategies) calls of the judge for each round, of which there are few.
+Where one layer passes partial sums on that the other does not take, the score finds the strategy infinitely slow.
+Cost: (layers × strategies) calls of the score for each round, of which there are few.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
 
 from girih.graph import Graph
 from girih.ops.known import descriptions
+from girih.partition.search import ScoredSearch
 from girih.partition.space.layers import layers_of
-from girih.partition.space.problem import value_variables
-from girih.partition.strategy import Strategy
+from girih.partition.space.problem import Objective, value_variables
+from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy
 
 
 @dataclass(frozen=True)
-class Crossed:
-    """The best strategy, its seconds by the judge, and how many were judged."""
+class Crossing(ScoredSearch):
+    """The best that exchanging layers between known strategies finds."""
 
-    strategy: Strategy
-    seconds: float
-    tried: int
+    name: ClassVar[str] = "crossed"
 
-
-def crossed(
-    graph: Graph, strategies: Sequence[Strategy], judge: Callable[[Strategy], float], deadline: float
-) -> Crossed:
-    """The best that exchanging layers finds until the deadline (of `time.perf_counter`)."""
-    best = min(strategies, key=judge)
-    seconds, tried = judge(best), 0
-    members, owned = _members(graph)
-    groups = list(_groups(graph, members))
-    improved = True
-    while improved:
-        improved = False
-        for group in groups:
-            for other in strategies:
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        deadline, score = time.perf_counter() + self.seconds, self.score(objective)
+        if not self.known:
+            raise SearchError("search crossed begins with known answers: expected some, got none")
+        best = min((result.strategy for result in self.known), key=score)
+        seconds, tried, stopped = score(best), 0, "no exchange is faster"
+        members, owned = _members(graph)
+        groups = list(_groups(graph, members))
+        improved = True
+        while improved:
+            improved = False
+            for group, other in product(groups, self.known):
                 if time.perf_counter() > deadline:
-                    return Crossed(best, seconds, tried)
-                made = _exchanged(best, other, [node for layer in group for node in members[layer]],
-                                  [name for layer in group for name in owned.get(layer, ())])  # fmt: skip
-                if made is None:
+                    improved, stopped = False, "time"
+                    break
+                exchanged = _exchanged(best, other.strategy, [node for layer in group for node in members[layer]],
+                                       [name for layer in group for name in owned.get(layer, ())])  # fmt: skip
+                if exchanged is None:
                     continue
                 tried += 1
-                took = judge(made)
+                took = score(exchanged)
                 if took < seconds * (1 - 1e-9):
-                    best, seconds, improved = made, took, True
-    return Crossed(best, seconds, tried)
+                    best, seconds, improved = exchanged, took, True
+        space = "layers exchanged between known strategies"
+        certificate = Certificate(seconds, 0.0, "seconds", "none", stopped, space, {"tried": tried})
+        return SearchResult(best, certificate, search=self.name)
 
 
 def _members(graph: Graph) -> tuple[dict[int, list[int]], dict[int, list[str]]]:

@@ -2,7 +2,8 @@
 
 First data parallelism, whose tables are small; then, as far as the time allows, what experts do, the optimum where each
 node is divided along one dimension, and the optimum over all tables (`exact`); then layers are exchanged between these,
-and chains sampled from the best. The simulator judges all of them. Under a memory limit the search begins with the
+and chains sampled from the best. The objective's score, which is the
+simulator, judges all of them. Under a memory limit the search begins with the
 cheapest plan that meets it.
 """
 
@@ -11,26 +12,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from girih.cost.pricing import PRESET, Pricing
-from girih.cost.profile import load_profile
 from girih.graph import Graph
 from girih.machine import Machine
 from girih.partition import Certificate, SearchResult, Strategy
-from girih.partition.searches.sampled import sampled
+from girih.partition.search import ScoredSearch
+from girih.partition.searches.sampled import Sampled
 from girih.partition.solver.clock import Clock
 from girih.partition.space.options import MOST_PLACES, SECONDS, SOAP, Rules
 from girih.partition.space.pricing import OutOfTimeError
+from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.table import Data, Search, search_of
-from girih.plans.plan import Observe, Plan, PlanError, goal_of
-from girih.plans.predict import opened, predict, priced_on
-from girih.search.composed import Composer
-from girih.search.crossover import crossed
-from girih.search.optimum import proved
+from girih.search.crossover import Crossing
+from girih.search.table import search_of
 from girih.simulate.bounds import WORK, bound_of
 
 KEPT = 0.93
@@ -48,120 +45,90 @@ RECURRENT = ("model", "rnn-expert", "exact", "hybrid", "one-weird-trick", "equal
 """The order in which candidates are searched beside data parallelism, for networks with convolutions and others."""
 EXPERTS = ("one-weird-trick", "rnn-expert", "hybrid", "model")
 """The sampled search begins with the best of their plans, too (FlexFlow §3.5.2)."""
-NAMES = {"data parallel": "data"}
-"""Of searches, where a candidate has another one."""
+NOTHING_PROVED = Certificate(float("inf"), 0.0, "seconds", "none", "", SPACE, {})
+"""Of a candidate: the score alone counts."""
 
 
-class Judge:
-    """The simulated seconds of strategies, each simulated once; infinite above the memory limit.
+class Timed:
+    """A score that is asked once for each strategy, and how long it took, for planning the time."""
 
-    took: the seconds that each simulation took, for planning the time.
-    """
-
-    def __init__(self, made: Plan, store: str | Path | None) -> None:
-        self.made = made
-        where = made.machine
-        with opened(store) as known:
-            profile = None if known is None else load_profile(known, where.name)
-            pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
-        transfers = goal_of(made.objective, where).transfers
-        simulated = where if profile is None else profile.simulated(where)
-        self.composer = Composer(made.graph, where, transfers, made.overlap, pricing, simulated)
+    def __init__(self, score: Callable[[Strategy], float]) -> None:
+        self.score = score
         self.known: dict[int, tuple[Strategy, float]] = {}  # by identity, with the strategy to keep it alive
         self.took: list[float] = []
 
     @property
     def slowest(self) -> float:
-        """Seconds of the simulation that took longest: mostly the first, for which all pieces are new."""
+        """Seconds of the call that took longest: mostly the first, for which all pieces are new."""
         return max(self.took, default=0.0)
 
     @property
     def likely(self) -> float:
-        """Seconds that the next simulation takes if it shares pieces with those before, as all behind the first do: the
+        """Seconds that the next call takes if it shares pieces with those before, as all behind the first do: the
         longest of these. Before there are any, the first's: it may share nothing."""
         return max(self.took[1:], default=self.slowest)
 
     def __call__(self, strategy: Strategy) -> float:
         if id(strategy) not in self.known:
             started = time.perf_counter()
-            self.known[id(strategy)] = strategy, self.simulated(strategy)
+            self.known[id(strategy)] = strategy, self.score(strategy)
             self.took.append(time.perf_counter() - started)
         return self.known[id(strategy)][1]
 
-    def simulated(self, strategy: Strategy) -> float:
-        seconds = self.composer.seconds(strategy)
-        if self.made.memory is None or seconds == float("inf"):
-            return seconds
-        return seconds if self.plan(strategy).peak <= self.made.memory else float("inf")
 
-    def plan(self, strategy: Strategy) -> Plan:
-        return self.made if strategy is self.made.strategy else replace(self.made, strategy=strategy)
+@dataclass(frozen=True)
+class Fastest(ScoredSearch):
+    """What `exact` is by the objective `time`.
 
-    def in_full(self, strategy: Strategy) -> float:
-        """The same by lowering and pricing the whole program, for data sheets: a proof should not rest on pieces."""
-        tried = self.plan(strategy)
-        if tried.memory is not None and tried.peak > tried.memory:
-            return float("inf")
-        return predict(tried, memory=False).seconds
-
-
-def fastest(made: Plan, *, first: str, seconds: float, clock: Clock, store: str | Path | None, note: Observe) -> Plan:
-    """The plan of the objective `time`: the given one, or a faster one.
-
-    made: what the search `first` found. Only the exact search goes on; what another search found is priced as it is.
-    seconds: for all of the search, that over tables included, since the clock was started.
+    seconds: for all of the search, those since the clock was started included. known: what data parallelism, or the
+    exact search over tables, found. clock: by default one that starts now.
     What is not begun for want of time is estimated from what was measured before it.
-
-    Raises:
-        PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
-    told = made.certificate
-    judge = Judge(made, store)
-    best = bound_of(made.graph, made.machine)
-    note("simulate", 0.0)
-    if made.search == "optimum":
-        _by_data_sheet(made, store)
-        return proved(made, judge.in_full, clock.end(seconds) - time.perf_counter(), note)
-    simulated = judge(made.strategy)
-    if made.search != "exact":
-        stopped = f"{told.stopped} without overlap, then simulated"
-        return replace(
-            made, certificate=replace(told, cost=simulated, bound=best.seconds, how=best.how, stopped=stopped)
-        )
-    found = _Candidates(made, judge, clock, KEPT * seconds, first)
-    found.gather(dict(best.parts)[WORK] * made.machine.devices, note)
-    rules = found.affordable()
-    found.cross(1.0 if rules is None else CROSSING, note)
-    if rules is not None:
-        note("search sampled", 0.0)
-        result = found.sampled(rules, best.seconds, best.how)
-        if result is not None:
-            return replace(made, strategy=result.strategy, certificate=result.certificate, search="sampled")
-    name, strategy = min(found.made.items(), key=lambda one: judge(one[1]))
-    statistics = told.statistics | {"found by": name, "proposals": 0}
-    statistics |= {f"seconds, {name}": judge(strategy) for name, strategy in found.made.items()}
-    certificate = Certificate(judge(strategy), best.seconds, "seconds", best.how, "time", SPACE, statistics)
-    return replace(made, strategy=strategy, certificate=certificate, search=NAMES.get(name, name))
+
+    clock: Clock | None = field(default=None, repr=False)
+
+    name: ClassVar[str] = "fastest"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        score = Timed(self.score(objective))
+        clock = self.clock or Clock()
+        (first,) = self.known or (self.first(graph, objective),)
+        best = bound_of(graph, objective.machine)
+        score(first.strategy)
+        candidates = _Candidates(graph, objective, score, clock, KEPT * self.seconds)
+        candidates.gather(first, dict(best.parts)[WORK] * objective.machine.devices, self.observe)
+        rules = candidates.affordable()
+        candidates.cross(1.0 if rules is None else CROSSING, self.observe)
+        if rules is not None:
+            self.observe("search sampled", 0.0)
+            result = candidates.sampled(rules, best.seconds, best.how)
+            if result is not None:
+                return result
+        name, strategy = min(candidates.strategies.items(), key=lambda one: score(one[1]))
+        statistics = first.certificate.statistics | {"found by": name, "proposals": 0}
+        statistics |= {f"seconds, {name}": score(strategy) for name, strategy in candidates.strategies.items()}
+        certificate = Certificate(score(strategy), best.seconds, "seconds", best.how, "time", SPACE, statistics)
+        return SearchResult(strategy, certificate, search=name)
+
+    def first(self, graph: Graph, objective: Objective) -> SearchResult:
+        """Data parallelism, whose tables are small; on one device nothing is divided."""
+        search = search_of("exact" if objective.machine.devices == 1 else "data", self.seconds / 2)
+        return replace(search.search(graph, objective), search=search.name)
 
 
 @dataclass
 class _Candidates:
-    """Strategies by name, judged.
+    """Strategies by name, judged. took: seconds that searches over tables took so far, the longest; tables: seconds
+    that the tables of all divisions took, None where they were not made."""
 
-    first: the search that made the plan. took: seconds that searches over tables took so far, the longest. tables:
-    seconds that the tables of all divisions took, None where they were not made. named: the search of a name that ends
-    after so many seconds.
-    """
-
-    plan: Plan
-    judge: Judge
+    graph: Graph
+    objective: Objective
+    score: Timed
     clock: Clock
     seconds: float
-    first: str
     took: float = 0.0
     tables: float | None = None
-    made: dict[str, Strategy] = field(default_factory=dict)
-    named: Callable[[str, float], Search] = search_of
+    strategies: dict[str, Strategy] = field(default_factory=dict)
 
     @property
     def deadline(self) -> float:
@@ -170,45 +137,46 @@ class _Candidates:
     @property
     def left(self) -> float:
         """Seconds, without those that judging what is found takes."""
-        return self.deadline - time.perf_counter() - self.judge.likely
+        return self.deadline - time.perf_counter() - self.score.likely
 
     def add(self, name: str, strategy: Strategy) -> None:
-        self.made["data parallel" if name == "data" else name] = strategy
-        self.judge(strategy)
+        self.strategies[name] = strategy
+        self.score(strategy)
 
-    def gather(self, work: float, note: Observe) -> None:
-        """The plan that was made first; then, of several devices, what other searches find.
+    def gather(self, first: SearchResult, work: float, note: Callable[[str, float], None]) -> None:
+        """The first answer; then, of several devices, what other searches find.
 
         work: seconds in which one device does all of it, at least.
         """
-        made, told = self.plan, self.plan.certificate.statistics
-        alone = made.machine.devices == 1
-        whole = alone or self.first != Data.name
+        told = first.certificate.statistics
+        alone, whole = self.objective.machine.devices == 1, first.search == "exact"
         if whole:
             self.tables = float(told.get("seconds to price", 0.0))
-        self.add("exact" if whole else "data", made.strategy)
+        self.add(first.search, first.strategy)
         if alone:
             return
         self.took = sum(float(told.get(f"seconds to {what}", 0.0)) for what in ("price", "search"))
         note("search experts", 0.0)
         if whole:
             self.search("data", 0.5, needed=True)
-        if work < self.judge(made.strategy):  # less than sending takes: a small model
+        if work < self.score(first.strategy):  # less than sending takes: a small model
             self.search("single", 0.25)
-        for name in _order(made.graph):
+        for name in _order(self.graph):
             if name != "exact":
                 self.search(name, 0.25)
             elif not whole:
                 self.search(name, 0.5)
 
-    def cross(self, share: float, note: Observe) -> None:
+    def cross(self, share: float, note: Callable[[str, float], None]) -> None:
         """Layers exchanged between the candidates, in a share of the time that is left."""
-        if len(self.made) < 2:
+        if len(self.strategies) < 2:
             return
         note("cross", 0.0)
-        joined = crossed(self.plan.graph, list(self.made.values()), self.judge, time.perf_counter() + share * self.left)
-        if joined.seconds < min(map(self.judge, self.made.values())):
-            self.made["crossed"] = joined.strategy
+        known = tuple(SearchResult(strategy, NOTHING_PROVED, search=name) for name, strategy in self.strategies.items())
+        search = Crossing(max(share * self.left, 0.0), known)
+        result = search.search(self.graph, replace(self.objective, score=self.score))
+        if result.certificate.cost < min(map(self.score, self.strategies.values())):
+            self.strategies[search.name] = result.strategy
 
     def search(self, name: str, share: float, needed: bool = False) -> None:
         """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
@@ -217,44 +185,41 @@ class _Candidates:
         if not needed and left < self.took * (LONGER if name == "exact" else 1):
             return
         given = max(share * left, min(self.took, left) if name in EXPERTS else 0.0)
-        goal = goal_of(self.plan.objective, self.plan.machine)
-        if not needed:
-            goal = replace(goal, deadline=started + given)
+        objective = self.objective if needed else replace(self.objective, deadline=started + given)
         try:
-            found: SearchResult = self.named(name, max(given, LEAST)).search(self.plan.graph, goal)
+            result = search_of(name, max(given, LEAST)).search(self.graph, objective)
         except (OutOfTimeError, SearchError):
             return
         if name == "exact":
-            self.tables = float(found.certificate.statistics["seconds to price"])
+            self.tables = float(result.certificate.statistics["seconds to price"])
         elif name in EXPERTS:
             self.took = max(self.took, time.perf_counter() - started)
-        self.add(name, found.strategy)
+        self.add(name, result.strategy)
 
     def affordable(self) -> Rules | None:
         """The widest space whose tables can be priced in the time that chains have."""
         if self.tables is None:
             return None
-        return _affordable(self.plan.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.judge.slowest)
+        return _affordable(self.objective.machine, self.tables, (1 - CROSSING) * self.left - 2 * self.score.slowest)
 
     def sampled(self, rules: Rules, bound: float, how: str) -> SearchResult | None:
         """What chains find from the best expert's plan and the others; None where the tables take too long."""
-        judge = self.judge
-        experts = [name for name in self.made if name in EXPERTS]
-        chosen = min(experts, key=lambda name: judge(self.made[name]), default="")
-        kept = {name: strategy for name, strategy in self.made.items() if name not in EXPERTS or name == chosen}
-        goal = goal_of(self.plan.objective, self.plan.machine)
+        experts = [name for name in self.strategies if name in EXPERTS]
+        chosen = min(experts, key=lambda name: self.score(self.strategies[name]), default="")
+        search = Sampled(
+            max(self.deadline - time.perf_counter(), 0.0),
+            tuple(
+                SearchResult(strategy, NOTHING_PROVED, search=name)
+                for name, strategy in self.strategies.items()
+                if name not in EXPERTS or name == chosen
+            ),
+            judging=self.score.slowest,
+            bound=bound,
+            how=how,
+            rules=rules,
+        )
         try:
-            return sampled(
-                self.plan.graph,
-                replace(goal, deadline=self.deadline),
-                seconds=self.deadline - time.perf_counter(),
-                judge=judge,
-                judging=judge.slowest,
-                initial=kept,
-                bound=bound,
-                how=how,
-                rules=rules,
-            )
+            return search.search(self.graph, replace(self.objective, deadline=self.deadline, score=self.score))
         except OutOfTimeError:
             return None
 
@@ -262,16 +227,6 @@ class _Candidates:
 def _order(graph: Graph) -> Sequence[str]:
     """The searches beside data parallelism, the most promising for such a network first."""
     return CONVOLUTIONAL if any("convolution" in node.operator for node in graph.nodes) else RECURRENT
-
-
-def _by_data_sheet(made: Plan, store: str | Path | None) -> None:
-    """The bounds of the search `optimum` know the data sheet alone."""
-    found = priced_on(made, made.machine, store, "processes")
-    if other := {name: count for name, count in found.priced.sources.items() if count and name != PRESET}:
-        raise PlanError(
-            f"search 'optimum' proves by the prices of data sheets; of {made.machine.name} the store {store} has "
-            f"others ({', '.join(f'{count} operators {name}' for name, count in other.items())}): plan without it"
-        )
 
 
 def _affordable(machine: Machine, pricing: float, left: float) -> Rules | None:

@@ -1,5 +1,5 @@
-"""Under a memory limit: the cheapest strategy that meets it, the overlap that it leaves room for, or a refusal, which
-says what would be needed."""
+"""Under a memory limit the cheapest strategy that meets it, the overlap that it leaves room for, or a refusal that says
+what would be needed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from girih.machine.units import format_bytes
 from girih.memory.accounts import memory_use
 from girih.memory.staging import exchange_bytes
 from girih.partition import SearchResult, Strategy
+from girih.partition.search import ScoredSearch, Search
+from girih.partition.searches.exact import Exact
 from girih.partition.solver.memory_constrained import CannotFitError, Measured, capped
 from girih.partition.space.problem import Objective
-from girih.partition.table import Search
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
 
@@ -23,39 +24,44 @@ WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 
 def fit(
     graph: Graph,
-    goal: Objective,
-    found: SearchResult,
+    objective: Objective,
+    result: SearchResult,
     search: Search,
     limit: int | None,
     note: Observe,
 ) -> SearchResult:
-    """The result, or the cheapest one that meets the memory limit."""
+    """The result of a search over tables, or the cheapest one that meets the memory limit. What is proved by the tables
+    of all divisions, and scored searches, which begin with them, go on under a limit; others have one answer.
+
+    Raises:
+        PlanError: the limit cannot be met.
+    """
     if limit is None:
-        return found
+        return result
 
     def trial(strategy: Strategy) -> Plan:
-        return Plan(graph, goal.machine, strategy, found.certificate, search.name, goal.name, limit, {})
+        return Plan(graph, objective.machine, strategy, result.certificate, search.name, objective.name, limit, {})
 
     def measure(strategy: Strategy) -> Measured:
         worst = max(trial(strategy).memory_by_device, key=lambda use: use.peak)
         return Measured(worst.peak, worst.at)
 
     def exchanged(value: Value, source: Placement, target: Placement, dense: bool, kept: bool) -> int:
-        return exchange_bytes(goal.transfers, value, source, target, goal.machine.devices - 1, dense, kept)
+        return exchange_bytes(objective.transfers, value, source, target, objective.machine.devices - 1, dense, kept)
 
-    first = measure(found.strategy)
+    first = measure(result.strategy)
     if first.peak <= limit:
-        return found
-    if not search.limited:
+        return result
+    if not isinstance(search, Exact | ScoredSearch):
         name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
         needs = f"this division needs {format_bytes(first.peak)} ({first.peak} bytes)"
-        raise PlanError(_refusal(trial(found.strategy), name, limit, needs))
+        raise PlanError(_refusal(trial(result.strategy), name, limit, needs))
     note("fit memory", 0.0)
     try:
-        return capped(graph, goal, limit, measure, exchanged, first=found, seconds=search.seconds)
+        return capped(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
-        raise PlanError(_refusal(trial(error.best.strategy), f"{goal.machine}", limit, needs)) from error
+        raise PlanError(_refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)) from error
 
 
 def widest_overlap(made: Plan) -> Overlap:

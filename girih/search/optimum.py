@@ -24,19 +24,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.lower import Overlap
-from girih.machine import Machine
 from girih.partition import Certificate, SearchResult, Strategy
+from girih.partition.search import ScoredSearch
 from girih.partition.space.configurations import JOINED, SPACE, Space, space_of
 from girih.partition.space.problem import Objective
-from girih.plans.plan import Observe, Plan, PlanError
+from girih.partition.strategy import SearchError
 from girih.search.composed import Composer
 from girih.search.memory_limit import WINDOWS
 from girih.search.pieces import Pieces
@@ -49,74 +50,61 @@ MOST_LEFT = 200_000
 STARTS = 24
 
 
-class OptimumError(PlanError):
+class OptimumError(SearchError):
     """The space is too large to be searched to the end; the message says how large it is and how far it went."""
 
 
-def proved(made: Plan, judge: Judge, seconds: float, note: Observe) -> Plan:
-    """The plan with the fastest strategy of the space, for `--search optimum` under the objective `time`.
+@dataclass(frozen=True)
+class Optimum(ScoredSearch):
+    """The fastest simulated step of a small space, proved by branch and bound.
+
+    Cost and bound of the certificate are equal.
+
+    The score has to be the simulator's, under prices of the machine's data sheet and with this overlap; infinite for a
+    strategy that is not wanted. known: its strategies are joined to the space.
 
     Raises:
-        OptimumError: the proof would take longer than `seconds`.
+        OptimumError: the proof would take longer than its seconds.
     """
-    exact = judge(made.strategy)
-    found = optimum(
-        made.graph, made.machine, judge, also=(made.strategy,), overlap=made.overlap, seconds=seconds, observe=note
-    )
-    statistics = found.certificate.statistics | {"seconds, exact": exact}
-    return replace(made, strategy=found.strategy, certificate=replace(found.certificate, statistics=statistics))
+
+    overlap: Overlap = WINDOWS[0]
+
+    name: ClassVar[str] = "optimum"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        score, note, also = self.score(objective), self.observe, [result.strategy for result in self.known]
+        began = time.perf_counter()
+        before = {f"seconds, {result.search}": score(result.strategy) for result in self.known}
+        note("search optimum: configurations", 0.0)
+        space = space_of(graph, objective, also)
+        search = BranchAndBound(space, objective, score, began + self.seconds, self.overlap)
+        note("search optimum: first answer", 0.0)
+        search.begin([choice for strategy in also if (choice := space.choice(strategy)) is not None])
+        note("search optimum: bounds", 0.0)
+        search.enumerate()
+        search.simulate_left(note)
+        statistics: dict[str, float | int | str] = {
+            "operators": len(space.operators),
+            "configurations": " ".join(str(len(item.codes)) for item in space.operators),
+            "strategies": space.size,
+            "choice": " ".join(map(str, search.best)),
+            "configurations left": int(search.able.sum()),
+            "bounds": search.bounded,
+            "strategies below the first answer": search.left,
+            "simulated": len(search.judged),
+            "first answer": search.first,
+            "lowest bound": search.lowest,
+            "seconds to search": round(time.perf_counter() - began, 3),
+            **before,
+        }
+        how = "depth-first branch and bound; every strategy with a bound below the cost was simulated"
+        certificate = Certificate(
+            search.cost, search.cost, "seconds", how, "optimal", JOINED if also else SPACE, statistics
+        )
+        return SearchResult(space.strategy(search.best), certificate, search=self.name)
 
 
-def optimum(
-    graph: Graph,
-    machine: Machine,
-    judge: Judge,
-    *,
-    also: Sequence[Strategy] = (),
-    overlap: Overlap = WINDOWS[0],
-    seconds: float = 60.0,
-    observe: Observe | None = None,
-) -> SearchResult:
-    """The strategy of the space that the judge finds fastest; cost and bound of the certificate are equal.
-
-    judge: seconds of a strategy's program by the simulator, under prices of the machine's data sheet and with this
-    overlap; infinite for a strategy that is not wanted. also: strategies that are joined to the space.
-
-    Raises:
-        OptimumError: the proof would take longer than `seconds`.
-    """
-    note = observe or (lambda what, share: None)
-    began = time.perf_counter()
-    objective = Objective("seconds", machine)
-    note("search optimum: configurations", 0.0)
-    space = space_of(graph, objective, also)
-    search = Search(space, objective, judge, began + seconds, overlap)
-    note("search optimum: first answer", 0.0)
-    search.begin([choice for strategy in also if (choice := space.choice(strategy)) is not None])
-    note("search optimum: bounds", 0.0)
-    search.enumerate()
-    search.simulate_left(note)
-    statistics: dict[str, float | int | str] = {
-        "operators": len(space.operators),
-        "configurations": " ".join(str(len(item.codes)) for item in space.operators),
-        "strategies": space.size,
-        "choice": " ".join(map(str, search.best)),
-        "configurations left": int(search.able.sum()),
-        "bounds": search.bounded,
-        "strategies below the first answer": search.left,
-        "simulated": len(search.judged),
-        "first answer": search.first,
-        "lowest bound": search.lowest,
-        "seconds to search": round(time.perf_counter() - began, 3),
-    }
-    how = "depth-first branch and bound; every strategy with a bound below the cost was simulated"
-    certificate = Certificate(
-        search.cost, search.cost, "seconds", how, "optimal", JOINED if also else SPACE, statistics
-    )
-    return SearchResult(space.strategy(search.best), certificate)
-
-
-class Search:
+class BranchAndBound:
     """The state of one search. judged: seconds of what was simulated; cost, best: the least that the judge confirms."""
 
     def __init__(
@@ -238,7 +226,7 @@ class Search:
         by_bound = np.argsort(bounds[: self.left], kind="stable")
         self.found, self.bounds = found[by_bound], bounds[by_bound]
 
-    def simulate_left(self, note: Observe) -> None:
+    def simulate_left(self, note: Callable[[str, float], None]) -> None:
         """Simulate what is left, the lowest bound first.
 
         Raises:

@@ -12,7 +12,8 @@ import girih
 from girih.cli.main import main, parser
 from girih.machine import MachineError, machine
 from girih.models import example
-from girih.partition.table import Exact
+from girih.partition.searches.exact import Exact
+from girih.partition.strategy import SearchError
 from girih.run.calibrate.calibrate import calibrate
 
 NUMBERS = ("nan", "inf", "-inf", "-1", "1e400", "9" * 23, "9" * 5000, "", "٣x", "½", "0x10", "1_0_", "many", "--")
@@ -32,17 +33,24 @@ MODELS = (
 )  # fmt: skip
 UNWRITABLE = (*NAMES, ".", "plan.json/deeper", "x" * 5000, "/dev/null/deeper")
 CHOICES = ("", "moon", "\N{SNOWMAN}", "nan")
+SEARCHES = (
+    *CHOICES, "exact:", "exact:,", "exact:=", "exact:seconds", "exact:seconds=", "exact:seconds=nan",
+    "exact:seconds=inf",
+    "exact:seconds=-1", "exact:rules=3", "moon:seconds=3", ":", ":seconds=3", "sampled:seed=-1", "sampled:seed=1.5",
+    "sampled:seed=" + "9" * 23, "sampled:seed=" + "9" * 5000, "sampled:guided=2", "sampled:sharpness=nan",
+)  # fmt: skip
 STORES = (*NAMES, ".", "plan.json", "x" * 5000)  # one that is not there has no measurements
 
 # By command: the arguments that are right, and by option (or position) what is nonsense for it.
 NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "models": ((), {"name": MODELS}),
     "machines": ((), {"name": MACHINES}),
+    "searches": ((), {}),
     "plan": (
         ("mlp-tiny", "--no-compare"),
         {
             "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--machine": MACHINES,
-            "--memory": MEMORIES, "--search": CHOICES, "--objective": CHOICES, "--optimizer": CHOICES,
+            "--memory": MEMORIES, "--search": SEARCHES, "--objective": CHOICES, "--optimizer": CHOICES,
             "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
     ),
@@ -148,8 +156,8 @@ def test_what_cannot_be_read_is_refused(folder: Path, tmp_path: Path, capsys: py
 def test_the_interface_refuses_seconds_that_are_none(folder: Path, seconds: float, tmp_path: Path) -> None:
     planned = girih.load(folder / "plan.json")
     if seconds != 0.0:  # plans are made in no time, too: by the first answers
-        with pytest.raises(girih.PlanError, match="seconds must be a finite number of at least 0"):
-            girih.plan(None, None, search=Exact(seconds))
+        with pytest.raises(SearchError, match="seconds must be a finite number of at least 0"):
+            Exact(seconds=seconds)
     with pytest.raises(girih.PlanError, match="timeout must be a finite number of more than 0"):
         planned.start(backend="threads", timeout=seconds)
     if seconds != "60" and seconds is not True:

@@ -16,13 +16,15 @@ from benchmarks.array_programs import Program, least_squares, random_program
 from girih.graph import Graph, Node, Ref, check
 from girih.kernels.evaluate import interpret
 from girih.lower import lower
-from girih.partition.searches.exact import exact
+from girih.partition.baselines.classic import Greedy
+from girih.partition.searches.exact import Exact, exact
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.choice import Choice, Tiling, applied, value_order, without_copies
 from girih.partition.space.copies import is_view
 from girih.partition.space.options import SECONDS
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
+from girih.search.table import search_of
 
 SIZES = (4, 8, 12)
 EVERYTHING = 10**9
@@ -101,7 +103,7 @@ def test_budgets_are_kept_and_programs_move_what_is_priced(
     alone = exact(graph, goal).certificate.cost
     last = np.inf
     for budget in (0, *sorted(random.integers(1, 4 * 12 * 12 * 8, 2).tolist()), EVERYTHING):
-        found, certificate = tiled(graph, goal, Wanted(search, copies=budget))
+        found, certificate = tiled(graph, goal, Wanted(search_of(search), copies=budget))
         assert moved(found, goal) == certificate.cost
         assert copied_bytes(found) <= budget
         assert found.copies or found.graph is graph
@@ -152,7 +154,7 @@ def test_an_array_that_lies_already_is_copied_once() -> None:
 def test_an_array_that_lies_in_two_layouts_is_read_for_nothing(budget, search) -> None:
     graph = scans(3).graph()
     for lies in (((0,), (1,)), ((1,), (0,))):
-        found, certificate = tiled(graph, TWO, Wanted(search, copies=budget, held={"a0": lies}))
+        found, certificate = tiled(graph, TWO, Wanted(search_of(search), copies=budget, held={"a0": lies}))
         assert certificate.cost == moved(found, TWO) == 0
         assert [item.name for item in found.graph.inputs] == ["a0", "a0.copy"]
         assert (found.strategy.layouts["a0"], found.strategy.layouts["a0.copy"]) == lies
@@ -237,7 +239,7 @@ def test_names_that_are_taken_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (Wanted("greediest"), "no search 'greediest'"),
+        (Wanted(Greedy()), "no search 'greedy' with second copies: expected exact or spartan"),
         (Wanted(held={"v0": ((0,),)}), "'v0' is held in a layout, but it is no input"),
         (Wanted(held={"zebra": ((0,),)}), "'zebra' is held in a layout, but it is no input"),
         (Wanted(held={"a0": ((7,),)}), r"'a0' is held in \(7,\): expected one or two of \(0,\), \(1,\)"),
@@ -251,7 +253,7 @@ def test_what_cannot_be_wanted_is_said(wanted: Wanted, message: str) -> None:
 def test_out_of_time_there_is_still_an_answer() -> None:
     random = np.random.default_rng(3)
     graph = random_program(random, 15, SIZES)
-    found, certificate = tiled(graph, FOUR, Wanted(copies=600, seconds=0.0))
+    found, certificate = tiled(graph, FOUR, Wanted(Exact(0.0), copies=600))
     assert moved(found, FOUR) == certificate.cost
     assert certificate.bound <= certificate.cost
 

@@ -12,7 +12,7 @@ from girih.layout import coordinates_of, kind_of
 from girih.models import example
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.table import search_of
+from girih.search.table import search_of
 
 
 def planned(name: str, search: str, machine: str = "2x2") -> Plan:

@@ -20,9 +20,9 @@ from girih.machine import machine
 from girih.models import example, random_batch
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
-from girih.partition.table import search_of
 from girih.plans.check import check as check_plan
 from girih.plans.inputs import flatten_batch
+from girih.search.table import search_of
 
 
 class Conv1D(nn.Module):

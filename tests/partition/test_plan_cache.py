@@ -10,7 +10,9 @@ from graphs import machine_of
 from benchmarks.array_programs import least_squares, random_program, renamed
 from girih.graph import Graph, Input, Node, Output, Ref, Value, check
 from girih.lower import lower
+from girih.partition.searches.exact import Exact
 from girih.partition.searches.plan_cache import Remembered, form
+from girih.partition.searches.spartan import Spartan
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.problem import Objective
 
@@ -58,7 +60,7 @@ def test_what_changes_the_answer_is_searched_anew() -> None:
         (graph, Objective("seconds", GOAL.machine), Wanted()),
         (graph, Objective("bytes", machine_of((4,))), Wanted()),
         (graph, GOAL, Wanted(copies=RATINGS)),
-        (graph, GOAL, Wanted("spartan")),
+        (graph, GOAL, Wanted(Spartan())),
         (graph, GOAL, Wanted(held={"a0": ((0, 0),)})),
         (graph, GOAL, Wanted(held={"a0": ((1, 1),)})),
     ]
@@ -66,7 +68,7 @@ def test_what_changes_the_answer_is_searched_anew() -> None:
         known.tiled(*wish)
     assert (known.misses, known.hits) == (len(wishes), 0)
     known.tiled(graph, other, Wanted())
-    known.tiled(graph, GOAL, Wanted(seconds=1.0))
+    known.tiled(graph, GOAL, Wanted(Exact(1.0)))
     assert (known.misses, known.hits) == (len(wishes), 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from girih.graph import Graph, Output, Ref
 from girih.layout import coordinates_of
 from girih.lower import lower
-from girih.partition.baselines.classic import data
+from girih.partition.baselines.classic import DataParallel
 from girih.partition.searches.exact import exact
-from girih.partition.searches.sampled import Sampling, flatten, guided_seconds, labels_of, sampled
+from girih.partition.searches.sampled import Sampled, flatten, guided_seconds, labels_of
 from girih.partition.space.layers import layers_of
 from girih.partition.space.options import SOAP
 from girih.partition.space.problem import Objective, PartitionProblem, build
@@ -95,11 +96,11 @@ def test_a_strategy_outside_of_the_space_has_no_labels() -> None:
 
 @pytest.mark.parametrize("sizes", [(2,), (2, 2)], ids=str)
 def test_never_worse_than_what_it_starts_from(sizes: tuple[int, ...]) -> None:
-    graph, objective = perceptron(3), Objective("seconds", machine_of(sizes))
-    found = sampled(graph, objective, seconds=30, sampling=Sampling(proposals=2000))
+    graph, objective = perceptron(3), Objective("time", machine_of(sizes))
+    found = Sampled(30, proposals=2000).search(graph, objective)
     item = build(graph, objective, SOAP)
     arrays = flatten(item)
-    for start in (exact(graph, objective), data(graph, objective)):
+    for start in (exact(graph, objective), DataParallel().search(graph, objective)):
         labels = labels_of(item, start.strategy)
         assert labels is not None
         assert found.certificate.cost <= guided_seconds(arrays, labels) * (1 + 1e-12)
@@ -107,8 +108,8 @@ def test_never_worse_than_what_it_starts_from(sizes: tuple[int, ...]) -> None:
 
 
 def test_equal_seeds_give_equal_answers() -> None:
-    graph, objective = perceptron(2), Objective("seconds", machine_of((2, 2)))
-    answers = [sampled(graph, objective, sampling=Sampling(proposals=1500, seed=7)) for _ in range(2)]
+    graph, objective = perceptron(2), Objective("time", machine_of((2, 2)))
+    answers = [Sampled(proposals=1500, seed=7).search(graph, objective) for _ in range(2)]
     assert answers[0].strategy == answers[1].strategy
     assert answers[0].certificate.cost == answers[1].certificate.cost
 
@@ -128,9 +129,9 @@ def two_branches() -> Graph:
 
 def test_branches_go_to_devices_of_their_own() -> None:
     """Where starting a kernel is most of the work, dividing gains nothing and placing two branches apart does."""
-    graph, objective = two_branches(), Objective("seconds", machine_of((2,)))
+    graph, objective = two_branches(), Objective("time", machine_of((2,)))
     alone = exact(graph, objective)
-    found = sampled(graph, objective, sampling=Sampling(proposals=4000))
+    found = Sampled(proposals=4000).search(graph, objective)
     item = build(graph, objective, SOAP)
     labels = labels_of(item, alone.strategy)
     assert labels is not None
@@ -140,22 +141,23 @@ def test_branches_go_to_devices_of_their_own() -> None:
 
 def test_the_judge_has_the_last_word() -> None:
     """The strategy that the judge likes best is returned, whatever the guide says."""
-    graph, objective = perceptron(2), Objective("seconds", machine_of((2,)))
+    graph, objective = perceptron(2), Objective("time", machine_of((2,)))
     seen: list[Strategy] = []
 
     def judge(strategy: Strategy) -> float:
         seen.append(strategy)
         return float(len(seen) != 2)
 
-    found = sampled(graph, objective, judge=judge, sampling=Sampling(proposals=200), bound=0.5, how="a test")
+    found = Sampled(proposals=200, bound=0.5, how="a test").search(graph, replace(objective, score=judge))
     assert found.strategy == seen[1]
     assert found.certificate.cost == 0.0
     assert (found.certificate.bound, found.certificate.how) == (0.5, "a test")
 
 
-def test_bytes_are_refused() -> None:
-    with pytest.raises(ValueError, match="in seconds"):
-        sampled(perceptron(1), Objective("bytes", machine_of((2,))))
+@pytest.mark.parametrize("name", ["bytes", "seconds"])
+def test_other_objectives_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"of --objective time, not of {name}"):
+        Sampled().search(perceptron(1), Objective(name, machine_of((2,))))
 
 
 def test_layers_are_modules_in_all_their_phases() -> None:

@@ -12,10 +12,11 @@ from benchmarks.array_programs import Clause, Program, least_squares, random_pro
 from girih.graph import check
 from girih.lower import lower
 from girih.partition.searches.exact import exact
-from girih.partition.searches.spartan import TilingGraph, spartan
+from girih.partition.searches.spartan import Spartan, TilingGraph
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.options import TOFU
 from girih.partition.space.problem import Objective, build
+from girih.search.table import search_of
 
 ROWS, COLUMNS = (0,), (1,)
 TWO = Objective("bytes", machine_of((2,)))
@@ -50,7 +51,7 @@ def test_a_view_follows_its_base_and_its_readers_count() -> None:
     made.scan(made.swapaxis(a), 1)
     made.scan(made.swapaxis(a), 1)
     graph = made.graph()
-    found = spartan(graph, TWO)
+    found = Spartan().search(graph, TWO)
     assert found.certificate.cost == 0
     assert found.strategy.layouts["a0"] == COLUMNS
     assert {found.strategy.layouts[node.name] for node in graph.nodes} == {ROWS}
@@ -71,12 +72,12 @@ def conflict() -> Program:
 def test_conflicting_views_cost_the_greedy_tiling_and_not_the_exact_one() -> None:
     graph = conflict().graph()
     assert exact(graph, TWO).certificate.cost == 0
-    found = spartan(graph, TWO)
+    found = Spartan().search(graph, TWO)
     assert found.strategy.layouts["v0"] == found.strategy.layouts["v2"] == ROWS  # C and D
     assert found.certificate.cost == 8 * 8 * 8 / 2  # half of one array changes its device
     assert found.certificate.bound == 0
     # The same budget that Spartan would spend on a copy of A mends it.
-    again, certificate = tiled(graph, TWO, Wanted("spartan", copies=8 * 8 * 8))
+    again, certificate = tiled(graph, TWO, Wanted(Spartan(), copies=8 * 8 * 8))
     assert certificate.cost == 0
     assert "a0" in again.copies.values()
 
@@ -87,7 +88,7 @@ def test_greedy_is_never_below_exact_on_random_programs(seed: int, operators: in
     graph = random_program(np.random.default_rng(seed), operators)
     check(graph)
     assert len(graph.nodes) + len(graph.inputs) == operators
-    best, found = exact(graph, goal).certificate, spartan(graph, goal)
+    best, found = exact(graph, goal).certificate, Spartan().search(graph, goal)
     assert best.gap == 0
     assert found.certificate.cost >= best.cost
     assert lower(graph, found.strategy, goal.transfers).bytes_received().sum() == found.certificate.cost
@@ -108,11 +109,11 @@ def test_least_squares_keep_the_ratings_by_rows_and_by_columns(search: str) -> N
     check(graph)
     assert len(graph.nodes) + len(graph.inputs) == 14
     ratings = users * movies * 4
-    found, certificate = tiled(graph, FOUR, Wanted(search, copies=ratings))
+    found, certificate = tiled(graph, FOUR, Wanted(search_of(search), copies=ratings))
     # Each of four devices fetches three quarters of the features of all movies and of all users, twice.
     assert certificate.cost == 3 * 4 * features * 2 * (movies + users)
     assert {found.strategy.layouts[name] for name in ("a0", "a0.copy")} == {(0, 0), (1, 1)}
-    assert certificate.cost < tiled(graph, FOUR, Wanted(search, copies=ratings - 1))[1].cost
+    assert certificate.cost < tiled(graph, FOUR, Wanted(search_of(search), copies=ratings - 1))[1].cost
 
 
 # ------------------------------------------------------------------------------------------- NAE-3SAT

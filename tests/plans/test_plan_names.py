@@ -11,7 +11,6 @@ from graphs import perceptron
 from girih.api import Plan, load, plan_graph
 from girih.cli.main import main
 from girih.machine.units import format_seconds
-from girih.partition.table import search_of
 from girih.plans.check import check
 from girih.search import compare as plan_compare
 
@@ -50,7 +49,7 @@ def test_the_command_line_says_what_ran(capsys: pytest.CaptureFixture[str], tmp_
 
 
 def test_other_searches_are_simulated_once_by_the_objective_time() -> None:
-    made = plan_graph(perceptron(2), machine="2x2", search=search_of("data", 5.0), objective="time")
+    made = plan_graph(perceptron(2), machine="2x2", search="data:seconds=5", objective="time")
     assert made.search == "data"
     assert made.certificate.stopped == "optimal without overlap, then simulated"
     assert made.certificate.cost == made.costs.simulated == made.predict().seconds

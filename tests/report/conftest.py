@@ -22,7 +22,7 @@ def small() -> Plan:
 @pytest.fixture(scope="session")
 def gpt() -> Plan:
     made = program("gpt-tiny", None, "momentum")
-    return girih.plan(made.step, made.batch, machine="local:4", model=made.name)
+    return replace(girih.plan(made.step, made.batch, machine="local:4"), model=made.name)
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,11 @@ from graphs import perceptron
 
 from girih.api import plan_graph
 from girih.graph import Graph
+from girih.partition.baselines.classic import Single
+from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.problem import Candidates, Objective
-from girih.partition.strategy import SearchError, SearchResult
-from girih.partition.table import Search
+from girih.partition.strategy import Certificate, SearchError, SearchResult
 from girih.plans.check import check
 
 
@@ -58,3 +59,31 @@ def test_it_refuses_and_falls_back_as_the_page_says() -> None:
 def test_it_stands_beside_another() -> None:
     plan = plan_graph(perceptron(2), machine="2x2", compare=(SplitAlong(20.0),))
     assert [item.name for item in plan.baselines] == ["split-along"]
+
+
+@dataclass(frozen=True)
+class Undivided(ScoredSearch):
+    """The faster of one device and the answer that is known."""
+
+    name = "undivided"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        score = self.score(objective)
+        alone = Single(self.seconds).search(graph, objective)
+        best = min((alone, *self.known), key=lambda result: score(result.strategy))
+        seconds = score(best.strategy)
+        certificate = Certificate(seconds, 0.0, "seconds", "none", "both scored", "two strategies", {})
+        return SearchResult(best.strategy, certificate)
+
+
+def test_a_scored_search_is_judged_by_the_simulated_step() -> None:
+    plan = plan_graph(
+        perceptron(2), machine="2x2", search=Undivided(20.0), objective="time", compare=("single", "data")
+    )
+    check(plan)
+    assert plan.search == "undivided"
+    assert plan.certificate.cost == plan.predict().seconds == min(item.seconds for item in plan.baselines)
+    assert 0 < plan.certificate.bound <= plan.certificate.cost  # by the graph, whatever the search proves
+    assert (
+        plan_graph(perceptron(1), machine="2x2", search=Undivided()).notes[0].startswith("search undivided is of --obj")
+    )

@@ -22,12 +22,12 @@ from girih.layout import PARTIAL
 from girih.lower import Overlap
 from girih.machine import machine
 from girih.models import example
-from girih.partition.table import search_of
-from girih.plans.plan import goal_of
+from girih.partition.space.problem import Objective
 from girih.search.composed import Composer
+from girih.search.table import search_of
 
 WHERE = machine("p100-cluster:1")
-GOAL = goal_of("time", WHERE)
+GOAL = Objective("time", WHERE)
 
 
 @pytest.fixture(scope="module", params=["alexnet-tiny", "rnnlm-tiny", "gpt-tiny"])
@@ -78,7 +78,7 @@ def test_measured_costs_count_alike(tmp_path: Path) -> None:
         took = [(call, Measurement(1e-3 * (1 + number), 0.0, 5, "now")) for number, call in enumerate(calls)]
         store.put(setting_of(threads_of(2), 2), took)
         pricing = Pricing(plan.machine, store=store)
-    transfers = goal_of("time", plan.machine).transfers
+    transfers = Objective("time", plan.machine).transfers
     measured = Composer(plan.graph, plan.machine, transfers, plan.overlap, pricing).seconds(plan.strategy)
     assert measured == plan.predict(store=tmp_path / "costs.sqlite").seconds
     assert measured > 2 * Composer(plan.graph, plan.machine, transfers, plan.overlap).seconds(plan.strategy)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from graphs import machine_of, perceptron
 
 from girih.partition.space.layers import layers_of
 from girih.partition.space.problem import Objective
-from girih.partition.strategy import Strategy
-from girih.partition.table import search_of
-from girih.search.crossover import crossed
+from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.search.crossover import Crossing
+from girih.search.table import search_of
 
 GRAPH = perceptron(3)
 GOAL = Objective("seconds", machine_of((2, 2)))
@@ -29,17 +27,26 @@ def wrong(strategy: Strategy) -> float:
     return float(sum(not alike[layer % 2][node] for node, layer in enumerate(LAYERS)))
 
 
+SCORED = Objective("time", GOAL.machine, score=wrong)
+
+
+def known(*strategies: Strategy) -> tuple[SearchResult, ...]:
+    nothing = Certificate(float("inf"), 0.0, "seconds", "none", "", "", {})
+    return tuple(SearchResult(strategy, nothing) for strategy in strategies)
+
+
 def test_each_layer_becomes_as_in_the_strategy_that_suits_it() -> None:
-    found = crossed(GRAPH, [ONE, TWO], wrong, time.perf_counter() + 60.0)
+    found = Crossing(60.0, known(ONE, TWO)).search(GRAPH, SCORED)
     assert min(wrong(ONE), wrong(TWO)) > 0
-    assert found.seconds == wrong(found.strategy) == 0
-    assert found.tried > len(set(LAYERS)) / 2
+    assert found.certificate.cost == wrong(found.strategy) == 0
+    assert float(found.certificate.statistics["tried"]) > len(set(LAYERS)) / 2
     for old, new in GRAPH.updates.items():  # a weight lies as the one that replaces it
         assert found.strategy.layouts[old] == found.strategy.layouts[new]
 
 
 def test_without_time_the_best_is_returned() -> None:
-    found = crossed(GRAPH, [TWO, ONE], wrong, 0.0)
-    assert found.tried == 0
+    found = Crossing(0.0, known(TWO, ONE)).search(GRAPH, SCORED)
+    assert found.certificate.statistics["tried"] == 0
+    assert found.certificate.stopped == "time"
     assert found.strategy in (ONE, TWO)
-    assert found.seconds == min(wrong(ONE), wrong(TWO))
+    assert found.certificate.cost == min(wrong(ONE), wrong(TWO))

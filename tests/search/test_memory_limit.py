@@ -12,7 +12,6 @@ from graphs import perceptron, random_graph
 import girih
 from girih.api import Plan, plan_graph
 from girih.graph import Graph
-from girih.partition.table import Exact
 from girih.plans.check import check
 
 
@@ -42,7 +41,7 @@ def gpt() -> Graph:
 
 def test_a_limit_that_the_plan_by_bytes_keeps_is_kept_by_seconds_too(gpt: Graph) -> None:
     """It was refused ("needs 336.39 KB"), though a plan of 283 KB was known."""
-    made = plan_graph(gpt, machine="4", memory="300KB", objective="seconds", search=Exact(600.0))
+    made = plan_graph(gpt, machine="4", memory="300KB", objective="seconds", search="exact:seconds=600")
     assert made.peak <= 300_000
     assert made.certificate.bound <= made.certificate.cost
     check(made)
@@ -63,7 +62,10 @@ def test_the_limit_that_a_refusal_names_works_and_one_byte_less_is_refused_alike
 
 
 def test_the_smallest_limit_of_a_larger_graph_does_not_depend_on_what_was_asked() -> None:
-    graph, options = perceptron(4, 64, 64), {"machine": "local:2", "objective": "seconds", "seconds": 600.0}
+    graph, options = (
+        perceptron(4, 64, 64),
+        {"machine": "local:2", "objective": "seconds", "search": "exact:seconds=600"},
+    )
     low, high = (refusal(graph, limit, **options) for limit in (1000, 40_000))
     assert named(low) == named(high)
     smallest = named(low)
@@ -101,7 +103,7 @@ def test_more_memory_never_makes_a_plan_dearer(seed: int) -> None:
 
 def test_by_time_a_plan_keeps_the_limit_and_the_smallest_one_works() -> None:
     graph = random_graph(np.random.default_rng(102), 3)
-    options = {"machine": "local:2", "objective": "time", "seconds": 2.0}
+    options = {"machine": "local:2", "objective": "time", "search": "exact:seconds=2"}
     smallest = named(refusal(graph, 1, **options))
     made = plan_graph(graph, memory=smallest, **options)  # type: ignore[arg-type]
     assert made.peak <= smallest

@@ -13,17 +13,18 @@ from torch import nn
 from girih.api import Plan, plan_graph
 from girih.graph import Graph
 from girih.machine import Device, Level, Machine
+from girih.partition import Strategy
 from girih.partition.searches.sampled import labels_of
 from girih.partition.solver.elimination import cost_of
 from girih.partition.space.configurations import Space, operators_of, space_of
 from girih.partition.space.options import SOAP
 from girih.partition.space.problem import Objective, build
-from girih.partition.table import Exact
 from girih.plans.check import check
 from girih.plans.predict import predict
 from girih.search.composed import Composer
 from girih.search.memory_limit import WINDOWS
-from girih.search.optimum import OptimumError, Search, optimum
+from girih.search.optimum import BranchAndBound, Optimum, OptimumError
+from girih.search.table import search_of
 from girih.simulate.kernels.lower_bounds import NEVER
 from girih.simulate.ticks import TICKS_PER_SECOND
 
@@ -107,7 +108,7 @@ def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pyte
     """And those of composed pieces are those of any program, to the last bit."""
     graph = request.getfixturevalue(name)
     _, judge = judge_of(graph, machine)
-    search, space = search_of(graph, machine, judge)
+    search, space = branch_and_bound(graph, machine, judge)
     drawn = np.random.default_rng(1)
     shares = []
     for number in range(12):
@@ -123,10 +124,10 @@ def test_bounds_lie_below_simulations(name: str, machine: Machine, request: pyte
     assert min(shares) > 0.5  # and not far
 
 
-def search_of(graph: Graph, machine: Machine, judge) -> tuple[Search, Space]:
+def branch_and_bound(graph: Graph, machine: Machine, judge) -> tuple[BranchAndBound, Space]:
     objective = Objective("seconds", machine)
     space = space_of(graph, objective)
-    return Search(space, objective, judge, float("inf")), space
+    return BranchAndBound(space, objective, judge, float("inf")), space
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +153,7 @@ def every_of(graph: Graph) -> dict[tuple[int, ...], float]:
 def test_the_optimum_is_the_least_of_all_strategies(name: str, request: pytest.FixtureRequest) -> None:
     graph = request.getfixturevalue(name)
     _, judge = judge_of(graph, TWO)
-    found = optimum(graph, TWO, judge)
+    found = Optimum().search(graph, Objective("time", TWO, score=judge))
     space = space_of(graph, Objective("seconds", TWO))
     assert 100 < space.size < 500
     every = request.getfixturevalue(f"every_{name}").values()
@@ -165,7 +166,7 @@ def test_the_optimum_is_the_least_of_all_strategies(name: str, request: pytest.F
 def test_a_bad_first_answer_does_not_matter(linear: Graph, every_linear: dict[tuple[int, ...], float]) -> None:
     """The depth-first search finds the optimum by itself."""
     _, judge = judge_of(linear, TWO)
-    search, _ = search_of(linear, TWO, judge)
+    search, _ = branch_and_bound(linear, TWO, judge)
     search.simulate(max(every_linear, key=lambda choice: every_linear[choice]))
     search.enumerate()
     assert search.left > 50
@@ -175,7 +176,7 @@ def test_a_bad_first_answer_does_not_matter(linear: Graph, every_linear: dict[tu
 
 def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
     _, judge = judge_of(linear, FOUR)
-    search, _ = search_of(linear, FOUR, judge)
+    search, _ = branch_and_bound(linear, FOUR, judge)
     search.deadline = 0.0
     search.simulate(tuple(int(size) - 1 for size in search.sizes))
     search.enumerate()
@@ -185,7 +186,7 @@ def test_a_proof_that_takes_too_long_is_refused(linear: Graph) -> None:
 
 def test_a_bound_above_a_simulation_is_no_proof(linear: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     _, judge = judge_of(linear, TWO)
-    search, _ = search_of(linear, TWO, judge)
+    search, _ = branch_and_bound(linear, TWO, judge)
     seconds = search.composer.seconds
     monkeypatch.setattr(search.composer, "seconds", lambda strategy: seconds(strategy) / 2)
     with pytest.raises(AssertionError, match=r"the bound of .* is above its .*: no proof holds"):
@@ -194,7 +195,7 @@ def test_a_bound_above_a_simulation_is_no_proof(linear: Graph, monkeypatch: pyte
 
 def test_who_judges_otherwise_ends_the_search(linear: Graph) -> None:
     _, judge = judge_of(linear, TWO)
-    search, _ = search_of(linear, TWO, lambda strategy: judge(strategy) * (1 + 1e-12))
+    search, _ = branch_and_bound(linear, TWO, lambda strategy: judge(strategy) * (1 + 1e-12))
     with pytest.raises(AssertionError, match=r"composed, .* simulated .*: no proof holds"):
         search.simulate((0, 0, 0))
 
@@ -206,7 +207,11 @@ def test_strategies_that_are_not_wanted_are_not_answers(
     _, judge = judge_of(linear, TWO)
     costs = sorted(set(every_linear.values()))
     fastest = set(costs[:3])
-    found = optimum(linear, TWO, lambda strategy: float("inf") if (cost := judge(strategy)) in fastest else cost)
+
+    def score(strategy: Strategy) -> float:
+        return float("inf") if (cost := judge(strategy)) in fastest else cost
+
+    found = Optimum().search(linear, Objective("time", TWO, score=score))
     assert found.certificate.cost == costs[3]
 
 
@@ -214,13 +219,13 @@ def test_a_known_strategy_is_joined_to_the_space(branches: Graph) -> None:
     """Where its partial sums cross operators, not every configuration goes with it; what does is a plan."""
     plan, judge = judge_of(branches, FOUR)
     objective = Objective("seconds", FOUR)
-    known = Exact(20.0).search(branches, objective).strategy
+    known = search_of("exact", 20.0).search(branches, objective).strategy
     assert space_of(branches, objective).choice(known) is None
     space = space_of(branches, objective, [known])
     choice = space.choice(known)
     assert choice is not None
     assert space.strategy(choice) == known
-    search = Search(space, objective, judge, float("inf"))
+    search = BranchAndBound(space, objective, judge, float("inf"))
     search.simulate(choice)
     assert search.cost == judge(known)
     tables = build(branches, objective, SOAP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,31 +10,30 @@ import pytest
 from graphs import perceptron
 
 from girih.api import plan_graph
-from girih.graph import Graph
 from girih.machine import machine
-from girih.partition import SearchResult
 from girih.partition.solver.clock import Clock
 from girih.partition.space.options import SECONDS, SOAP
 from girih.partition.space.pricing import OutOfTimeError
 from girih.partition.space.problem import Objective
-from girih.partition.table import Exact, Search
-from girih.search.fastest import Judge, _affordable, _Candidates
+from girih.search.fastest import Timed, _affordable, _Candidates
+from girih.search.judge import Judge
+from girih.search.table import search_class
 
 
 def test_without_time_the_first_answers_are_simulated_and_the_best_is_returned() -> None:
-    made = plan_graph(perceptron(2), machine="2x2", objective="time", search=Exact(0.0))
+    made = plan_graph(perceptron(2), machine="2x2", objective="time", search="exact:seconds=0")
     assert made.certificate.stopped == "time"
     assert made.certificate.statistics["proposals"] == 0
-    assert made.certificate.statistics["found by"] in ("exact", "data parallel")
-    assert "seconds, data parallel" in made.certificate.statistics  # nothing is proved of the exact search's answer
-    assert made.search == {"data parallel": "data"}.get(str(by := made.certificate.statistics["found by"]), by)
+    assert made.certificate.statistics["found by"] in ("exact", "data")
+    assert "seconds, data" in made.certificate.statistics  # nothing is proved of the exact search's answer
+    assert made.search == made.certificate.statistics["found by"]
     assert made.certificate.cost == pytest.approx(made.predict().seconds)
     assert 0 < made.certificate.bound <= made.certificate.cost
 
 
 def test_more_time_finds_no_slower_plan() -> None:
-    little = plan_graph(perceptron(2), machine="2x2", objective="time", search=Exact(0.0))
-    enough = plan_graph(perceptron(2), machine="2x2", objective="time", search=Exact(20.0))
+    little = plan_graph(perceptron(2), machine="2x2", objective="time", search="exact:seconds=0")
+    enough = plan_graph(perceptron(2), machine="2x2", objective="time", search="exact:seconds=20")
     assert enough.search == "sampled"
     assert enough.certificate.cost <= little.certificate.cost
     judged = [float(value) for key, value in enough.certificate.statistics.items() if key.startswith("seconds, ")]
@@ -50,49 +49,44 @@ def test_the_space_is_as_wide_as_the_time_affords() -> None:
 
 
 def test_what_cannot_be_placed_is_left_out() -> None:
-    made = plan_graph(perceptron(2), machine="64x1", objective="time", search=Exact(5.0))
-    assert "seconds, data parallel" in made.certificate.statistics
+    made = plan_graph(perceptron(2), machine="64x1", objective="time", search="exact:seconds=5")
+    assert "seconds, data" in made.certificate.statistics
     assert "seconds, model" not in made.certificate.statistics
 
 
 def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan_graph(perceptron(1), machine="2x2", search="data")
-    judge = Judge(made, None)
     now, lengths = 0.0, [5.0, 1.0, 2.0, 0.5]
 
     def simulated(strategy: Any) -> float:
         nonlocal now
-        now += lengths[len(judge.took)]
+        now += lengths[len(score.took)]
         return 1.0
 
-    monkeypatch.setattr(judge, "simulated", simulated)
+    score = Timed(simulated)
     monkeypatch.setattr("girih.search.fastest.time", SimpleNamespace(perf_counter=lambda: now))
     likely = []
     for strategy in [replace(made.strategy) for _ in lengths]:
-        judge(strategy)
-        judge(strategy)  # known: takes nothing
-        likely.append(judge.likely)
-    assert judge.took == lengths
+        score(strategy)
+        score(strategy)  # known: takes nothing
+        likely.append(score.likely)
+    assert score.took == lengths
     assert likely == [5.0, 1.0, 2.0, 2.0]
-    assert judge.slowest == 5.0
+    assert score.slowest == 5.0
 
 
-def test_experts_have_the_time_that_such_a_search_took() -> None:
+def test_experts_have_the_time_that_such_a_search_took(monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan_graph(perceptron(1), machine="2x2", search="data")
     given: dict[str, float] = {}
 
-    @dataclass(frozen=True)
-    class Late(Search):
-        asked: str = ""
+    def late(search: Any, graph: Any, goal: Any) -> Any:
+        given[search.name] = search.seconds
+        raise OutOfTimeError
 
-        def search(self, graph: Graph, objective: Objective) -> SearchResult:
-            given[self.asked] = self.seconds
-            raise OutOfTimeError
-
-    def late(name: str, seconds: float) -> Search:
-        return Late(seconds, name)
-
-    candidates = _Candidates(made, Judge(made, None), Clock(), 100.0, "exact", took=60.0, named=late)
+    for name in ("one-weird-trick", "equal", "model"):
+        monkeypatch.setattr(search_class(name), "search", late)
+    objective = Objective("time", made.machine)
+    candidates = _Candidates(made.graph, objective, Timed(Judge(made, None)), Clock(), 100.0, took=60.0)
     candidates.search("one-weird-trick", 0.25)
     candidates.search("equal", 0.25)
     candidates.took = 200.0

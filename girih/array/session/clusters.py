@@ -28,9 +28,10 @@ from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import CACHE_BYTES, Blocks
 from girih.machine.units import format_bytes, parse_bytes
-from girih.partition import table
+from girih.partition.search import Search
 from girih.partition.searches.plan_cache import Remembered
-from girih.partition.searches.tiled import Wanted
+from girih.partition.searches.tiled import TILING, Wanted
+from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
 from girih.run.engines.ray_connect import RayConnection, connect
 from girih.run.engines.ray_crew import RayOptions
@@ -39,9 +40,9 @@ from girih.run.tiles.recovery import RecoveringRun
 from girih.run.tiles.tiles import CREWS, Evaluation, TileRun
 from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
+from girih.search.table import search_of
 
 MOST_PROGRAMS = 512
-SEARCHES = tuple(name for name, item in table.SEARCHES.items() if item.arrays)
 SEARCH_SECONDS = 10.0
 BLOCKS_IN_LIMIT = 2
 """So many blocks fit into the memory that a worker may use."""
@@ -63,7 +64,7 @@ class Cluster:
         every: float = 30.0,
         address: str = "",
         cpus: float = 1.0,
-        search: str = "exact",
+        search: str | Search = "exact",
         copies: int | str = 0,
         memory: int | str | None = None,
         stealing: bool = False,
@@ -75,9 +76,7 @@ class Cluster:
             )
         if not (every >= 0 and timeout > 0 and cpus > 0):
             raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
-        if search not in SEARCHES:
-            raise ValueError(f"search={search!r}: expected one of {', '.join(SEARCHES)}")
-        self.search = search
+        self.search = _tiling(search)
         self.copies = parse_bytes(copies)
         self.backend = backend
         self.timeout = timeout
@@ -245,7 +244,7 @@ class Cluster:
         found = self._plans.get(key)
         if found is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
-            wanted = Wanted(self.search, budget, held, SEARCH_SECONDS)
+            wanted = Wanted(self.search, budget, held)
             graph = work.graph()
             tiled = plan_observed(graph, self.workers, wanted, self._choices, self.blocks, self._observed)
             fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.sharing)
@@ -359,6 +358,18 @@ def current() -> Cluster:
     return _chosen[-1]
 
 
+def _tiling(search: str | Search) -> Search:
+    """A search that tiles arrays; one that is only named may take SEARCH_SECONDS for each evaluation."""
+    known = ", ".join(able.name for able in TILING)
+    try:
+        tiling = search_of(search, SEARCH_SECONDS)
+    except SearchError as error:
+        raise ValueError(f"search={search!r}: expected one of {known}") from error
+    if not isinstance(tiling, TILING):
+        raise ValueError(f"search={search!r}: expected one of {known}")
+    return tiling
+
+
 def cluster(
     workers: int | str | None = None,
     *,
@@ -368,7 +379,7 @@ def cluster(
     timeout: float = 3600.0,
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 30.0,
-    search: str = "exact",
+    search: str | Search = "exact",
     copies: int | str = 0,
     memory: int | str | None = None,
     stealing: bool = False,

@@ -21,10 +21,11 @@ from girih.partition.searches.exact import exact
 from girih.partition.searches.tiled import Wanted
 from girih.partition.searches.tiled import tiled as tiled_by
 from girih.partition.space.copies import Held
-from girih.partition.space.problem import Candidates
-from girih.plans.plan import Costs, Plan, goal_of
+from girih.partition.space.problem import Candidates, Objective
+from girih.plans.plan import Costs, Plan
 from girih.report.notebook import notebook_html
 from girih.report.tables import operators_table, render, summary, tensors_table
+from girih.search.table import search_of
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,9 @@ def with_others(made: Plan, tiled: Tiled | None = None) -> Plan:
 
 
 def _searched(made: Plan, search: str, held: Held) -> Costs:
-    tiling, certificate = tiled_by(made.graph, goal_of("bytes", made.machine), Wanted(search, 0, held, 10.0, RULES))
+    tiling, certificate = tiled_by(
+        made.graph, Objective("bytes", made.machine), Wanted(search_of(search, 10.0), 0, held, RULES)
+    )
     other = Plan(tiling.graph, made.machine, tiling.strategy, certificate, search, "bytes", None, {})
     return replace(other.costs, name="greedy (Spartan)" if search == "spartan" else search)
 
@@ -142,7 +145,9 @@ def _blocks(made: Plan) -> Costs:
 
 
 def _costs(made: Plan, graph: Graph, name: str, layouts: dict[str, Any]) -> Costs:
-    found = exact(graph, goal_of("bytes", made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0)
+    found = exact(
+        graph, Objective("bytes", made.machine), rules=RULES, candidates=Candidates(layouts, {}), seconds=10.0
+    )
     other = Plan(graph, made.machine, found.strategy, found.certificate, name, "bytes", None, {})
     return replace(other.costs, name=name)
 

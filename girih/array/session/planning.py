@@ -20,7 +20,8 @@ from girih.partition.searches.plan_cache import Remembered
 from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
-from girih.plans.plan import Plan, goal_of
+from girih.partition.space.problem import Objective
+from girih.plans.plan import Plan
 from girih.rewrite.passes.sums_by_label import SumByLabel
 
 SMALL = 1 << 13
@@ -96,7 +97,7 @@ def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, b
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.
     """
     where, graph = machine_of(workers), SumByLabel().apply(graph)
-    tiling, certificate = known.tiled(graph, goal_of("bytes", where), replace(wanted, rules=RULES))
+    tiling, certificate = known.tiled(graph, Objective("bytes", where), replace(wanted, rules=RULES))
     tiled = tiling.graph
     staying = {item.name for item in graph.inputs} | {item.name for item in graph.outputs}
     entering = {item.name for item in tiled.inputs}
@@ -106,5 +107,7 @@ def plan_arrays(graph: Graph, workers: int, wanted: Wanted, known: Remembered, b
     }
     made = tuple(Output(copy, "result") for copy in copies if copy not in entering)
     tiled = replace(tiled, outputs=(*tiled.outputs, *made))
-    plan = Plan(tiled, where, tiling.strategy, certificate, wanted.search, "bytes", None, {}, blocks=blocks or Blocks())
+    plan = Plan(
+        tiled, where, tiling.strategy, certificate, wanted.search.name, "bytes", None, {}, blocks=blocks or Blocks()
+    )
     return Tiled(plan, wanted, tiling.copies, copies)

@@ -1,14 +1,16 @@
 """What people do without a search, and what earlier systems searched (Tofu §7.3).
 
-Each is a function from Graph and objective to a SearchResult, in the same space and under the same cost, so that
-figures compare. Most fix some layouts and let the exact search choose the rest: they are the best of their kind.
+Each is a search in the same space and under the same cost as the exact one, so that figures compare. Most fix some
+layouts and let the exact search choose the rest: they are the best of their kind.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,9 +18,10 @@ from girih.graph import Graph, Value
 from girih.layout import REPLICATE, Layout, Mesh
 from girih.ops import Description
 from girih.ops.known import descriptions
+from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.solver.elimination import cost_of
-from girih.partition.space.options import SECONDS, TOFU, Rules, divisions_along, value_layouts
+from girih.partition.space.options import SECONDS, TOFU, Rules, divisions_along
 from girih.partition.space.problem import Candidates, Objective, PartitionProblem, build
 from girih.partition.strategy import Certificate, SearchResult
 
@@ -72,11 +75,27 @@ def _carrying(description: Description, dimensions: tuple[int | None, ...]) -> s
     return carrying
 
 
-def data(graph: Graph, objective: Objective, *, sharded: bool = False, seconds: float = 60.0) -> SearchResult:
-    """Data parallelism: the batch is split over all devices, weights and optimizer state are replicated.
+@dataclass(frozen=True)
+class DataParallel(Search):
+    """Data parallelism: the batch is split over all devices, weights and optimizer state are replicated."""
 
-    sharded: weights and state are split instead, and fetched where they are used (ZeRO-3, FSDP).
-    """
+    name: ClassVar[str] = "data"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        return _data_parallel(graph, objective, self.seconds, sharded=False)
+
+
+@dataclass(frozen=True)
+class ShardedDataParallel(Search):
+    """Data parallelism whose weights and optimizer state are split, and fetched where they are used (ZeRO-3, FSDP)."""
+
+    name: ClassVar[str] = "sharded"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        return _data_parallel(graph, objective, self.seconds, sharded=True)
+
+
+def _data_parallel(graph: Graph, objective: Objective, seconds: float, *, sharded: bool) -> SearchResult:
     mesh = objective.machine.mesh
     layouts: dict[str, tuple[Layout, ...]] = {}
     carriers = batch_dimensions(graph)
@@ -118,49 +137,73 @@ def _along(description: Description, dimensions: tuple[int | None, ...], mesh: M
     return divisions_along(description, _carrying(description, dimensions), mesh)
 
 
-def row(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class Rows(Search):
     """AllRow-Greedy: every tensor is split along its first dimension, every node divided as suits that best."""
-    mesh = objective.machine.mesh
-    layouts = {name: (along(value, 0, mesh),) for name, value in graph.values.items()}
-    return exact(
-        graph, objective, candidates=Candidates(layouts, {}), seconds=seconds, space="every tensor split by rows"
-    )
+
+    name: ClassVar[str] = "row"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        mesh = objective.machine.mesh
+        layouts = {name: (along(value, 0, mesh),) for name, value in graph.values.items()}
+        return exact(
+            graph,
+            objective,
+            candidates=Candidates(layouts, {}),
+            seconds=self.seconds,
+            space="every tensor split by rows",
+        )
 
 
-def equal(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class EqualChop(Search):
     """EqualChop: the optimum among strategies that cut every tensor and node along one dimension only."""
-    base = SECONDS if objective.name == "seconds" else TOFU
-    rules = Rules(base.repeat, base.partial, base.small, one_dimension=True)
-    return exact(graph, objective, rules=rules, seconds=seconds, space="one dimension of each tensor and node")
+
+    name: ClassVar[str] = "equal"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        base = SECONDS if objective.unit == "seconds" else TOFU
+        rules = Rules(base.repeat, base.partial, base.small, one_dimension=True)
+        return exact(graph, objective, rules=rules, seconds=self.seconds, space="one dimension of each tensor and node")
 
 
-def no_reduction(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class NoReduction(Search):
     """ICML18 (Jia et al.): the optimum among strategies that never divide a reduction."""
-    base = SECONDS if objective.name == "seconds" else TOFU
-    rules = Rules(base.repeat, base.partial, base.small, reductions=False)
-    return exact(graph, objective, rules=rules, seconds=seconds, space="no division along reductions")
+
+    name: ClassVar[str] = "no-reduction"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        base = SECONDS if objective.unit == "seconds" else TOFU
+        rules = Rules(base.repeat, base.partial, base.small, reductions=False)
+        return exact(graph, objective, rules=rules, seconds=self.seconds, space="no division along reductions")
 
 
-def greedy(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """Tofu's account of Spartan (§7.3): the largest tensor first takes its cheapest layout, then the next largest, …
+@dataclass(frozen=True)
+class Greedy(Search):
+    """The largest tensor first takes its cheapest layout, then the next largest (Tofu §7.3, of Spartan).
 
     Spartan's own order is by connectivity: `girih.partition.searches.spartan`. A layout's cost is what its incident
     nodes then cost at least, given the layouts already taken.
     """
-    started = time.perf_counter()
-    problem = build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
-    labels = greedy_labels(problem)
-    cost = cost_of(problem.problem, labels)
-    certificate = Certificate(
-        cost,
-        0.0,
-        objective.name,
-        "none",
-        "every tensor has its layout",
-        "greedy tiling, largest tensor first",
-        {"seconds to search": round(time.perf_counter() - started, 3)},
-    )
-    return SearchResult(problem.strategy(labels), certificate)
+
+    name: ClassVar[str] = "greedy"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        started = time.perf_counter()
+        problem = build(graph, objective, SECONDS if objective.unit == "seconds" else TOFU)
+        labels = greedy_labels(problem)
+        cost = cost_of(problem.problem, labels)
+        certificate = Certificate(
+            cost,
+            0.0,
+            objective.unit,
+            "none",
+            "every tensor has its layout",
+            "greedy tiling, largest tensor first",
+            {"seconds to search": round(time.perf_counter() - started, 3)},
+        )
+        return SearchResult(problem.strategy(labels), certificate)
 
 
 def greedy_labels(item: PartitionProblem) -> np.ndarray:
@@ -193,25 +236,21 @@ def greedy_labels(item: PartitionProblem) -> np.ndarray:
     return labels
 
 
-def single(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class Single(Search):
     """Everything on every device: what one device would do."""
-    whole = (REPLICATE,) * objective.machine.mesh.axes
-    layouts = dict.fromkeys(graph.values, (whole,))
-    divisions = {number: np.asarray([whole], np.int64) for number in range(len(graph.nodes))}
-    return exact(
-        graph, objective, rules=FREE, candidates=Candidates(layouts, divisions), seconds=seconds, space="undivided"
-    )
 
+    name: ClassVar[str] = "single"
 
-__all__ = [
-    "along",
-    "along_the_batch",
-    "batch_dimensions",
-    "data",
-    "equal",
-    "greedy",
-    "no_reduction",
-    "row",
-    "single",
-    "value_layouts",
-]
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        whole = (REPLICATE,) * objective.machine.mesh.axes
+        layouts = dict.fromkeys(graph.values, (whole,))
+        divisions = {number: np.asarray([whole], np.int64) for number in range(len(graph.nodes))}
+        return exact(
+            graph,
+            objective,
+            rules=FREE,
+            candidates=Candidates(layouts, divisions),
+            seconds=self.seconds,
+            space="undivided",
+        )

@@ -28,8 +28,9 @@ Cost: one walk over the nodes for each candidate block, then the exact search ov
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from girih.layout import PARTIAL, REPLICATE, Layout, Mesh
 from girih.ops.known import descriptions
 from girih.partition.baselines.classic import along, along_the_batch, batch_dimensions
 from girih.partition.baselines.transformer_blocks import VOCABULARY, Flow, many, recognised
+from girih.partition.search import Search
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import SECONDS, division_codes, joined_codes, value_layouts
 from girih.partition.space.problem import Candidates, Objective
@@ -46,29 +48,35 @@ from girih.rewrite.passes.heads import SeparateHeads
 from girih.rewrite.passes.parts_first import AddPartsFirst
 
 
-def megatron(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class Megatron(Search):
     """Megatron-LM's tensor parallelism on the innermost level, data parallelism outside of it.
 
     Raises:
         SearchError: the graph has no block that can be divided so.
     """
-    apart = SeparateHeads().apply(graph)
-    mesh = objective.machine.mesh
-    inner = len(objective.machine.levels[-1].axes)
-    within = Mesh(mesh.sizes[mesh.axes - inner :])
-    found = recognised(apart, within.devices)
-    grouped = AddPartsFirst(frozenset(found.flow.sums)).apply(apart)
-    if grouped is not apart:
-        apart, found = grouped, recognised(grouped, within.devices)
-    if not any(block.kind != VOCABULARY for block in found.blocks):
-        raise SearchError(
-            "this program has no attention block or MLP (products with weights, one behind the other) that divides "
-            f"over {many(within.devices, 'device')} as Megatron-LM does{found.left_whole}: search by `exact` or `data`"
-        )
-    candidates = _candidates(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), found.flow)
-    space = f"Megatron-LM: {found.space}; all else computed by each of them, the batch divided over outer levels"
-    result = exact(apart, objective, rules=SECONDS, candidates=candidates, seconds=seconds, space=space)
-    return result if apart is graph else replace(result, graph=apart)
+
+    name: ClassVar[str] = "megatron"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        apart = SeparateHeads().apply(graph)
+        mesh = objective.machine.mesh
+        inner = len(objective.machine.levels[-1].axes)
+        within = Mesh(mesh.sizes[mesh.axes - inner :])
+        found = recognised(apart, within.devices)
+        grouped = AddPartsFirst(frozenset(found.flow.sums)).apply(apart)
+        if grouped is not apart:
+            apart, found = grouped, recognised(grouped, within.devices)
+        if not any(block.kind != VOCABULARY for block in found.blocks):
+            raise SearchError(
+                "this program has no attention block or MLP (products with weights, one behind the other) that "
+                f"divides over {many(within.devices, 'device')} as Megatron-LM does{found.left_whole}: search by "
+                "`exact` or `data`"
+            )
+        candidates = _candidates(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), found.flow)
+        space = f"Megatron-LM: {found.space}; all else computed by each of them, the batch divided over outer levels"
+        result = exact(apart, objective, rules=SECONDS, candidates=candidates, seconds=self.seconds, space=space)
+        return result if apart is graph else replace(result, graph=apart)
 
 
 def _candidates(graph: Graph, mesh: Mesh, outer: Mesh, flow: Flow) -> Candidates:

@@ -17,12 +17,15 @@ Cost: one pass over the graph; cutting n modules into s stages O(n) for each of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from girih.graph import Graph
 from girih.layout import REPLICATE, Layout, Mesh, among
 from girih.ops.known import descriptions
+from girih.partition.search import PlacingSearch
 from girih.partition.searches.exact import exact
 from girih.partition.space.options import SOAP, placed_at, whole_options
 from girih.partition.space.problem import Candidates, Objective, value_variables
@@ -31,24 +34,36 @@ from girih.partition.strategy import REPEAT, SearchError, SearchResult, check_pl
 HALVINGS = 60
 
 
-def pipeline(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class Pipeline(PlacingSearch):
     """GPipe: stages of equal work on all devices, through which micro-batches go one behind the other.
 
     Raises:
         SearchError: the step has no micro-batches.
     """
-    count = micro_batches(graph)
-    if count == 1:
-        raise SearchError(
-            "a pipeline needs micro-batches, and this step works on its batch as a whole: plan with "
-            "`--micro-batches 4`, or capture TrainingStep(…, micro_batches=4); the search `model` goes without"
+
+    name: ClassVar[str] = "pipeline"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        count = micro_batches(graph)
+        if count == 1:
+            raise SearchError(
+                "a pipeline needs micro-batches, and this step works on its batch as a whole: plan with "
+                "`--micro-batches 4`, or capture TrainingStep(…, micro_batches=4); the search `model` goes without"
+            )
+        return _in_stages(
+            graph, objective, self.seconds, f"{count} micro-batches through stages, layers placed on devices"
         )
-    return _in_stages(graph, objective, seconds, f"{count} micro-batches through stages, layers placed on devices")
 
 
-def model_parallel(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
+@dataclass(frozen=True)
+class ModelParallel(PlacingSearch):
     """Each layer on one device, neighbours together, in shares of equal work."""
-    return _in_stages(graph, objective, seconds, "layers placed on devices")
+
+    name: ClassVar[str] = "model"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        return _in_stages(graph, objective, self.seconds, "layers placed on devices")
 
 
 def micro_batches(graph: Graph) -> int:

@@ -8,9 +8,11 @@ elimination solve (`girih.partition.solver.elimination`); repeated layers are pr
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from girih.graph import Graph
+from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
@@ -18,17 +20,32 @@ from girih.partition.strategy import Certificate, SearchResult
 
 SPACE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
-
 NANOSECONDS = 1e9
 
 
 def solve(problem: Problem, objective: Objective, seconds: float, *, enough: float = 0.0) -> Solution:
     """The cheapest labels; seconds are solved as nanoseconds, where the solver's tolerance of 1e-6 is nothing."""
-    if objective.name != "seconds":
+    if objective.unit != "seconds":
         return minimise(problem, seconds=seconds, enough=enough)
     scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
     found = minimise(scaled, seconds=seconds, enough=enough)
     return replace(found, cost=found.cost / NANOSECONDS, bound=found.bound / NANOSECONDS)
+
+
+@dataclass(frozen=True)
+class Exact(Search):
+    """The least cost over all strategies, with a proof (Tofu §5, without its restrictions).
+
+    rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`. By `time`,
+    `girih.search.fastest` goes on from what it finds by `seconds`.
+    """
+
+    rules: Rules | None = None
+
+    name: ClassVar[str] = "exact"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        return exact(graph, objective, rules=self.rules, seconds=self.seconds)
 
 
 def exact(
@@ -40,7 +57,7 @@ def exact(
     seconds: float = 60.0,
     space: str = SPACE,
 ) -> SearchResult:
-    """The cheapest strategy and its certificate.
+    """The cheapest strategy among candidates, and its certificate: what most searches narrow.
 
     rules: what may be chosen; by default Tofu's rule for `bytes`, and everything for `seconds`.
     seconds: the time after which the best strategy so far is returned with its gap; pricing, which has to be done,
@@ -50,7 +67,7 @@ def exact(
         OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
     """
     started = time.perf_counter()
-    chosen = rules if rules is not None else (SECONDS if objective.name == "seconds" else TOFU)
+    chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
     built = time.perf_counter()
     solution = solve(problem.problem, objective, max(seconds - (built - started), 0.0))
@@ -62,6 +79,6 @@ def exact(
         **solution.statistics,
     }
     certificate = Certificate(
-        solution.cost, solution.bound, objective.name, solution.how, solution.stopped, space, statistics
+        solution.cost, solution.bound, objective.unit, solution.how, solution.stopped, space, statistics
     )
     return SearchResult(problem.strategy(solution.labels), certificate)

@@ -83,5 +83,5 @@ def _key(graph: Graph, objective: Objective, wanted: Wanted) -> Hashable:
     place = {item.name: count for count, item in enumerate(graph.inputs)}
     held = tuple(sorted(((place.get(name, name), lies) for name, lies in (wanted.held or {}).items()), key=str))
     machine = objective.machine
-    goal = (objective.name, machine.device, machine.levels)
-    return form(graph), goal, wanted.search, wanted.copies, wanted.rules, held
+    goal = (objective.unit, machine.device, machine.levels)
+    return form(graph), goal, replace(wanted.search, seconds=0.0), wanted.copies, wanted.rules, held

@@ -9,7 +9,8 @@ and operators that are too small to be divided along every step's best dimension
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,36 +18,48 @@ from girih.graph import Graph
 from girih.layout import Mesh
 from girih.machine import Level, Machine
 from girih.ops import description_of
+from girih.partition.search import Search
 from girih.partition.searches.exact import solve
 from girih.partition.space.options import SECONDS, TOFU, Rules, division_codes, layouts_of
 from girih.partition.space.problem import Candidates, Objective, build
 from girih.partition.strategy import REPEAT, Certificate, SearchResult, Strategy
 
 
-def recursive(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """Divide over one mesh axis after another."""
-    started = time.perf_counter()
-    rules = SECONDS if objective.name == "seconds" else TOFU
-    mesh = objective.machine.mesh
-    decided = Strategy(Mesh(()), ((),) * len(graph.nodes), dict.fromkeys(graph.values, ()))
-    steps: list[float] = []
-    for axis in range(mesh.axes):
-        machine = _first_axes(objective.machine, axis + 1)
-        candidates = _extend(graph, decided, machine.mesh, rules)
-        step = replace(objective, machine=machine)
-        problem = build(graph, step, rules, candidates)
-        solution = solve(problem.problem, step, seconds / mesh.axes)
-        decided = problem.strategy(solution.labels)
-        steps.append(solution.cost)
-    cost = steps[-1] if steps else 0.0
-    statistics: dict[str, float | int | str] = {
-        "seconds to search": round(time.perf_counter() - started, 3),
-        "cost after each axis": ", ".join(f"{step:.4g}" for step in steps),
-    }
-    certificate = Certificate(
-        cost, 0.0, objective.name, "none: recursive plans only", "all axes are divided", "recursive plans", statistics
-    )
-    return SearchResult(decided, certificate)
+@dataclass(frozen=True)
+class Recursive(Search):
+    """One mesh axis after another, each tensor cut along one dimension a step (Tofu §5.2, as published)."""
+
+    name: ClassVar[str] = "recursive"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        started = time.perf_counter()
+        rules = SECONDS if objective.unit == "seconds" else TOFU
+        mesh = objective.machine.mesh
+        decided = Strategy(Mesh(()), ((),) * len(graph.nodes), dict.fromkeys(graph.values, ()))
+        steps: list[float] = []
+        for axis in range(mesh.axes):
+            machine = _first_axes(objective.machine, axis + 1)
+            candidates = _extend(graph, decided, machine.mesh, rules)
+            step = replace(objective, machine=machine)
+            problem = build(graph, step, rules, candidates)
+            solution = solve(problem.problem, step, self.seconds / mesh.axes)
+            decided = problem.strategy(solution.labels)
+            steps.append(solution.cost)
+        cost = steps[-1] if steps else 0.0
+        statistics: dict[str, float | int | str] = {
+            "seconds to search": round(time.perf_counter() - started, 3),
+            "cost after each axis": ", ".join(f"{step:.4g}" for step in steps),
+        }
+        certificate = Certificate(
+            cost,
+            0.0,
+            objective.unit,
+            "none: recursive plans only",
+            "all axes are divided",
+            "recursive plans",
+            statistics,
+        )
+        return SearchResult(decided, certificate)
 
 
 def _first_axes(machine: Machine, count: int) -> Machine:

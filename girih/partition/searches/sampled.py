@@ -12,8 +12,8 @@ Where we differ, and why:
   FlexFlow's operators are whole layers too. The nodes of the layer follow greedily (`makespan.complete`).
 - Half of the nodes are drawn from the path that leads to the end of the step, not from all.
 - The chain is guided by the tables of the exact search, in which a collective is one task (`makespan.makespan`), at
-  tens to thousands of proposals a millisecond; the simulator of the lowered program judges what the chains find. It
-  is passed in as a function.
+  tens to thousands of proposals a millisecond; the simulator of the lowered program judges what the chains find. It is
+  the objective's score.
 
 Cost: proposals × (nodes × their labels in one layer + nodes × devices).
 """
@@ -22,34 +22,44 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from girih.graph import Graph
 from girih.layout import Mesh, coordinates_of
-from girih.partition.baselines.classic import data
-from girih.partition.searches.exact import exact
+from girih.partition.baselines.classic import DataParallel
+from girih.partition.search import ScoredSearch
+from girih.partition.searches.exact import Exact
 from girih.partition.solver.chains import Flat, Layers, Users, chain, makespan
 from girih.partition.space.layers import layers_of
 from girih.partition.space.options import SOAP, Rules
 from girih.partition.space.problem import Objective, PartitionProblem, build
-from girih.partition.strategy import Certificate, SearchResult, Strategy
+from girih.partition.strategy import Certificate, SearchError, SearchResult, Strategy
 
-Judge = Callable[[Strategy], float]
+MOST = {"proposals": 10**9, "patience": 10**9, "sharpness": 1e9, "guided": 1, "seed": 2**32 - 1}
+"""What options may be at most; all are at least 0."""
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How to sample.
+class Sampled(ScoredSearch):
+    """The fastest simulated step that Markov chains from several candidates find (FlexFlow §3.5).
 
+    known: candidates by name; `data` and `exact` are searched where they are not among them.
     proposals: of each chain, at most. patience: so many proposals for each node are made in vain before a chain ends,
     and as many as it took to find its best. sharpness: β of equation 3.1, for times relative to the chain's first: at
     200 a proposal that takes 1 % longer is accepted once in e² times. guided: the share of proposals on the critical
-    path.
-    seed: equal seeds give equal answers, as long as time does not cut the chains short.
+    path. seed: equal seeds give equal answers, as long as time does not cut the chains short.
+    judging: seconds that a call of the score takes, for which the chains leave time. bound, how: a lower bound on any
+    strategy's seconds, for the certificate. rules: what may be chosen.
+
+    An objective without a score is scored by the chains' guide.
+
+    Raises:
+        SearchError: an option is out of its range.
     """
 
     proposals: int = 20_000
@@ -57,6 +67,21 @@ class Sampling:
     sharpness: float = 200.0
     guided: float = 0.5
     seed: int = 0
+    judging: float = field(default=0.0, repr=False)
+    bound: float = field(default=0.0, repr=False)
+    how: str = field(default="none", repr=False)
+    rules: Rules = field(default=SOAP, repr=False)
+
+    name: ClassVar[str] = "sampled"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, most in MOST.items():
+            if not 0 <= (value := getattr(self, option)) <= most:
+                raise SearchError(f"{option} must be at least 0 and at most {most}, got {value!r}")
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        return _sampled(self, graph, objective)
 
 
 @dataclass(frozen=True)
@@ -213,47 +238,23 @@ class Chain:
         return self.found_at > 0
 
 
-def sampled(
-    graph: Graph,
-    objective: Objective,
-    *,
-    seconds: float = 60.0,
-    judge: Judge | None = None,
-    judging: float = 0.0,
-    initial: Mapping[str, Strategy] | None = None,
-    bound: float = 0.0,
-    how: str = "none",
-    rules: Rules = SOAP,
-    sampling: Sampling | None = None,
-) -> SearchResult:
-    """The fastest strategy that chains from several candidates find.
-
-    objective: a machine, with `seconds`. judge: seconds of a strategy's program (the simulator); without one the
-    guide's. judging: seconds that a call of the judge takes, for which the chains leave time. initial: more candidates
-    by name, beside `data parallel` and the exact search's answer, `exact`, which are searched where not given. bound,
-    how: a lower bound on any strategy's seconds, for the certificate.
-
-    Raises:
-        ValueError: the objective is not `seconds`.
-    """
-    if objective.name != "seconds":
-        raise ValueError(f"objective {objective.name}: the sampled search needs an objective in seconds")
+def _sampled(search: Sampled, graph: Graph, objective: Objective) -> SearchResult:
+    if not (support := search.supports(objective)):
+        raise SearchError(support.why_not)
     started = time.perf_counter()
-    options = sampling or Sampling()
-    candidates = dict(initial or {})
-    if "exact" not in candidates:
-        candidates["exact"] = exact(graph, objective, seconds=seconds / 4).strategy
-    if "data parallel" not in candidates:
-        candidates["data parallel"] = data(graph, objective, seconds=seconds / 4).strategy
-    item = build(graph, objective, rules)
+    candidates = {result.search: result.strategy for result in search.known}
+    for first in (Exact(search.seconds / 4), DataParallel(search.seconds / 4)):
+        if first.name not in candidates:
+            candidates[first.name] = first.search(graph, objective).strategy
+    item = build(graph, objective, search.rules)
     arrays = flatten(item)
     priced = time.perf_counter()
     starts = {name: labels_of(item, strategy) for name, strategy in candidates.items()}
     usable = {name: labels for name, labels in starts.items() if labels is not None}
-    chains = _chains(arrays, usable, options, started + seconds - judging * len(usable))
+    chains = _chains(arrays, usable, search, started + search.seconds - search.judging * len(usable))
     found: list[tuple[str, Strategy]] = list(candidates.items())
     found += [(f"chain from {chain.name}", item.strategy(chain.labels)) for chain in chains if chain.improved]
-    score = judge or (lambda strategy: _guide(item, arrays, strategy))
+    score = objective.score or (lambda strategy: _guide(item, arrays, strategy))
     judged = sorted(((score(strategy), name, strategy) for name, strategy in found), key=lambda one: one[:2])
     cost, name, best = judged[0]
     statistics: dict[str, float | int | str] = {
@@ -266,9 +267,9 @@ def sampled(
     }
     stopped = ", ".join(sorted({chain.stopped for chain in chains})) or "no candidate fits the space"
     certificate = Certificate(
-        cost, bound, "seconds", how, stopped, "SOAP: divisions and places of every node", statistics
+        cost, search.bound, "seconds", search.how, stopped, "SOAP: divisions and places of every node", statistics
     )
-    return SearchResult(best, certificate)
+    return SearchResult(best, certificate, search=search.name)
 
 
 def _guide(item: PartitionProblem, arrays: Arrays, strategy: Strategy) -> float:
@@ -283,7 +284,7 @@ def guided_seconds(arrays: Arrays, labels: np.ndarray) -> float:
     return float(makespan(arrays.flat, labels, cause, np.empty(nodes), np.empty(nodes)))
 
 
-def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampling, deadline: float) -> list[Chain]:
+def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, deadline: float) -> list[Chain]:
     """Every start's chain, in slices, so that the time is kept; the compiled loops run beside each other."""
     workers = min(len(starts) or 1, os.cpu_count() or 1)
     rounds = -(-len(starts) // workers)  # each worker runs so many chains, one after the other
@@ -315,7 +316,7 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampling,
 
 
 def _stopped(
-    options: Sampling, nodes: int, made: int, found_at: int, share: float, started: float, better: float
+    options: Sampled, nodes: int, made: int, found_at: int, share: float, started: float, better: float
 ) -> str:
     """Why a chain ends now; "" if it goes on. share: its seconds. better: when the best was found."""
     now = time.perf_counter()

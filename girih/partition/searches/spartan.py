@@ -23,11 +23,14 @@ Cost: operators × labels × divisions for each value, its views included.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from girih.graph import Graph
 from girih.ops import description_of
+from girih.partition.search import Search
 from girih.partition.solver.elimination import Problem, cost_of
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, PartitionProblem, build
@@ -36,23 +39,30 @@ from girih.partition.strategy import Certificate, FloatTable, SearchResult
 SPACE = "Spartan's greedy tiling"
 
 
-def spartan(graph: Graph, objective: Objective, *, seconds: float = 60.0) -> SearchResult:
-    """The greedy strategy of one layout for each value; `girih.partition.searches.tiled` has it with second copies.
+@dataclass(frozen=True)
+class Spartan(Search):
+    """Spartan's smart tiling: greedy, the most connected array first (Spartan §3.3).
 
-    It ends by itself: `seconds` is there because every search has it.
+    Each value has one layout; `girih.partition.searches.tiled` has it with second copies.
+
+    It ends by itself, whatever its `seconds` are.
     """
-    started = time.perf_counter()
-    item = build(graph, objective, SECONDS if objective.name == "seconds" else TOFU)
-    labels = spartan_labels(item, item.problem)
-    spent = round(time.perf_counter() - started, 4)
-    return SearchResult(item.strategy(labels), greedy_certificate(item.problem, labels, objective, spent))
+
+    name: ClassVar[str] = "spartan"
+
+    def search(self, graph: Graph, objective: Objective) -> SearchResult:
+        started = time.perf_counter()
+        item = build(graph, objective, SECONDS if objective.unit == "seconds" else TOFU)
+        labels = spartan_labels(item, item.problem)
+        spent = round(time.perf_counter() - started, 4)
+        return SearchResult(item.strategy(labels), greedy_certificate(item.problem, labels, objective, spent))
 
 
 def greedy_certificate(problem: Problem, labels: np.ndarray, objective: Objective, spent: float) -> Certificate:
     """Of a search that proves nothing."""
     cost = cost_of(problem, labels)
     statistics: dict[str, float | int | str] = {"seconds to search": spent}
-    return Certificate(cost, 0.0, objective.name, "none", "every array has its tiling", SPACE, statistics)
+    return Certificate(cost, 0.0, objective.unit, "none", "every array has its tiling", SPACE, statistics)
 
 
 def spartan_labels(

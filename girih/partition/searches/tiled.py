@@ -15,13 +15,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from girih.graph import Graph
-from girih.partition.searches.exact import solve
-from girih.partition.searches.spartan import TilingGraph, greedy_certificate, spartan_labels
+from girih.partition.search import Search
+from girih.partition.searches.exact import Exact, solve
+from girih.partition.searches.spartan import Spartan, TilingGraph, greedy_certificate, spartan_labels
 from girih.partition.solver.elimination import Problem, cost_of
 from girih.partition.space.choice import Choice, Tiling, applied, choice_of
 from girih.partition.space.copies import CopyProblem, Held, widened
@@ -33,18 +34,21 @@ SPACE = "every assignment of mesh axes to index variables of every node, every v
 ALONE = "every assignment of mesh axes to index variables of every node and to dimensions of every value"
 
 
+TILING = (Exact, Spartan)
+"""The searches that may hold arrays in a second layout."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What to search for.
 
-    search: `exact` or `spartan`. copies: bytes that second copies may take on all devices together. held: layouts of
-    inputs that lie already, one or two of each; others are loaded where they are wanted. seconds: for the exact search.
+    search: one of TILING. copies: bytes that second copies may take on all devices together. held: layouts of inputs
+    that lie already, one or two of each; others are loaded where they are wanted.
     """
 
-    search: str = "exact"
+    search: Search = field(default_factory=Exact)
     copies: int = 0
     held: Held | None = None
-    seconds: float = 60.0
     rules: Rules | None = None
 
 
@@ -62,13 +66,14 @@ def tiled(graph: Graph, objective: Objective, wanted: Wanted = WANTED) -> tuple[
 
 def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[Choice, Certificate]:
     """`tiled`, free of names."""
-    if wanted.search not in ("exact", "spartan"):
-        raise SearchError(f"no search {wanted.search!r} with second copies: expected exact or spartan")
+    if not isinstance(wanted.search, TILING):
+        names = " or ".join(search.name for search in TILING)
+        raise SearchError(f"no search {wanted.search.name!r} with second copies: expected {names}")
     held = dict(wanted.held or {})
-    rules = wanted.rules or (SECONDS if objective.name == "seconds" else TOFU)
+    rules = wanted.rules or (SECONDS if objective.unit == "seconds" else TOFU)
     started = time.perf_counter()
     item = widened(graph, objective, rules, held, wanted.copies)
-    if wanted.search == "exact":
+    if isinstance(wanted.search, Exact):
         labels, certificate = _optimum(item, objective, wanted, started)
     else:
         labels = spartan_labels(item.single, item.problem, item.bytes, wanted.copies)
@@ -79,7 +84,7 @@ def chosen(graph: Graph, objective: Objective, wanted: Wanted) -> tuple[Choice, 
 
 def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: float) -> tuple[np.ndarray, Certificate]:
     """The cheapest labels whose copies fit the budget."""
-    until = time.perf_counter() + wanted.seconds
+    until = time.perf_counter() + wanted.search.seconds
     count = itertools.count()
     everything = tuple(np.ones(len(costs), np.bool_) for costs in item.bytes)
     queue: list[tuple[float, int, np.ndarray, tuple[np.ndarray, ...]]] = []
@@ -113,7 +118,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
     if best is None:  # out of time: no copies
         open_part(tuple(np.asarray([len(held) == 1 or len(holds) == 1 for held in holds]) for holds in item.holds))
     assert best is not None
-    closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.name == "seconds" else 1e-6)
+    closed = cost - bound <= 1e-9 * cost + (1e-15 if objective.unit == "seconds" else 1e-6)
     statistics: dict[str, float | int | str] = {
         "seconds to search": round(time.perf_counter() - started, 4),
         "variables": len(item.problem.domains),
@@ -122,7 +127,7 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
     }
     space = SPACE if wanted.copies else ALONE
     stopped = "optimal" if closed else "time"
-    return best, Certificate(cost, cost if closed else bound, objective.name, how, stopped, space, statistics)
+    return best, Certificate(cost, cost if closed else bound, objective.unit, how, stopped, space, statistics)
 
 
 def _restricted(problem: Problem, allowed: tuple[np.ndarray, ...]) -> Problem:

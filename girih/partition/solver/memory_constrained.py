@@ -189,7 +189,7 @@ def front_of(
 ) -> Front:
     """The front of cost against peak memory, as far as it is found; see `capped`."""
     until = time.monotonic() + seconds
-    rules = SECONDS if objective.name == "seconds" else TOFU
+    rules = SECONDS if objective.unit == "seconds" else TOFU
     front = Front(HeldTables(build(graph, objective, rules), exchanged), objective, measure)
     begin = None if first is None else front.space.plain.labels(first.strategy)
     if first is not None and begin is not None:
@@ -242,7 +242,7 @@ def _result(front: Front, point: Point, cap: int) -> SearchResult:
     certificate = Certificate(
         point.cost,
         bound,
-        front.objective.name,
+        front.objective.unit,
         "all strategies in the order of their cost" if point.proved else "Lagrangian dual of the memory cap",
         "optimal" if proved else f"after {front.solved} rounds of memory prices",
         SPACE,
@@ -373,7 +373,7 @@ class Prices:
 def per_byte(front: Front) -> float:
     """The cost of the free strategy for each byte of its peak; or what it costs to fetch a byte."""
     free, objective = front.points[0], front.objective
-    fetch = 1.0 if objective.name == "bytes" else max(objective.machine.links.seconds_per_byte, default=1e-9)
+    fetch = 1.0 if objective.unit == "bytes" else max(objective.machine.links.seconds_per_byte, default=1e-9)
     return max(free.cost / max(free.measured.peak, 1), 1e-3 * fetch)
 
 

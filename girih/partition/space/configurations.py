@@ -154,7 +154,7 @@ def space_of(graph: Graph, objective: Objective, also: Sequence[Strategy] = ()) 
     Raises:
         ValueError: the objective is not `seconds`.
     """
-    if objective.name != "seconds":
+    if objective.unit != "seconds":
         raise ValueError(f"objective {objective.name}: configurations are completed by seconds")
     item = build(graph, objective, SOAP)
     completer = _Completer(item, operators_of(graph))

@@ -140,7 +140,7 @@ def copying(single: PartitionProblem, number: int, value: Value, objective: Obje
     mesh, layouts = objective.machine.mesh, single.layouts[number]
     lies = Placements.of(layouts, value.shape, mesh)
     moved = objective.transfers.table(lies, lies, value.shape, value.item_bytes)
-    if objective.name == "bytes":
+    if objective.unit == "bytes":
         return moved
     kind = TensorType(value.shape, value.dtype)
     clone = describe_call("aten.clone", {"self": kind}, {}, kind)

@@ -12,7 +12,7 @@ and equal pieces of different operators are, too (`girih.partition.space.pricing
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,25 +34,37 @@ from girih.partition.space.options import (
 from girih.partition.space.pricing import Wanted, priced
 from girih.partition.strategy import FloatTable, Strategy
 
+OBJECTIVES = ("bytes", "seconds", "time")
+
 
 @dataclass(frozen=True)
 class Objective:
-    """`bytes`: all bytes that devices receive in a step. `seconds`: the roofline of the pieces plus transfers.
+    """What is minimised, and on which machine.
 
+    name: `bytes`: all bytes that devices receive in a step; `seconds`: the roofline of the pieces plus transfers;
+    `time`: the simulated step, in which computing and transfers overlap.
     deadline: of `time.perf_counter`, behind which no tables are priced any more; None where they have to be.
+    score: of `time`, the seconds of a strategy, infinite for one that may not be chosen. Tables, which cannot say what
+    overlaps, are then those of `seconds`.
     """
 
     name: str
     machine: Machine
     deadline: float | None = None
+    score: Callable[[Strategy], float] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def unit(self) -> str:
+        """Of the tables, and of certificates: bytes or seconds."""
+        return "bytes" if self.name == "bytes" else "seconds"
 
     @property
     def transfers(self) -> Transfers:
-        return Transfers(self.machine.mesh, self.machine.links, self.name)
+        return Transfers(self.machine.mesh, self.machine.links, self.unit)
 
     def node_costs(self, options: NodeOptions) -> FloatTable:
         """What each division costs besides transfers: [divisions]."""
-        if self.name == "bytes":
+        if self.unit == "bytes":
             return np.zeros(len(options.divisions))
         if options.operations == 0:
             return np.zeros(len(options.divisions))

@@ -26,7 +26,6 @@ from girih.models import example
 from girih.ops.catalogue import catalogue
 from girih.ops.derive.temporaries import Operand, Work
 from girih.ops.scratch import ScratchCall, at_most
-from girih.partition.table import Exact
 from girih.plans.check import check
 from girih.plans.plan import PlanError
 from girih.plans.scratch import host_notes
@@ -51,7 +50,7 @@ def convolution(batch: int = 4, threads: int = 1, dtype: str = "float32") -> Scr
 def lenet() -> Plan:
     made = example("lenet-tiny", batch=4)
     step = TrainingStep(made.module, step=made.step, optimizer=torch.optim.SGD(made.module.parameters(), lr=0.01))
-    return girih.plan(step, made.inputs, machine="local:2", compare=(), search=Exact(2.0))
+    return girih.plan(step, made.inputs, machine="local:2", compare=(), search="exact:seconds=2")
 
 
 # ------------------------------------------------------------------------------------------- processors

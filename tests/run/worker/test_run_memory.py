@@ -30,7 +30,6 @@ from girih.ops.derive.temporaries import SLICE_BYTES, Operand, Work
 from girih.ops.scratch import ScratchCall
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
-from girih.partition.table import Exact
 from girih.plans.inputs import flatten_batch
 from girih.plans.scratch import host_notes
 from girih.run.training.session import start
@@ -45,13 +44,13 @@ def captured(name: str, batch: int | None) -> tuple[Plan, int]:
     made = example(name, batch=batch)
     optimizer = torch.optim.SGD(made.module.parameters(), lr=0.01, momentum=0.9)
     step = TrainingStep(made.module, step=made.step, optimizer=optimizer)
-    return girih.plan(step, made.inputs, machine="local:1", compare=(), search=Exact(2.0)), batch or made.batch
+    return girih.plan(step, made.inputs, machine="local:1", compare=(), search="exact:seconds=2"), batch or made.batch
 
 
 def planned(name: str, batch: int | None, workers: int) -> tuple[Plan, dict[str, torch.Tensor]]:
     plan, size = captured(name, batch)
     if workers > 1:
-        more = plan_graph(plan.graph, machine=f"local:{workers}", search=Exact(2.0))
+        more = plan_graph(plan.graph, machine=f"local:{workers}", search="exact:seconds=2")
         plan = replace(more, initial=plan.initial, scalars=plan.scalars, ranges=plan.ranges, state=plan.state)
     return plan, flatten_batch(random_batch(name, size))
 

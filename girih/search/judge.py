@@ -1,0 +1,117 @@
+"""The judge of strategies under the objective `time`: a plan's simulated step.
+
+Searches propose strategies and ask the objective's score what they take; here this score is made of a plan, and what a
+scored search finds becomes the plan.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from girih.cost.pricing import PRESET, Pricing
+from girih.cost.profile import load_profile
+from girih.partition import SearchResult, Strategy
+from girih.partition.baselines.classic import DataParallel
+from girih.partition.search import ScoredSearch, Search
+from girih.partition.searches.exact import Exact
+from girih.partition.solver.clock import Clock
+from girih.partition.space.problem import Objective
+from girih.partition.strategy import SearchError
+from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.predict import opened, predict, priced_on
+from girih.search.composed import Composer
+from girih.search.fastest import Fastest
+from girih.search.optimum import Optimum
+from girih.simulate.bounds import bound_of
+
+
+class Judge:
+    """The simulated seconds of strategies of a plan's graph; infinite above its memory limit."""
+
+    def __init__(self, plan: Plan, store: str | Path | None) -> None:
+        self.plan = plan
+        where = plan.machine
+        with opened(store) as known:
+            profile = None if known is None else load_profile(known, where.name)
+            pricing = Pricing(where if profile is None else profile.applied(where), store=known, profile=profile)
+        transfers = Objective(plan.objective, where).transfers
+        simulated = where if profile is None else profile.simulated(where)
+        self.composer = Composer(plan.graph, where, transfers, plan.overlap, pricing, simulated)
+
+    def __call__(self, strategy: Strategy) -> float:
+        seconds = self.composer.seconds(strategy)
+        return seconds if seconds == float("inf") or self.fits(self.planned(strategy)) else float("inf")
+
+    def planned(self, strategy: Strategy) -> Plan:
+        return self.plan if strategy is self.plan.strategy else replace(self.plan, strategy=strategy)
+
+    def fits(self, plan: Plan) -> bool:
+        return plan.memory is None or plan.peak <= plan.memory
+
+    def in_full(self, strategy: Strategy) -> float:
+        """The same by lowering and pricing the whole program, for data sheets: a proof should not rest on pieces."""
+        plan = self.planned(strategy)
+        return predict(plan, memory=False).seconds if self.fits(plan) else float("inf")
+
+
+def beginning(search: Search, objective: Objective, limit: int | None) -> Search:
+    """The search over tables that comes first: the one that is asked for, in half of its seconds where the simulated
+    step is judged behind it. For the fastest step data parallelism begins, whose tables are small, and which is
+    simulated in any case; for a proof, and where a memory limit has to be kept, the exact search."""
+    if objective.name != "time":
+        return search
+    if not isinstance(search, Exact | ScoredSearch):
+        return replace(search, seconds=search.seconds / 2)
+    if isinstance(search, Optimum) or limit is not None or objective.machine.devices == 1:
+        return Exact(search.seconds / 2)
+    return DataParallel(search.seconds)
+
+
+def judged(plan: Plan, search: Search, first: str, *, clock: Clock, store: str | Path | None, note: Observe) -> Plan:
+    """The plan of the objective `time`: the given one, or a faster one.
+
+    plan: what the first search, by its name `first`, found. `exact` goes on as `girih.search.fastest`, and a scored
+    search from this plan; what another search found is simulated as it is.
+    The search's seconds are for all of it, the first search included, since the clock was started.
+
+    Raises:
+        PlanError: the store is none, or the search `optimum` cannot prove its answer.
+    """
+    told, least = plan.certificate, bound_of(plan.graph, plan.machine)
+    judge = Judge(plan, store)
+    note("simulate", 0.0)
+    objective = Objective("time", plan.machine, score=judge)
+    known = (SearchResult(plan.strategy, told, search=first),)
+    if isinstance(search, Exact):
+        search = Fastest(search.seconds, known=known, observe=note, clock=clock)
+    elif isinstance(search, ScoredSearch):
+        left = max(clock.end(search.seconds) - time.perf_counter(), 0.0)
+        search = replace(search, seconds=left, known=known, observe=note)
+    else:
+        stopped = f"{told.stopped} without overlap, then simulated"
+        certificate = replace(told, cost=judge(plan.strategy), bound=least.seconds, how=least.how, stopped=stopped)
+        return replace(plan, certificate=certificate)
+    if isinstance(search, Optimum):
+        _by_data_sheet(plan, store)
+        objective = replace(objective, score=judge.in_full)
+        search = replace(search, overlap=plan.overlap)
+    try:
+        result = search.search(plan.graph, objective)
+    except SearchError as error:
+        raise PlanError(str(error)) from error
+    certificate = result.certificate
+    if certificate.bound < least.seconds:
+        certificate = replace(certificate, bound=least.seconds, how=least.how)
+    return replace(plan, strategy=result.strategy, certificate=certificate, search=result.search or search.name)
+
+
+def _by_data_sheet(plan: Plan, store: str | Path | None) -> None:
+    """The bounds of the search `optimum` know the data sheet alone."""
+    found = priced_on(plan, plan.machine, store, "processes")
+    if other := {name: count for name, count in found.priced.sources.items() if count and name != PRESET}:
+        raise PlanError(
+            f"search 'optimum' proves by the prices of data sheets; of {plan.machine.name} the store {store} has "
+            f"others ({', '.join(f'{count} operators {name}' for name, count in other.items())}): plan without it"
+        )

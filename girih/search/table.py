@@ -1,0 +1,91 @@
+"""All searches by name: what the facade, the command line and the documentation know of searches is read from here.
+
+A name stands for the place of a class, which is imported when the search is first asked for: the command line lists
+names without loading any. A text such as `sampled:seed=3,proposals=500` is a search with options, which are the fields
+of its class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from girih.partition.search import Search
+
+SEARCHES: dict[str, str] = {
+    "exact": "girih.partition.searches.exact.Exact",
+    "optimum": "girih.search.optimum.Optimum",
+    "sampled": "girih.partition.searches.sampled.Sampled",
+    "recursive": "girih.partition.searches.recursive.Recursive",
+    "greedy": "girih.partition.baselines.classic.Greedy",
+    "spartan": "girih.partition.searches.spartan.Spartan",
+    "data": "girih.partition.baselines.classic.DataParallel",
+    "sharded": "girih.partition.baselines.classic.ShardedDataParallel",
+    "row": "girih.partition.baselines.classic.Rows",
+    "equal": "girih.partition.baselines.classic.EqualChop",
+    "no-reduction": "girih.partition.baselines.classic.NoReduction",
+    "megatron": "girih.partition.baselines.megatron.Megatron",
+    "one-weird-trick": "girih.partition.baselines.experts.OneWeirdTrick",
+    "model": "girih.partition.baselines.pipeline.ModelParallel",
+    "pipeline": "girih.partition.baselines.pipeline.Pipeline",
+    "rnn-expert": "girih.partition.baselines.experts.RnnExpert",
+    "hybrid": "girih.partition.baselines.experts.Hybrid",
+    "parameter-server": "girih.partition.baselines.experts.ParameterServer",
+    "single": "girih.partition.baselines.classic.Single",
+}
+
+READERS = {"int": int, "float": float, "str": str}
+"""Options of these types can be written as text."""
+
+
+def search_class(name: str) -> type[Search]:
+    """The class of the search of this name.
+
+    Raises:
+        SearchError: there is none.
+    """
+    from girih.partition.strategy import SearchError
+
+    if name not in SEARCHES:
+        raise SearchError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
+    module, _, cls = SEARCHES[name].rpartition(".")
+    found: type[Search] = getattr(import_module(module), cls)
+    return found
+
+
+def options_of(search: type[Search]) -> dict[str, Field[Any]]:
+    """The options of a search that can be written as text, by name; what composes searches is not shown."""
+    return {item.name: item for item in fields(search) if item.repr and item.type in READERS}
+
+
+def search_of(search: str | Search, seconds: float | None = None) -> Search:
+    """A search as it is, or the one that a text names: `exact`, or with options `sampled:seed=3,proposals=500`.
+
+    seconds: of a search whose text does not say them.
+
+    Raises:
+        SearchError: there is no such search or option, or the option cannot be so.
+    """
+    from girih.partition.search import Search
+    from girih.partition.strategy import SearchError
+
+    if isinstance(search, Search):
+        return search
+    if not isinstance(search, str):
+        raise SearchError(f"no search {search!r}: expected a search of girih.search, or the name of one")
+    name, colon, text = search.partition(":")
+    cls = search_class(name)
+    known = options_of(cls)
+    options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
+    for part in text.split(",") if colon else ():
+        option, _, value = part.partition("=")
+        if option not in known:
+            raise SearchError(f"search {name} has no option {option!r}: expected one of {', '.join(known)}")
+        kind = str(known[option].type)
+        try:
+            options[option] = READERS[kind](value)
+        except ValueError:
+            raise SearchError(f"search {name}: option {option} is {kind}, got {value!r}") from None
+    return cls(**options)
