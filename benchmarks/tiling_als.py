@@ -30,7 +30,7 @@ NEXT_MS = 1.0
 def tilings(graph: Any, aim: Any, budget: int, repeats: int) -> tuple[Row, list[str]]:
     """What the searches find on one machine and how long they take; and what is wrong."""
     from girih.lower import lower
-    from girih.partition.searches.plan_cache import Remembered
+    from girih.partition.searches.plan_cache import PlanCache
     from girih.partition.searches.spartan import Spartan
     from girih.partition.searches.tiled import Wanted, tiled
     from girih.partition.space.copies import widened
@@ -45,7 +45,7 @@ def tilings(graph: Any, aim: Any, budget: int, repeats: int) -> tuple[Row, list[
         (found, best), spent = timed(tiled, graph, aim, wanted)
         first.append(spent.cpu)
         again.append(timed(tiled, graph, aim, wanted)[1].cpu)
-        known = Remembered()
+        known = PlanCache()
         known.tiled(graph, aim, wanted)
         (same, told), spent = timed(known.tiled, renamed(graph, f".{number}"), aim, wanted)
         following.append(spent.cpu)

@@ -45,7 +45,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class _Recipe:
+class _NamedModel:
     """What a name stands for, before anything is built."""
 
     family: ModelFamily
@@ -102,7 +102,7 @@ def random_batch(
     return drawn_batch(_recipe(name, batch, overrides).describe_batch(), seed, torch.device(device))
 
 
-def _recipe(name: str, batch: int | None, overrides: Options) -> _Recipe:
+def _recipe(name: str, batch: int | None, overrides: Options) -> _NamedModel:
     family, named_options, named_batch = _read_name(name)
     parameters = inspect.signature(family.builder).parameters
     unknown = sorted(set(overrides) - set(parameters))
@@ -117,7 +117,7 @@ def _recipe(name: str, batch: int | None, overrides: Options) -> _Recipe:
     if batch > MOST_BATCH:
         raise ValueError(f"a batch has at most {MOST_BATCH} samples; got more for {name}")
     _check_size(name, options)
-    return _Recipe(family, options, batch)
+    return _NamedModel(family, options, batch)
 
 
 def _check_size(name: str, options: Options) -> None:

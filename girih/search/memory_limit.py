@@ -12,7 +12,7 @@ from girih.memory.staging import exchange_bytes
 from girih.partition import SearchResult, Strategy
 from girih.partition.search import ScoredSearch, Search
 from girih.partition.searches.exact import Exact
-from girih.partition.solver.memory_constrained import CannotFitError, Measured, capped
+from girih.partition.solver.memory_constrained import CannotFitError, Measured, memory_constrained
 from girih.partition.space.problem import Objective
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.scratch import notes_of
@@ -68,7 +68,7 @@ def fit(
         raise PlanError(_refusal(trial(result.strategy), name, limit, needs))
     note("fit memory", 0.0)
     try:
-        return capped(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
+        return memory_constrained(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
         raise PlanError(_refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)) from error

@@ -29,7 +29,7 @@ from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks
 
 
 @dataclass(frozen=True)
-class Block:
+class Segment:
     """Steps that follow each other, with their prices [steps, devices]."""
 
     steps: tuple[Step, ...]
@@ -73,7 +73,7 @@ class Simulator:
         """The makespan of the schedule that is kept."""
         return self.makespan / TICKS_PER_SECOND
 
-    def propose(self, changes: Mapping[int, Block]) -> float:
+    def propose(self, changes: Mapping[int, Segment]) -> float:
         """The makespan in seconds with other steps in some blocks, by their numbers.
 
         Raises:
@@ -127,7 +127,7 @@ class Simulator:
                 self.room.fresh[self.proposal.made] = 0
             self.proposal = None
 
-    def ticks_of(self, block: Block) -> tuple[Ticks, Ticks]:
+    def ticks_of(self, block: Segment) -> tuple[Ticks, Ticks]:
         before, after = ticks(block.prices.before), ticks(block.prices.after)
         expected = (len(block.steps), self.graph.devices)
         if before.shape != expected or after.shape != expected:

@@ -26,9 +26,9 @@ from girih.partition.solver.memory_constrained import (
     Front,
     Measured,
     answer,
-    capped,
     front_of,
     least_peak,
+    memory_constrained,
 )
 from girih.partition.space.options import SECONDS, TOFU
 from girih.partition.space.problem import Objective, PartitionProblem, build
@@ -195,7 +195,7 @@ def test_caps_on_a_perceptron_from_loose_to_impossible(name: str, sizes: tuple[i
     assert costs == sorted(costs)
     assert costs[0] == pytest.approx(free.certificate.cost, rel=1e-12)
     with pytest.raises(CannotFitError) as caught:
-        capped(graph, objective, least - 1, measure, moving, first=free, effort=NO_ORDER)
+        memory_constrained(graph, objective, least - 1, measure, moving, first=free, effort=NO_ORDER)
     assert caught.value.smallest == least  # whatever was asked for
     assert measure(caught.value.best.strategy).peak == least
     assert 0 < caught.value.bound <= least
@@ -208,7 +208,7 @@ def test_a_larger_cap_is_never_dearer() -> None:
     found = front(graph, objective, first=free, effort=NO_ORDER)
     peaks = sorted({point.measured.peak for point in found.points})
     asked = [peaks[0], *(peaks[len(peaks) * part // 3] for part in (1, 2)), peaks[-1]]
-    results = [capped(graph, objective, cap, measure, moving, first=free, effort=NO_ORDER) for cap in asked]
+    results = [memory_constrained(graph, objective, cap, measure, moving, first=free, effort=NO_ORDER) for cap in asked]
     for tight, wide in pairwise(results):
         assert wide.certificate.cost <= tight.certificate.cost
         assert wide.certificate.bound <= tight.certificate.bound * (1 + 1e-9)

@@ -12,7 +12,7 @@ from girih.graph import Graph, Input, Node, Output, Ref, Value, check
 from girih.layout import parse_sharding
 from girih.lower import lower
 from girih.partition.searches.exact import Exact
-from girih.partition.searches.plan_cache import Remembered, form
+from girih.partition.searches.plan_cache import PlanCache, form
 from girih.partition.searches.spartan import Spartan
 from girih.partition.searches.tiled import Wanted, tiled
 from girih.partition.space.problem import Objective
@@ -22,7 +22,7 @@ RATINGS = 96 * 64 * 4
 
 
 def test_the_next_iteration_is_answered_without_a_search() -> None:
-    known = Remembered()
+    known = PlanCache()
     graph = least_squares(96, 64, 8)
     first, proved = known.tiled(graph, GOAL, Wanted(copies=RATINGS))
     again, told = known.tiled(renamed(graph, "next"), GOAL, Wanted(copies=RATINGS))
@@ -36,7 +36,7 @@ def test_the_next_iteration_is_answered_without_a_search() -> None:
 
 
 def test_remembered_answers_are_those_of_a_search() -> None:
-    known = Remembered()
+    known = PlanCache()
     random = np.random.default_rng(5)
     for _ in range(12):
         graph = random_program(random, int(random.integers(2, 12)), (4, 8))
@@ -51,7 +51,7 @@ def test_remembered_answers_are_those_of_a_search() -> None:
 
 
 def test_what_changes_the_answer_is_searched_anew() -> None:
-    known = Remembered()
+    known = PlanCache()
     graph = least_squares(96, 64, 8)
     other = Objective("bytes", replace(machine_of((2, 2)), name="another name", source="and source"))
     wishes = [
@@ -89,7 +89,7 @@ def test_random_streams_and_paths_do_not_count_and_attributes_do() -> None:
 
 
 def test_the_oldest_is_forgotten_first() -> None:
-    known = Remembered(most=2)
+    known = PlanCache(most=2)
     graphs = [random_program(np.random.default_rng(seed), 4, (4, 8)) for seed in range(3)]
     for number in (0, 1, 0, 2, 0):
         known.tiled(graphs[number], GOAL)

@@ -18,10 +18,10 @@ from girih.cost.prices import Prices
 from girih.layout import Mesh
 from girih.lower import Program, StartStep, Step, TransferStep
 from girih.machine import Machine
-from girih.simulate.incremental import Block, Simulator
+from girih.simulate.incremental import Segment, Simulator
 from girih.simulate.patterns import Resolution
 
-Blocks = dict[int, Block]
+Blocks = dict[int, Segment]
 
 
 def renamed(steps: Iterable[Step], tag: str) -> tuple[Step, ...]:
@@ -60,7 +60,7 @@ def without_loose_starts(blocks: Blocks, changed: set[int]) -> None:
             if not isinstance(step, StartStep) or ends[step.transfer.target][1] is not None
         ]
         prices = Prices(block.prices.before[kept], block.prices.after[kept])
-        blocks[number] = Block(tuple(block.steps[position] for position in kept), prices)
+        blocks[number] = Segment(tuple(block.steps[position] for position in kept), prices)
 
 
 def closed(blocks: Blocks, changed: set[int]) -> set[int]:
@@ -87,20 +87,20 @@ class Walk:
     resolution: Resolution
     changes: int = 0
 
-    def new_block(self, block: Block) -> Block:
+    def new_block(self, block: Segment) -> Segment:
         """Other prices, one other price, or other steps."""
         self.changes += 1
         steps, prices, kind = block.steps, block.prices, self.random.random()
         if kind < 0.2 and steps:
             before = prices.before.copy()
             before[int(self.random.integers(len(steps)))] += 1e-5
-            return Block(steps, Prices(before, prices.after))
+            return Segment(steps, Prices(before, prices.after))
         if kind > 0.4:
             first = int(self.random.integers(len(self.spare) + 1))
             steps = renamed(self.spare[first : first + int(self.random.integers(6))], f"@{self.changes}")
         shape = (len(steps), self.program.mesh.devices)
         busy = self.random.random() < 0.8
-        return Block(steps, Prices(self.random.random(shape) * 1e-4 * busy, self.random.random(shape) * 1e-5))
+        return Segment(steps, Prices(self.random.random(shape) * 1e-4 * busy, self.random.random(shape) * 1e-5))
 
     def proposal(self) -> tuple[Blocks, set[int]]:
         changed = set(self.random.integers(0, len(self.blocks), int(self.random.integers(1, 4))).tolist())
@@ -125,7 +125,7 @@ def cut(program: Program, prices: Prices, random: np.random.Generator) -> tuple[
     firsts = sorted({0, *random.integers(0, count, int(random.integers(1, count + 1))).tolist()})
     bounds = [*firsts, count]
     blocks = {
-        number: Block(program.steps[a:b], Prices(prices.before[a:b], prices.after[a:b]))
+        number: Segment(program.steps[a:b], Prices(prices.before[a:b], prices.after[a:b]))
         for number, (a, b) in enumerate(pairwise(bounds))
     }
     return firsts, blocks
@@ -173,9 +173,9 @@ def long_program(repeats: int = 200) -> tuple[Program, Machine, Prices]:
     return made, machine((2, 2)), prices
 
 
-def block_of(seconds: list[float]) -> Block:
+def block_of(seconds: list[float]) -> Segment:
     made, prices = hand_made((2, 2), compute(seconds))
-    return Block(made.steps, prices)
+    return Segment(made.steps, prices)
 
 
 @pytest.mark.parametrize("seconds", [[1, 1, 1, 1], [1, 2, 3, 4], [50, 50, 50, 50]])
@@ -209,7 +209,7 @@ def test_a_change_in_the_shadow_of_another_device_changes_nothing() -> None:
     simulator = Simulator(made, machine((2,)), prices)
     before = simulator.seconds
     steps, other = hand_made((2,), compute([2, 10]))
-    assert simulator.propose({0: Block(steps.steps, other)}) == before
+    assert simulator.propose({0: Segment(steps.steps, other)}) == before
     assert simulator.effort.messages <= 6
 
 
@@ -234,14 +234,14 @@ def test_both_ends_of_a_transfer_change_together() -> None:
     simulator = Simulator(made, machine((2,)), prices)
     before = simulator.seconds
     with pytest.raises(ValueError, match="one end of a transfer whose other end lies in a block that is not changed"):
-        simulator.propose({0: Block((), Prices(np.zeros((0, 2)), np.zeros((0, 2))))})
+        simulator.propose({0: Segment((), Prices(np.zeros((0, 2)), np.zeros((0, 2))))})
     late, other = hand_made((2,), compute(1), whole(move))
     with pytest.raises(ValueError, match="started and never finished"):
-        simulator.propose({0: Block(made.steps[:1], Prices(prices.before[:1], prices.after[:1])),
-                           2: Block(late.steps[:1], Prices(other.before[:1], other.after[:1]))})  # fmt: skip
+        simulator.propose({0: Segment(made.steps[:1], Prices(prices.before[:1], prices.after[:1])),
+                           2: Segment(late.steps[:1], Prices(other.before[:1], other.after[:1]))})  # fmt: skip
     assert simulator.seconds == before
-    nothing = Block((), Prices(np.zeros((0, 2)), np.zeros((0, 2))))
-    assert simulator.propose({0: nothing, 2: Block(late.steps, other)}) == 3.0
+    nothing = Segment((), Prices(np.zeros((0, 2)), np.zeros((0, 2))))
+    assert simulator.propose({0: nothing, 2: Segment(late.steps, other)}) == 3.0
 
 
 def test_blocks_and_prices_must_fit() -> None:
@@ -250,9 +250,9 @@ def test_blocks_and_prices_must_fit() -> None:
         Simulator(program, at, prices, blocks=[1, 3])
     simulator = Simulator(program, at, prices, blocks=[0, 2, 4])
     with pytest.raises(ValueError, match="a block of 1 steps has prices of shape"):
-        simulator.propose({1: Block(program.steps[:1], Prices(np.zeros((2, 4)), np.zeros((2, 4))))})
+        simulator.propose({1: Segment(program.steps[:1], Prices(np.zeros((2, 4)), np.zeros((2, 4))))})
     with pytest.raises(ValueError, match="there are 3, counted from 0"):
-        simulator.propose({3: Block((), Prices(np.zeros((0, 4)), np.zeros((0, 4))))})
+        simulator.propose({3: Segment((), Prices(np.zeros((0, 4)), np.zeros((0, 4))))})
 
 
 def test_room_is_used_again() -> None:
@@ -270,7 +270,7 @@ def test_room_is_used_again() -> None:
     for _ in range(300):
         number = int(random.choice(moves))
         row = Prices(prices.before[number : number + 1] * random.random(), prices.after[number : number + 1])
-        simulator.propose({number: Block((program.steps[number],), row)})
+        simulator.propose({number: Segment((program.steps[number],), row)})
         if random.random() < 0.5:
             simulator.accept()
         sizes.append((simulator.graph.row_places.end, simulator.graph.task_places.end))

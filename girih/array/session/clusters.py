@@ -32,7 +32,7 @@ from girih.machine import machine as machine_by_name
 from girih.machine.names import MOST_PROCESSES
 from girih.machine.units import format_bytes, parse_bytes
 from girih.partition.search import Search
-from girih.partition.searches.plan_cache import Remembered
+from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import TILING, Wanted
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
@@ -108,7 +108,7 @@ class Cluster:
         self.planned = 0
         self._run: TileRun | None = None
         self._plans: OrderedDict[Hashable, Planned] = OrderedDict()
-        self._choices = Remembered()
+        self._choices = PlanCache()
         self._observed = Observations()
         self._keys = count()
         self._dropped: deque[int] = deque()

@@ -17,7 +17,7 @@ from girih.array.session.profile import Look, Observations
 from girih.graph import Graph, Output
 from girih.lower import CACHE_BYTES, Blocks
 from girih.machine import Machine, machine
-from girih.partition.searches.plan_cache import Remembered
+from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import Wanted
 from girih.partition.space.choice import without_copies
 from girih.partition.space.options import Rules
@@ -91,7 +91,7 @@ def passes(workers: int) -> tuple[Pass, ...]:
 
 
 def plan_observed(
-    graph: Graph, where: Machine, wanted: Wanted, known: Remembered, blocks: Blocks, seen: Observations
+    graph: Graph, where: Machine, wanted: Wanted, known: PlanCache, blocks: Blocks, seen: Observations
 ) -> Tiled:
     """`plan_arrays`, with what users' functions were seen to update where that moves less; what was not seen yet will
     be, where that moves little more."""
@@ -106,7 +106,7 @@ def plan_observed(
     return replace(observing, looks=other.looks, told=seen.told(graph, workers, True))
 
 
-def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: Remembered, blocks: Blocks | None = None) -> Tiled:
+def plan_arrays(graph: Graph, where: Machine, wanted: Wanted, known: PlanCache, blocks: Blocks | None = None) -> Tiled:
     """The plan that moves least, in blocks, of the graph after the passes for so many workers as `where` has.
 
     wanted: search, budget of copies, and how inputs lie. known: what was found for graphs of the same form.

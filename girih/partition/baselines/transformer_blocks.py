@@ -26,7 +26,7 @@ EMBEDDINGS = frozenset({"girih.embedding", "aten.embedding"})
 
 
 @dataclass(frozen=True)
-class Block:
+class TransformerBlock:
     """kind: ATTENTION, NETWORK or VOCABULARY. cuts: of each parameter, by its input's name, the dimension cut."""
 
     kind: str
@@ -37,7 +37,7 @@ class Block:
 class Recognised:
     """blocks: what is divided; whole: how many attention blocks are not. flow: what follows for nodes and values."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[TransformerBlock, ...]
     whole: int
     flow: Flow
 
@@ -85,7 +85,7 @@ class Weighted:
     other: str
 
 
-def _blocks(graph: Graph, devices: int) -> tuple[list[Block], int]:
+def _blocks(graph: Graph, devices: int) -> tuple[list[TransformerBlock], int]:
     """Attention blocks and MLPs by their forward pass alone, and how many attention blocks there are besides."""
     weighted, makers = _weighted(graph), graph_makers(graph)
     used: set[int] = set()
@@ -96,7 +96,7 @@ def _blocks(graph: Graph, devices: int) -> tuple[list[Block], int]:
             continue
         cuts = {weighted[number].parameter: weighted[number].columns for number in first}
         alone = product.parameter not in cuts and len(cuts) == len(first)  # no weight is used twice
-        block = Block(ATTENTION if attends else NETWORK, {**cuts, product.parameter: product.terms})
+        block = TransformerBlock(ATTENTION if attends else NETWORK, {**cuts, product.parameter: product.terms})
         flow = Flow(graph, devices).followed([block], forward=True)
         if alone and not flow.stuck and flow.ends == {last}:
             found.append(replace(block, cuts={**block.cuts, **flow.beside()}))
@@ -151,7 +151,7 @@ def _before(
     return first, attends
 
 
-def _vocabularies(graph: Graph, devices: int) -> list[Block]:
+def _vocabularies(graph: Graph, devices: int) -> list[TransformerBlock]:
     """Tables of tokens, and the products in front of the loss of as many columns: one block where they share it."""
     shapes = {item.name: graph.values[item.name].shape for item in graph.inputs if item.role == "parameter"}
     tokens = _of_batch(graph)
@@ -162,16 +162,16 @@ def _vocabularies(graph: Graph, devices: int) -> list[Block]:
         if len(shape := shapes.get(node.inputs[0], ())) == 2 and shape[0] > shape[1]
     }
     rows = {shapes[name][0] for name in tables}
-    found: list[Block] = []
+    found: list[TransformerBlock] = []
     for product in _weighted(graph).values():
         if shapes[product.parameter][product.columns] in rows:
-            block = Block(VOCABULARY, {product.parameter: product.columns})
+            block = TransformerBlock(VOCABULARY, {product.parameter: product.columns})
             flow = Flow(graph, devices).followed([block], forward=True)
             ends = {graph.nodes[number].operator for number in flow.ends}
             if not flow.stuck and "aten.logsumexp" in ends:
                 found.append(replace(block, cuts={**block.cuts, **flow.beside()}))
     shared = {name for block in found for name in block.cuts}
-    return found + [Block(VOCABULARY, {name: 0}) for name in tables if name not in shared]
+    return found + [TransformerBlock(VOCABULARY, {name: 0}) for name in tables if name not in shared]
 
 
 def _of_batch(graph: Graph) -> set[str]:
@@ -204,7 +204,7 @@ class Flow:
     stuck: set[int] = field(default_factory=set)
     origins: dict[str, frozenset[int]] = field(default_factory=dict)
 
-    def followed(self, blocks: Sequence[Block], forward: bool = False) -> Flow:
+    def followed(self, blocks: Sequence[TransformerBlock], forward: bool = False) -> Flow:
         """With the cuts of these blocks. forward: through the forward pass alone."""
         for number, block in enumerate(blocks):
             for name in self.alike(block):
@@ -235,7 +235,7 @@ class Flow:
                 found.setdefault(name, []).append((number, operand))
         return found
 
-    def alike(self, block: Block) -> list[str]:
+    def alike(self, block: TransformerBlock) -> list[str]:
         return [own for own, name in self.weights.items() if name in block.cuts]
 
     def carry(self, number: int, description: Description | None) -> None:

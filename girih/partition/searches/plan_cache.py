@@ -24,7 +24,7 @@ UNPRICED = frozenset({"stream"})
 """Attributes that differ from call to call and change no cost: which random numbers are drawn."""
 
 
-class Remembered:
+class PlanCache:
     """The choices of earlier searches, at most so many; the one that was asked for longest ago goes first.
 
     It belongs to who makes it (a session of lazy arrays) and to one thread.

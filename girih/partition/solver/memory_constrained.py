@@ -153,7 +153,7 @@ class Front:
         return max(lines, self.reached, max((point.cost for point in proved), default=0.0))
 
 
-def capped(
+def memory_constrained(
     graph: Graph,
     objective: Objective,
     cap: int,
@@ -187,7 +187,7 @@ def front_of(
     effort: Effort = Effort(),
     seconds: float = 60.0,
 ) -> Front:
-    """The front of cost against peak memory, as far as it is found; see `capped`."""
+    """The front of cost against peak memory, as far as it is found; see `memory_constrained`."""
     until = time.monotonic() + seconds
     rules = SECONDS if objective.unit == "seconds" else TOFU
     front = Front(HeldTables(build(graph, objective, rules), exchanged), objective, measure)

@@ -48,13 +48,13 @@ class Tile:
     program: Program
     name: str
     given: Any = None
-    maker: Recipe | None = None
+    maker: EvaluationRecipe | None = None
     on_file: bool = False
     away: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False)
-class Recipe:
+class EvaluationRecipe:
     """An evaluation as it was asked for, and the tiles that it read."""
 
     program: Program
@@ -130,7 +130,7 @@ class RecoveringRun(TileRun):
             self._replace(changed(self.manifest, step="", at=0))
         what = changed(what, free=(*what.free, *self._left))
         placed = [Tile(key, program, name, given=content) for name, (key, content) in what.placed.items()]
-        recipe = Recipe(program, what, (*(self._tiles[key] for key in what.held.values()), *placed))
+        recipe = EvaluationRecipe(program, what, (*(self._tiles[key] for key in what.held.values()), *placed))
         self._left = (*(tile.key for tile in placed), *what.keep.values())
         self._furthest = -1
         results = self._recovering(lambda: self._evaluate(program, what))
@@ -310,7 +310,12 @@ class RecoveringRun(TileRun):
         for tile in (*self._tiles.values(), *self._guests):
             tile.away |= lost
         order, wanted = in_order(self._tiles.values(), self.manifest.tiles)
-        last = {tile: number for number, item in enumerate(order) if isinstance(item, Recipe) for tile in item.reads}
+        last = {
+            tile: number
+            for number, item in enumerate(order)
+            if isinstance(item, EvaluationRecipe)
+            for tile in item.reads
+        }
         for number, item in enumerate(order):
             if isinstance(item, Tile):
                 self._bring(item)
@@ -333,7 +338,7 @@ class RecoveringRun(TileRun):
             self.crew.command("place", [{"parts": own} for own in parts])
         self._is_back(tile)
 
-    def _make_again(self, recipe: Recipe, tiles: Sequence[Tile]) -> None:
+    def _make_again(self, recipe: EvaluationRecipe, tiles: Sequence[Tile]) -> None:
         what, keys = recipe.what, {tile.key for tile in tiles}
         held = {**what.held, **{name: key for name, (key, _) in what.placed.items()}}
         keep = {name: key for name, key in what.keep.items() if key in keys}
@@ -356,16 +361,18 @@ class RecoveringRun(TileRun):
             self._guests.discard(tile)
 
 
-def in_order(goals: Iterable[Tile], saved: Set[int]) -> tuple[list[Tile | Recipe], dict[Recipe, list[Tile]]]:
+def in_order(
+    goals: Iterable[Tile], saved: Set[int]
+) -> tuple[list[Tile | EvaluationRecipe], dict[EvaluationRecipe, list[Tile]]]:
     """What to do, one after another, until the goals are with all workers: tiles that are brought, recipes that are
     followed again; and of each recipe the tiles for which it is. saved: keys of a checkpoint."""
-    order: list[Tile | Recipe] = []
-    wanted: dict[Recipe, list[Tile]] = {}
+    order: list[Tile | EvaluationRecipe] = []
+    wanted: dict[EvaluationRecipe, list[Tile]] = {}
     seen: set[Tile] = set()
-    stack: list[Tile | Recipe] = list(goals)
+    stack: list[Tile | EvaluationRecipe] = list(goals)
     while stack:
         item = stack.pop()
-        if isinstance(item, Recipe):
+        if isinstance(item, EvaluationRecipe):
             order.append(item)
         elif item.away and item not in seen:
             seen.add(item)

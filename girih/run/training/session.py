@@ -285,7 +285,7 @@ def start(
         backend = "torchrun"
     if backend not in CREWS:
         raise ValueError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
-    recipes = {path: _Recipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
+    recipes = {path: _StateRecipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
     given = state or {}
     steps, directory, digest, resumed = 0, None, None, list[str]()
     if resume is not None:
@@ -313,7 +313,7 @@ CREWS: dict[str, Callable[[Program, Options], Crew]] = {
 
 
 @dataclass(frozen=True)
-class _Recipe:
+class _StateRecipe:
     kind: str
     a: float
     b: float = 0.0

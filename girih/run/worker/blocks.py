@@ -19,7 +19,7 @@ from girih.run.worker.loops import Loop
 from girih.run.worker.parts import Tensor, narrow
 
 
-class Block:
+class BlockLoop:
     """Run a group: the instruction of a BlockStep on one device."""
 
     __slots__ = ("_board", "_files", "_outside", "_progress", "_told", "loop", "writes")

@@ -11,7 +11,7 @@ from typing import Any
 
 from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep, TransferStep
 from girih.run.transport.transport import Transport
-from girih.run.worker.blocks import Block
+from girih.run.worker.blocks import BlockLoop
 from girih.run.worker.compute import Compute, Nothing, Slots, compile_compute
 from girih.run.worker.transfers import Finish, Start, Transfer
 
@@ -27,7 +27,7 @@ class Free:
             slots[slot] = None
 
 
-Instruction = Compute | Block | Nothing | Transfer | Start | Finish | Free
+Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | Free
 
 
 def compile_instructions(
@@ -46,7 +46,7 @@ def compile_instructions(
         if isinstance(step, ComputeStep):
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):
-            result.append(Block(program, step, rank, slots, device, transport.board, progress))
+            result.append(BlockLoop(program, step, rank, slots, device, transport.board, progress))
         elif isinstance(step, StartStep):
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))

@@ -15,7 +15,7 @@ from girih.capture.lazy.expressions import needed
 from girih.lower import Blocks, BlockStep, Program
 from girih.run.errors import NOT_BEGUN
 from girih.run.worker import loops
-from girih.run.worker.blocks import Block
+from girih.run.worker.blocks import BlockLoop
 from girih.run.worker.loops import Loop
 from girih.run.worker.worker import Worker
 
@@ -55,7 +55,7 @@ def prepared() -> tuple[Worker, Cells, Run]:
 
 def calls_of(worker: Worker, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> tuple[int, list[int]]:
     """(chunks of the loop, blocks of each call of its function from now on); a call takes so many seconds longer."""
-    (block,) = [item for item in worker._instructions if isinstance(item, Block)]
+    (block,) = [item for item in worker._instructions if isinstance(item, BlockLoop)]
     monkeypatch.setattr(Loop, "compile", lambda self: None)
     code, calls = block.loop._code, []
 
@@ -111,7 +111,7 @@ def test_short_loops_tell_nothing_and_are_not_cut_further(monkeypatch: pytest.Mo
 def test_a_failed_loop_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, cells, run = prepared()
     monkeypatch.setattr(loops, "REPORT_SECONDS", 0.0)
-    (block,) = [item for item in worker._instructions if isinstance(item, Block)]
+    (block,) = [item for item in worker._instructions if isinstance(item, BlockLoop)]
     code = block.loop._code
 
     def failing(first: int, *more: int) -> object:
