@@ -48,14 +48,17 @@ def test_a_call_is_what_a_worker_executes(
     monkeypatch.setattr(Compute, "run", watched)
     with start(program, example.initial, backend="threads", state=example.state) as run:
         run.step(example.batch, example.scalars)
-        workers = [service.worker._instructions for service in run.crew.services]
+        workers = [
+            dict(zip(program.order_of(rank), service.worker._instructions, strict=True))
+            for rank, service in enumerate(run.crew.services)
+        ]
     calls = local_calls(program)
     batch = {item.name for item in program.graph.inputs if item.role == "batch"}  # threads get it as views
     compared = 0
     for position, step in enumerate(program.steps):
         for rank, instructions in enumerate(workers):
             number = calls.numbers[position, rank]
-            executed = isinstance(step, ComputeStep) and isinstance(instructions[position], Compute)
+            executed = isinstance(step, ComputeStep) and isinstance(instructions.get(position), Compute)
             assert (number != NOTHING) == executed
             if executed and not batch & {part.buffer for part in step.reads}:
                 made = signature(*prepare(calls.calls[number], torch.device("cpu")))
