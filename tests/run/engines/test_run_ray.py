@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_programs import Slow
+from run_programs import Slow, impatient_until_mended, stop
 
 import girih.array as gnp
 from girih.array.session.planning import machine_of
@@ -112,10 +112,10 @@ def test_workers_killed_at_random_moments(cluster, undisturbed):
 
 def test_a_worker_that_hangs(cluster, undisturbed, monkeypatch):
     run = cluster.run
-    monkeypatch.setattr(run.crew, "timeout", 1.5)
     before = len(run.losses)
     stopped = run.crew.pids[1]
-    os.kill(stopped, signal.SIGSTOP)
+    stop(stopped)
+    impatient_until_mended(run.crew, monkeypatch)
     np.testing.assert_array_equal(kmeans(), undisturbed)
     assert [loss.rank for loss in run.losses[before:]] == [1]
     assert "it hangs: its process is stopped" in run.losses[-1].reason
