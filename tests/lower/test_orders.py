@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lowered_programs import THOROUGH, lowered, strategies
 
-from girih.layout import REPLICATE, Mesh, Sharding, among
+from girih.layout import REPLICATE, Mesh, among
 from girih.lower import (
     Blocks,
     ComputeStep,
@@ -72,12 +72,13 @@ def two_layers(sizes: tuple[int, ...] = (2,), first: int = 0, second: int = 1) -
     for old, new in graph.updates.items():
         layouts[new] = layouts[old]
     divisions = tuple(one if number == 0 else other for number in range(len(graph.nodes)))
-    return lower(graph, Strategy(Mesh(sizes), divisions, layouts), Objective("bytes", machine_of(sizes)).transfers)
+    strategy = Strategy.of_codes(Mesh(sizes), divisions, layouts)
+    return lower(graph, strategy, Objective("bytes", machine_of(sizes)).transfers)
 
 
 def test_devices_that_do_the_same_are_one_class() -> None:
     graph = perceptron(2, 8, 12)
-    strategy = Strategy(Mesh((4, 2)), (Sharding((0, 0)),) * len(graph.nodes), dict.fromkeys(graph.values, (0, 0)))
+    strategy = Strategy.of_codes(Mesh((4, 2)), ((0, 0),) * len(graph.nodes), dict.fromkeys(graph.values, (0, 0)))
     program = lower(graph, strategy, Objective("bytes", machine_of((4, 2))).transfers)
     assert program.orders == ()
     assert [order.devices for order in program.classes] == [Devices((range(8),))]
@@ -242,7 +243,7 @@ def test_text_round_trips(case: tuple, window: int) -> None:
 
 def test_text_of_blocks_round_trips() -> None:
     graph = perceptron(2, 4096, 64)
-    strategy = Strategy(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
     plain = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     program = blocked(plain, Blocks(cache=1 << 16, always=True, stealing=True))
     assert "blocks " in str(program)
