@@ -45,7 +45,7 @@ def test_an_exception_comes_back(backend):
         began = time.monotonic()
         with pytest.raises(WorkerError, match=r"worker 1 failed .*model.py:7") as got:
             run.step({"x": BAD})
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30  # the deadline is 60 s
         assert got.value.rank == 1
         assert got.value.place.node == "y"
         assert "linalg" in got.value.details
@@ -64,7 +64,7 @@ def test_a_closed_run_says_so_at_once(backend):
     for use in (lambda: run.step({"x": GOOD}), run.state, run.statistics):
         with pytest.raises(ClosedError, match=r"the run was closed .*: start another one"):
             use()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15  # the deadline is 30 s
     run.close()
 
 
@@ -77,7 +77,7 @@ def test_a_killed_worker(example):
         began = time.monotonic()
         with pytest.raises(WorkerError, match="worker 1 was killed by SIGKILL"):
             run.step(example.batch, example.scalars)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # the deadline is 60 s
         gone(run)
 
 
@@ -98,7 +98,7 @@ def test_a_hanging_worker(example, monkeypatch):
         began = time.monotonic()
         with pytest.raises(WorkerError, match="worker 1 did not finish 'step' within 2 s; it hangs"):
             run.step(example.batch, example.scalars)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 30  # the workers' own patience is 91 s
         gone(run)
 
 
