@@ -7,7 +7,7 @@ import girih.array as np
 
 COUNT, LENGTH = 6000, 60.0  # samples, seconds
 
-time = np.linspace(0, LENGTH, COUNT, endpoint=False)
+time = np.linspace(0, LENGTH, COUNT, endpoint=False) + LENGTH / COUNT / 2  # so that none is on an edge of a part
 noise = np.modf(np.sin(np.arange(COUNT) * 12.9898) * 43758.5453)[0]
 record = 3 + 0.05 * time + 0.6 * np.sin(2 * np.pi * 1.25 * time) + 0.3 * np.cos(2 * np.pi * 3.5 * time) + 0.4 * noise
 record = np.where(np.arange(COUNT) % 997 == 0, 40.0, record)  # a few samples are broken

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from girih.capture import CaptureError, Inference, TrainingStep, capture
-from girih.capture.canonicalize import canonical
+from girih.capture.canonicalize import products
 from girih.capture.torch import record
 
 X, Y = torch.ones(4, 3), torch.ones(4, 2)
@@ -154,10 +154,10 @@ def test_failures_of_girih_itself_say_at_which_call(kind: type[Exception], monke
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError, AssertionError, IndexError])
 def test_failures_of_a_rule_say_at_which_call(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(builder: Any, call: Any) -> None:
+    def fail(builder: Any, *operands: Any) -> None:
         raise kind("a mistake")
 
-    monkeypatch.setitem(canonical.RULES, "aten.addmm", fail)
+    monkeypatch.setattr(products, "mm", fail)  # of which the rule of addmm makes its product
     expected = (
         r"errors.py:\d+: aten.addmm\(float32\[2\], float32\[4, 3\], float32\[3, 2\], 1, 1\) cannot be put into a graph"
     )

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from graphs import machine_of, perceptron, random_graph, random_labels
+from graphs import fitting_labels, machine_of, perceptron, random_graph
 from hand_made import compute, send, start, whole
 from hand_made import program as hand_made
 from hypothesis import given
@@ -72,12 +72,13 @@ def two_layers(sizes: tuple[int, ...] = (2,), first: int = 0, second: int = 1) -
     for old, new in graph.updates.items():
         layouts[new] = layouts[old]
     divisions = tuple(one if number == 0 else other for number in range(len(graph.nodes)))
-    return lower(graph, Strategy(Mesh(sizes), divisions, layouts), Objective("bytes", machine_of(sizes)).transfers)
+    strategy = Strategy.of_codes(Mesh(sizes), divisions, layouts)
+    return lower(graph, strategy, Objective("bytes", machine_of(sizes)).transfers)
 
 
 def test_devices_that_do_the_same_are_one_class() -> None:
     graph = perceptron(2, 8, 12)
-    strategy = Strategy(Mesh((4, 2)), ((0, 0),) * len(graph.nodes), dict.fromkeys(graph.values, (0, 0)))
+    strategy = Strategy.of_codes(Mesh((4, 2)), ((0, 0),) * len(graph.nodes), dict.fromkeys(graph.values, (0, 0)))
     program = lower(graph, strategy, Objective("bytes", machine_of((4, 2))).transfers)
     assert program.orders == ()
     assert [order.devices for order in program.classes] == [Devices((range(8),))]
@@ -131,12 +132,12 @@ def test_steps_tell_their_stream() -> None:
     assert all(step.stream is kinds[type(step)] for step in program)
 
 
-def placed(seed: int, sizes: tuple[int, ...]) -> Program | None:
+def placed(seed: int, sizes: tuple[int, ...]) -> Program:
     """A random strategy with places, of a random graph."""
     random = np.random.default_rng(seed)
     graph = random_graph(random, int(random.integers(1, 6)))
     problem = build(graph, Objective("bytes", machine_of(sizes)), PLACED)
-    labels = random_labels(problem, random)
+    labels = fitting_labels(problem, random)
     return lowered((graph, Objective("bytes", machine_of(sizes)), problem, labels))
 
 
@@ -144,8 +145,6 @@ def placed(seed: int, sizes: tuple[int, ...]) -> Program | None:
 @THOROUGH
 def test_orders_of_random_placed_programs_are_lawful(seed: int, sizes: tuple[int, ...], window: int) -> None:
     program = placed(seed, sizes)
-    if program is None:
-        return
     program = overlapped(program, Overlap(window, window))
     check(program)
     shares = Shares(program)
@@ -233,8 +232,6 @@ def test_what_an_order_reads_was_made_in_it() -> None:
 @THOROUGH
 def test_text_round_trips(case: tuple, window: int) -> None:
     program = lowered(case)
-    if program is None:
-        return
     program = overlapped(program, Overlap(window, window))
     parsed = Program.parse(str(program), program.graph, program.strategy)
     assert parsed == program
@@ -246,7 +243,7 @@ def test_text_round_trips(case: tuple, window: int) -> None:
 
 def test_text_of_blocks_round_trips() -> None:
     graph = perceptron(2, 4096, 64)
-    strategy = Strategy(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
     plain = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     program = blocked(plain, Blocks(cache=1 << 16, always=True, stealing=True))
     assert "blocks " in str(program)

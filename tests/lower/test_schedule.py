@@ -109,7 +109,7 @@ def test_exchanges_between_stages_start_early() -> None:
 
 def test_a_program_without_stages_stays() -> None:
     graph = perceptron(2, 8, 12)
-    strategy = Strategy(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
     program = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
     assert scheduled(program, "1f1b", machine_of((2,))) is program
     assert scheduled(program, "graph", machine_of((2,))) is program

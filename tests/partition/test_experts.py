@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from graphs import machine_of, perceptron
@@ -16,6 +18,11 @@ from girih.search.table import search_of
 
 
 def planned(name: str, search: str, machine: str = "2x2") -> Plan:
+    return trained(name, search, machine)[0]
+
+
+def trained(name: str, search: str, machine: str = "2x2") -> tuple[Plan, tuple[Any, ...]]:
+    """A plan, and what it is of: module, optimizer, loss and inputs."""
     made = example(name, device="cpu")
     module = made.module.double()
     inputs = {
@@ -25,8 +32,7 @@ def planned(name: str, search: str, machine: str = "2x2") -> Plan:
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
     step = girih.TrainingStep(module, step=made.step, optimizer=optimizer)
     plan = girih.plan(step, inputs, machine=machine, search=search, objective="seconds", compare=())
-    object.__setattr__(plan, "_tried", (module, optimizer, made.step, inputs))
-    return plan
+    return plan, (module, optimizer, made.step, inputs)
 
 
 def homes(plan: Plan, path: str) -> set[int]:
@@ -49,8 +55,7 @@ def homes(plan: Plan, path: str) -> set[int]:
     ],
 )
 def test_training_is_one_devices(name: str, search: str) -> None:
-    plan = planned(name, search)
-    module, optimizer, loss_of, inputs = plan._tried  # type: ignore[attr-defined]
+    plan, (module, optimizer, loss_of, inputs) = trained(name, search)
     with plan.start(backend="threads") as run:
         got = [run.step(inputs) for _ in range(2)]
     expected = []

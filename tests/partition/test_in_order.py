@@ -22,12 +22,11 @@ def tables_of(graph) -> HeldTables:
     return HeldTables(build(graph, OBJECTIVE, SECONDS), lambda value, source, target, dense, kept: 0)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, *range(5, 13)])  # of seed 4 there are 82,944 labels
 def test_every_solution_comes_once_and_in_order(seed: int) -> None:
     held = tables_of(random_graph(np.random.default_rng(seed), 2))
     problem = held.plain.problem
-    if prod(problem.domains) > 20_000:
-        pytest.skip("too many to try")
+    assert prod(problem.domains) < 20_000
     every = [np.asarray(labels) for labels in product(*map(range, problem.domains))]
     costs = {labels.tobytes(): cost_of(problem, labels) for labels in every}
     finite = {key: cost for key, cost in costs.items() if np.isfinite(cost)}

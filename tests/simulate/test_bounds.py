@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import DEVICE, perceptron, random_graph, random_labels
+from graphs import DEVICE, fitting_labels, perceptron, random_graph
 from hand_made import compute, gather, machine, program, send, whole
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,6 @@ from girih.lower import ComputeStep, Program, lower
 from girih.machine import Machine
 from girih.ops import description_of
 from girih.ops.derive.kinds import VIEW
-from girih.partition.solver.elimination import cost_of
 from girih.partition.space.problem import Objective
 from girih.simulate.bounds import bound_of, program_bound
 from girih.simulate.incremental import Simulator
@@ -71,15 +70,13 @@ def check(graph: Graph, at: Machine, made: Program, roofline: Roofline) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(MESHES), st.integers(1, 10), st.booleans())
-@settings(max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_beats_the_bound_of_the_graph(seed: int, sizes: tuple[int, ...], nodes: int, training: bool) -> None:
     random = np.random.default_rng(seed)
     graph = perceptron(2, 8, 12) if training else random_graph(random, nodes)
     at = machine_of(sizes, random)
     problem = problem_of(graph, at, RULES[int(random.integers(len(RULES)))])
-    labels = random_labels(problem, random)
-    if not np.isfinite(cost_of(problem.problem, labels)):
-        return
+    labels = fitting_labels(problem, random)
     made = lower(graph, problem.strategy(labels), Objective("bytes", at).transfers)
     for roofline in (Roofline(DEVICE), CALIBRATED):
         check(graph, at, made, roofline)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import perceptron, random_labels
+from graphs import fitting_labels, perceptron
 from hand_made import compute, gather, machine, program, whole
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +18,6 @@ from simulate_programs import Case, cases, machine_of, problem_of, random_prices
 
 from girih.layout import Mesh
 from girih.lower import Overlap, lower, overlapped
-from girih.partition.solver.elimination import cost_of
 from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective
 from girih.simulate.incremental import Simulator
@@ -32,15 +31,13 @@ def both(case: Case) -> tuple[float, float]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_equal_for_two_devices_and_equal_parts(seed: int) -> None:
     """All extents are even, so that what goes one way is as large as what goes the other."""
     random = np.random.default_rng(seed)
     graph, at = perceptron(2, 8, 12), machine_of((2,), random)
     problem = problem_of(graph, at, Rules(repeat=True, partial=True))
-    labels = random_labels(problem, random)
-    if not np.isfinite(cost_of(problem.problem, labels)):
-        return
+    labels = fitting_labels(problem, random)
     made = lower(graph, problem.strategy(labels), Objective("seconds", at).transfers)
     made = overlapped(made, Overlap(int(random.integers(3)), int(random.integers(3))))
     volumes, messages = both((made, at, random_prices(random, made)))
@@ -62,11 +59,9 @@ def test_equal_on_axes_of_two_when_all_post_together() -> None:
 
 
 @given(cases())
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
-def test_near_on_small_meshes(case: Case | None) -> None:
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_near_on_small_meshes(case: Case) -> None:
     """Between 0.7 and 1.4 times in 3,000 random programs on up to eight devices; latencies are small there."""
-    if case is None:
-        return
     volumes, messages = both(case)
     assert messages / 2 <= volumes <= messages * 2
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
+from hypothesis import reject
 
 from girih.graph import Argument, Graph, Input, Node, Output, Ref, Value, parse_graph
 from girih.machine import Device, Level, Machine
+from girih.partition.solver.elimination import cost_of, minimise
 from girih.partition.space.problem import PartitionProblem
 
 DEVICE = Device("test", 1e9, 10**9, 1e8, 1e-6)
@@ -190,3 +193,23 @@ def random_labels(problem: PartitionProblem, random: np.random.Generator) -> np.
         if allowed.any():
             labels[node] = random.choice(np.flatnonzero(allowed))
     return labels
+
+
+def fitting_labels(problem: PartitionProblem, random: np.random.Generator) -> np.ndarray:
+    """Random labels that fit together: of five draws the first that does or, where none does, as often in a step of
+    training, the labels that cost least at random prices.
+
+    Hypothesis draws another example where no labels fit together."""
+    item = problem.problem
+    for _ in range(5):
+        labels = random_labels(problem, random)
+        if np.isfinite(cost_of(item, labels)):
+            return labels
+    possible = [np.where(np.isfinite(table), 0.0, np.inf) for table in item.tables]
+    prices = [random.random(n) + (possible[t] if t >= 0 else 0) for n, t in zip(item.domains, item.unary, strict=True)]
+    unary = tuple(range(len(possible), len(possible) + len(prices)))
+    try:
+        return minimise(replace(item, unary=unary, tables=(*possible, *prices))).labels
+    except ValueError as error:
+        assert "infeasible" in str(error)  # noqa: PT017
+        reject()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -23,6 +25,7 @@ from girih.partition.searches.proportional import with_shares
 from girih.partition.space.options import Rules, division_codes, value_layouts
 from girih.partition.space.problem import value_variables
 from girih.partition.strategy import PASS, REPEAT, Strategy
+from girih.run.engines.crew import standstill
 from girih.run.training.verify import advance
 from girih.run.worker.initial import key_of
 from girih.run.worker.loops import Loop
@@ -192,3 +195,23 @@ class Slow:
                 return CHUNK(loop, *arguments)
 
             Loop.chunk = slow  # type: ignore[method-assign]
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and wait until it has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    while sys.platform == "linux" and not standstill(pid):
+        time.sleep(0.01)
+
+
+def impatient_until_mended(crew: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the crew wait 1.5 s for a command until it has lost a worker. Then it waits as long as before: on a busy
+    machine a worker that has just begun, or brings back its tiles, may need longer, and is no more to blame."""
+    mend, patience = crew.mend, crew.timeout
+
+    def patiently() -> list[int]:
+        crew.timeout = patience
+        return mend()
+
+    monkeypatch.setattr(crew, "timeout", 1.5)
+    monkeypatch.setattr(crew, "mend", patiently)

