@@ -107,7 +107,7 @@ class Changing:
         """The steps of a node with their prices: the roofline, and copies of what transfers read and make."""
         from girih.cost.prices import Prices
         from girih.lower import ComputeStep
-        from girih.simulate.incremental import Block
+        from girih.simulate.incremental import Segment
 
         rate = self.machine.device.memory_bytes_per_second
         before, after = np.zeros((2, len(steps), self.mesh.devices))
@@ -118,7 +118,7 @@ class Changing:
                 item = self.graph.values[step.value].item_bytes
                 before[position] = elements(step.before.regions) * item / rate
                 after[position] = elements(step.after.regions) * item / rate
-        return Block(tuple(steps), Prices(before, after))
+        return Segment(tuple(steps), Prices(before, after))
 
     def seconds(self, number: int) -> Any:
         node, description = self.graph.nodes[number], self.descriptions[number]
