@@ -1,5 +1,5 @@
 """Kernels that TorchScript compiles too, so that a group's loop runs without the interpreter's lock
-(`girih.run.worker.block_text`): their text is all that it gets, which is why types are written as TorchScript has them.
+(`girih.run.loops.torchscript`): their text is all that it gets, which is why types are written as TorchScript has them.
 """
 
 from __future__ import annotations

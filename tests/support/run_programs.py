@@ -26,9 +26,9 @@ from girih.partition.space.options import Rules, division_codes, value_layouts
 from girih.partition.space.problem import value_variables
 from girih.partition.strategy import PASS, REPEAT, Strategy
 from girih.run.engines.crew import standstill
+from girih.run.loops.loop import Loop
 from girih.run.training.verify import advance
 from girih.run.worker.initial import key_of
-from girih.run.worker.loops import Loop
 
 CHUNK = Loop.chunk
 ANYTHING = Rules(repeat=True, partial=True)

@@ -78,6 +78,16 @@ class Moving:
         return self.constant + self.by_low * low + self.by_high * high
 
 
+Number = int | Moving
+
+
+def difference(first: Number, second: Number) -> Number:
+    """first - second: an int where it is the same for all blocks."""
+    one, other = (item if isinstance(item, Moving) else Moving(item, 0, 0) for item in (first, second))
+    moving = Moving(one.constant - other.constant, one.by_low - other.by_low, one.by_high - other.by_high)
+    return moving if moving.by_low or moving.by_high else moving.constant
+
+
 def moving_piece(
     description: Description,
     attributes: Mapping[str, Any],

@@ -1,4 +1,4 @@
-"""A group of nodes, block by block: the instruction. What it runs is `girih.run.worker.loops`."""
+"""A group of nodes, block by block: the instruction. What it runs is `girih.run.loops.loop`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 
 from girih.lower import BlockStep, Program
 from girih.lower.fusion.block_memory import is_offered
+from girih.run.loops import loop as loops
+from girih.run.loops.form import Result, Total
+from girih.run.loops.loop import Loop
 from girih.run.tiles.spill import in_memory, mapped
 from girih.run.transport.stealing import Board, Offer
-from girih.run.worker import loops
 from girih.run.worker.compute import KERNELS, Slots
-from girih.run.worker.loops import Loop
 from girih.run.worker.parts import Tensor, narrow
 
 
@@ -37,14 +38,10 @@ class BlockLoop:
         self.loop = Loop(program, step, rank, device)
         self._board = board if is_offered(program, len(self.loop.chunks)) else None
         self.writes = [(slot_of[name], name) for name in step.writes]
-        self._outside = [(slot_of[name], cuts) for name, cuts in self.loop.text.outside]
+        self._outside = [(slot_of[item.buffer], item.cuts, item.once) for item in self.loop.form.outside]
         self._files = program.files
         self._progress = progress
         self._told = 0.0
-
-    @property
-    def source(self) -> str:
-        return self.loop.text.source
 
     def run(self, slots: Slots, seconds: list[float]) -> None:
         try:
@@ -58,19 +55,19 @@ class BlockLoop:
         began = perf_counter()
         loop = self.loop
         loop.compile()
-        outside = [narrow(slots[slot], cuts) for slot, cuts in self._outside]
-        for number in loop.text.fixed:  # what all blocks read alike is read once
-            outside[number] = in_memory(outside[number])
-        made = {name: self._made(name) for name in loop.text.direct}
+        cut = [(narrow(slots[slot], cuts), once) for slot, cuts, once in self._outside]
+        outside = [in_memory(tensor) if once else tensor for tensor, once in cut]
+        results = {item.buffer: self._empty(item) for item in loop.form.results}
         self._told = began
-        totals = self._totals(outside, list(made.values()))
-        for name, total in zip(loop.text.sums, totals, strict=True):
-            made[name] = self._made(name).copy_(total) if name in self._files else total.to(loop.dtypes[name])
+        totals = self._totals(outside, list(results.values()))
+        for item, total in zip(loop.form.totals, totals, strict=True):
+            file = item.buffer in self._files
+            results[item.buffer] = self._empty(item).copy_(total) if file else total.to(getattr(torch, item.dtype))
         for slot, name in self.writes:
-            slots[slot] = made[name]
+            slots[slot] = results[name]
         seconds[KERNELS] += perf_counter() - began
 
-    def _totals(self, outside: list[Any], made: list[Tensor]) -> list[Any]:
+    def _totals(self, outside: list[Any], results: list[Tensor]) -> list[Any]:
         """Of the sums over all chunks, in their order; other workers may compute some of them."""
         loop, count = self.loop, len(self.loop.chunks)
         memory = loop.memory()
@@ -82,7 +79,8 @@ class BlockLoop:
                 done[number] = stop - loop.chunks[number][0]
                 self._tell(done)
 
-            return loop.chunk(number, outside, made, memory if threading.get_ident() == here else loop.memory(), tell)
+            mine = memory if threading.get_ident() == here else loop.memory()
+            return loop.chunk(number, outside, results, mine, tell)
 
         if self._board is None:  # added up at once: two sets of sums are held, not all
             totals: list[Any] = run(0)
@@ -101,11 +99,11 @@ class BlockLoop:
         now = perf_counter()
         if self._progress is not None and now - self._told >= loops.REPORT_SECONDS:
             self._told = now
-            low, high = self.loop.span
+            low, high = self.loop.form.span
             self._progress[2] = 1000 * sum(done) // (high - low)
 
-    def _made(self, name: str) -> Tensor:
-        shape, dtype = self.loop.shapes[name], self.loop.dtypes[name]
-        if name in self._files:
-            return mapped(shape, dtype)
-        return torch.empty(shape, dtype=dtype, device=self.loop.device)
+    def _empty(self, item: Result | Total) -> Tensor:
+        dtype = getattr(torch, item.dtype)
+        if item.buffer in self._files:
+            return mapped(item.shape, dtype)
+        return torch.empty(item.shape, dtype=dtype, device=self.loop.device)

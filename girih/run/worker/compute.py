@@ -199,10 +199,13 @@ def _with_holes(node: Node) -> dict[str, Any]:
     return {name: fill(argument) for name, argument in node.arguments}
 
 
+def kernel_of(operator: str, device: Any) -> Callable[..., Any]:
+    """The function that computes an operator on a device."""
+    return (PRODUCTS.get(operator) if device.type == "cpu" else None) or resolve(operator)
+
+
 def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """A function and its arguments, positional as far as they can be: those are passed fastest."""
-    function = PRODUCTS.get(operator) if device.type == "cpu" else None
-    function = function or resolve(operator)
     given = {name: _plain(name, value) for name, value in named.items()}
     order = _parameters(operator)
     if device.type != "cpu" and any(name == "device" for name, _, _ in order):
@@ -216,7 +219,7 @@ def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable
     unknown = set(given) - {name for name, _, _ in order}
     if unknown:
         raise TypeError(f"{operator} has no argument {sorted(unknown)}")
-    return function, arguments, given
+    return kernel_of(operator, device), arguments, given
 
 
 @cache

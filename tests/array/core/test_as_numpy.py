@@ -12,7 +12,7 @@ import torch
 
 import girih
 import girih.array as gnp
-from girih.run.worker import loops
+from girih.run.loops import torchscript
 
 LINES = ["sort", "argsort", "cumsum", "cumprod"]
 REDUCTIONS = [
@@ -53,7 +53,7 @@ def test_a_square_root_in_a_loop_is_compiled(monkeypatch):
     compiled = []
     unit = torch.jit.CompilationUnit
     monkeypatch.setattr(torch.jit, "CompilationUnit", lambda text: (compiled.append(text), unit(text, _frames_up=1))[1])
-    loops.scripted.cache_clear()
+    torchscript.compiled.cache_clear()
     numbers = np.random.default_rng(0).random((100_000, 50))
     with girih.cluster(1, backend="threads"):
         made = (gnp.sqrt(gnp.array(numbers) + 1) * 2).sum(1).compute()

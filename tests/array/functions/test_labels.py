@@ -16,7 +16,8 @@ from girih.capture.lazy.expressions import needed
 from girih.graph import Graph
 from girih.lower import Blocks
 from girih.memory.accounts import memory_use
-from girih.run.worker.block_text import Text
+from girih.run.loops.build import build
+from girih.run.loops.torchscript import script_text
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
 
@@ -115,7 +116,7 @@ def test_the_points_are_read_once(two):
     steps = groups(program)
     assert len(steps) == 2  # one pass for each iteration, which leaves sums and counts
     assert [len(step.writes) for step in steps] == [2, 2]
-    assert all(Text(program, step, 0).script for step in steps)  # which runs without the interpreter's lock
+    assert all(script_text(build(program, step, 0)) for step in steps)  # which runs without the interpreter's lock
 
 
 def test_masks_and_sums_that_are_kept_have_their_values(tiny):

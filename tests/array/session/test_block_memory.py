@@ -18,9 +18,9 @@ from girih.lower import Blocks, BlockStep, Program
 from girih.lower.fusion.block_memory import loop_bytes
 from girih.memory.accounts import live_bytes, memory_use
 from girih.run.engines.threads import ThreadCrew
+from girih.run.loops.loop import Loop
 from girih.run.training.session import Run, start
 from girih.run.worker.initial import key_of
-from girih.run.worker.loops import Loop
 from girih.run.worker.measure import highest
 from girih.run.worker.service import Options
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from array_expressions import BINARY, UNARY, build
-from block_programs import TINY, groups, program_of
+from block_programs import FUSED, TINY, groups, program_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,25 +26,6 @@ def tiny(request: pytest.FixtureRequest) -> Iterator[gnp.Cluster]:
     with gnp.cluster(workers=request.param, backend="threads", timeout=60.0) as made:
         made.blocks = TINY
         yield made
-
-
-FUSED = [
-    lambda np, x: ((x * 2 + 1) / 3 - x**2).sum(),
-    lambda np, x: (x - x.mean(0)) / x.std(0),
-    lambda np, x: np.exp(x) + np.log(np.abs(x) + 1) * np.where(x > 0, x, 0.5),
-    lambda np, x: ((x[:, None, :] - x[None, :4]) ** 2).sum(-1).argmin(1),
-    lambda np, x: np.stack([x.min(0), x.max(0), x.prod(0), x.sum(0)]),
-    lambda np, x: np.stack([(x > 0).all(0), (x > 1).any(0)]),
-    lambda np, x: (x * 0.5).T @ (x + 1),
-    lambda np, x: np.tanh(x @ x[:3].T).sum(1),
-    lambda np, x: x[(x * 2).sum(1) > 0].mean(0),
-    lambda np, x: (np.arange(x.shape[0])[:, None] * x).max(),
-    lambda np, x: (x[1:] - x[:-1]) ** 2,
-    lambda np, x: (x * 2 + 1).argmax(1),
-    lambda np, x: (x + 1).T * 3,
-    lambda np, x: np.abs(x).astype(np.float32).sum(0),
-    lambda np, x: np.linalg.norm(x * 2, axis=1) + (x**3)[:, 0],
-]
 
 
 @pytest.mark.parametrize("number", range(len(FUSED)))

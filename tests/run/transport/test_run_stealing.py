@@ -13,8 +13,8 @@ import pytest
 
 import girih.array as gnp
 from girih.lower.fusion.block_memory import CHUNKS, LEAST_BLOCKS, chunks
+from girih.run.loops.loop import Loop
 from girih.run.transport.stealing import Board, Offer
-from girih.run.worker.loops import Loop
 
 
 @pytest.mark.parametrize(("low", "high", "rows"), [(0, 10, 3), (5, 6, 1), (7, 1000, 9), (0, 64 * 16, 4), (2, 50, 100)])

@@ -14,9 +14,9 @@ import girih.array as gnp
 from girih.capture.lazy.expressions import needed
 from girih.lower import Blocks, BlockStep, Program
 from girih.run.errors import NOT_BEGUN
-from girih.run.worker import loops
+from girih.run.loops import loop as loops
+from girih.run.loops.loop import Loop
 from girih.run.worker.blocks import BlockLoop
-from girih.run.worker.loops import Loop
 from girih.run.worker.worker import Worker
 
 

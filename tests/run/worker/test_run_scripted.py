@@ -10,14 +10,15 @@ import girih
 import girih.array as gnp
 from girih.kernels.products import SCRIPT_NAME
 from girih.lower import BlockStep
-from girih.run.worker import loops
-from girih.run.worker.block_text import Text
+from girih.run.loops import loop as loops
+from girih.run.loops import torchscript
+from girih.run.loops.build import build
 
 
 @pytest.fixture
 def found(monkeypatch):
-    """Texts that are compiled and their functions. A text is compiled where `loops` compiles it: its names of types
-    are those that the text means."""
+    """Texts that are compiled and their functions. A text is compiled where `torchscript` compiles it: its names of
+    types are those that the text means."""
     found = []
     unit = torch.jit.CompilationUnit
 
@@ -27,7 +28,7 @@ def found(monkeypatch):
         return made
 
     monkeypatch.setattr(torch.jit, "CompilationUnit", compiled)
-    loops.scripted.cache_clear()
+    torchscript.compiled.cache_clear()
     return found
 
 
@@ -37,7 +38,7 @@ def test_a_mean_in_a_loop_is_compiled(found):
         x = np.exp(gnp.array(content)).mean(1).persist()
         program = x.expression.kept.plan.program
         (step,) = (step for step in program.steps if isinstance(step, BlockStep))
-        text = Text(program, step, 0).script
+        text = torchscript.script_text(build(program, step, 0))
         assert loops.SCRIPTED * step.rows <= len(content)
         np.testing.assert_allclose(x.compute(), np.exp(content).mean(1))
     assert [text] == [name for name, _ in found]
