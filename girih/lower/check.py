@@ -15,7 +15,7 @@ from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.lower import node_placements
 from girih.lower.orders import Shares
 from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Order, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, Order, StartStep, Step, Stream, TransferStep
 from girih.lower.text import describe
 from girih.ops import descriptions_of
 from girih.ops.derive.divisions import passing_sets
@@ -32,10 +32,12 @@ def check(program: Program) -> None:
 
     Every device has one order; what it holds a part of, it takes part in, and the devices of one order hold parts of
     the same. All orders follow the order of the steps, so that no device waits for another in a circle, and two devices
-    exchange their messages in one order. In each order: a node is computed once, behind what it reads. A buffer is made
+    exchange their messages in one order. In each order: a node is computed once, behind what it reads, or again into new buffers. A buffer is made
     once, before it is read, and is not read or freed after it was freed; outputs and state that nothing replaces are
     there at the end. A transfer starts where its source lies and is alive. An exchange that starts is finished by
-    exactly one equal transfer; until then its source is not freed, and nobody reads its target. Partial sums are made
+    exactly one equal transfer; until then its source is not freed, and nobody reads its target. So it is with moves, but
+    the source of one that leaves the device may be freed before it ends: its memory is then free at the end. What lies in the large memory is read by
+    moves alone; new state lies in the memory that the old one lies in. Partial sums are made
     by dividing a sum, or passed on by what is linear, and wanted only where the source has them; nothing but a sum
     stays partial.
 
@@ -137,6 +139,10 @@ def _check_circles(program: Program) -> None:
 
 
 def _broken_at_the_start(program: Program) -> str:
+    for old, new in program.graph.updates.items():
+        if (old in program.host) != (new in program.host):
+            there, here = (new, old) if new in program.host else (old, new)
+            return f"{new} replaces {old}, but {there} lies in the large memory and {here} on the device"
     for item in program.graph.inputs:
         place = program.places.get(item.name)
         for axis, terms in enumerate(() if place is None else place.partial):
@@ -158,14 +164,18 @@ class _Law:
         self.kept = {name for name in lasting(program.graph) if self.holds(name)}
         self.live = {item.name for item in program.graph.inputs if self.holds(item.name)}
         self.made = set(self.live)
-        self.pending: dict[str, TransferStep] = {}
+        self.pending: dict[str, TransferStep | MoveStep] = {}
         self.nodes: set[int] = set()
 
     def holds(self, buffer: str) -> bool:
         return self.device is None or bool(self.shares.holders(buffer)[self.device])
 
     def reads(self, step: Step) -> tuple[str, ...]:
-        """What the devices of the order read themselves."""
+        """What the devices of the order read themselves, and must be alive; what a move has begun to read may be freed."""
+        if isinstance(step, MoveStep) and step.target in self.pending:
+            return ()
+        if isinstance(step, StartStep) and step.transfer.source in self.pending and step.transfer.source in step.after:
+            return ()
         if self.device is None:
             return reads_of(step)
         if isinstance(step, ComputeStep):
@@ -179,10 +189,12 @@ class _Law:
         for buffer in self.reads(step):
             if buffer not in self.live:
                 return f"{buffer} is read, but {self.state(buffer)}"
+        if wrong := self.beyond(step):
+            return wrong
         if isinstance(step, StartStep):
-            return self.start(step.transfer)
+            return self.start(step)
         if isinstance(step, ComputeStep):
-            if step.node in self.nodes:
+            if step.node in self.nodes and any(buffer in self.made for buffer in step.writes):
                 return f"node {step.node} is computed a second time"
             self.nodes.add(step.node)
             if wrong := self.partly_made(step):
@@ -219,9 +231,28 @@ class _Law:
         missing = set(step.writes) - inside
         return f"no member makes {', '.join(sorted(missing))}" if missing else ""
 
-    def start(self, transfer: TransferStep) -> str:
+    def beyond(self, step: Step) -> str:
+        """Is anything read or made in the large memory but by moves, or by moves that go the wrong way?"""
+        host = self.program.host
+        move = step.transfer if isinstance(step, StartStep) else step
+        if isinstance(move, MoveStep):
+            for buffer, there in ((move.source, not move.out), (move.target, move.out)):
+                if (buffer in host) != there:
+                    lies = "in the large memory" if buffer in host else "on the device"
+                    return f"the move {'out' if move.out else 'in'} takes {buffer}, which lies {lies}"
+            return ""
+        for buffer in (*self.reads(step), *writes_of(step)):
+            if buffer in host:
+                return f"{buffer} is read or made, but lies in the large memory: move it first"
+        return ""
+
+    def start(self, step: StartStep) -> str:
+        transfer = step.transfer
         if transfer.target in self.pending or transfer.target in self.made:
             return f"the exchange of {transfer.target} was started or made before"
+        for target in step.after:
+            if target not in self.made and target not in self.pending:
+                return f"the move of {transfer.target} is to wait for that of {target}, which was not started"
         self.pending[transfer.target] = transfer
         return self.misplaced(transfer)
 
@@ -230,15 +261,19 @@ class _Law:
         for buffer in step.buffers:
             if buffer not in self.live:
                 return f"{buffer} is freed, but {self.state(buffer)}"
-            if buffer in sources:
+            if buffer in sources and sources[buffer].stream is not Stream.OUT:
                 return f"{buffer} is freed while the exchange of {sources[buffer].target} still reads it"
             if buffer in self.kept:
                 return f"{buffer} is freed, but it leaves the program or stays as state"
             self.live.discard(buffer)
         return ""
 
-    def misplaced(self, step: TransferStep) -> str:
+    def misplaced(self, step: TransferStep | MoveStep) -> str:
         places = self.program.places
+        if isinstance(step, MoveStep):
+            if places.get(step.source) is not places.get(step.target):
+                return f"the move takes {step.target} to another place than that of {step.source}"
+            return ""
         for buffer, place in ((step.source, step.before), (step.target, step.after)):
             if places.get(buffer) is not place:
                 return f"the transfer takes {buffer} to lie where it does not"

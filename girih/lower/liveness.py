@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from girih.graph import Graph
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
 
 
 def reads_of(step: Step) -> tuple[str, ...]:
-    """A transfer reads its source from its start to its finish."""
+    """A transfer, or a move, reads its source from its start to its finish."""
     if isinstance(step, ComputeStep):
         return tuple(part.buffer for part in step.reads)
     if isinstance(step, BlockStep):
         return step.reads
     if isinstance(step, StartStep):
         return (step.transfer.source,)
-    return (step.source,) if isinstance(step, TransferStep) else ()
+    return (step.source,) if isinstance(step, TransferStep | MoveStep) else ()
 
 
 def writes_of(step: Step) -> tuple[str, ...]:
     if isinstance(step, (ComputeStep, BlockStep)):
         return step.writes
-    return (step.target,) if isinstance(step, TransferStep) else ()
+    return (step.target,) if isinstance(step, TransferStep | MoveStep) else ()
 
 
 def lasting(graph: Graph) -> set[str]:
@@ -34,8 +34,13 @@ def lasting(graph: Graph) -> set[str]:
 def last_touched(steps: Iterable[tuple[int, Step]], kept: set[str]) -> dict[int, list[str]]:
     """By position of a step, the buffers that no later one reads or makes, but for those that are kept."""
     last: dict[str, int] = {}
+    begun: set[str] = set()  # targets of copies out that have begun, which free their sources themselves
     for position, step in steps:
-        for buffer in (*reads_of(step), *writes_of(step)):
+        if isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
+            begun.add(step.transfer.target)
+        leaves = isinstance(step, MoveStep) and step.out and step.target in begun
+        read = () if leaves else reads_of(step)
+        for buffer in (*read, *writes_of(step)):
             last[buffer] = position
     ending: dict[int, list[str]] = {}
     for buffer, position in last.items():

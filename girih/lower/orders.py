@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from girih.layout import Placement
 from girih.lower.liveness import free_early, last_touched
 from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, Devices, FreeStep, Order, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, Devices, FreeStep, MoveStep, Order, StartStep, Step, TransferStep
 from girih.partition.strategy import Strategy
 
 Mask = NDArray[np.bool_]  # [devices]
@@ -66,6 +66,8 @@ class Shares:
             return self.of_step(step.transfer)
         if isinstance(step, TransferStep):
             return self.of(step.before) | self.of(step.after)
+        if isinstance(step, MoveStep):
+            return self.holders(step.source)
         taking = np.zeros_like(self.everybody)
         for member in _members(step):
             for buffer in member.writes:

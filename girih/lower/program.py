@@ -29,7 +29,8 @@ class Program:
 
     steps: each once, in an order that all devices' orders follow. places: where each buffer lies. value_of: of which
     value it is. streamed: inputs that lie elsewhere, and of which is read what is needed; files: buffers that lie in
-    files, of which memory holds what the system pleases. stealing: workers are threads that compute chunks of each
+    files, of which memory holds what the system pleases. host: buffers that lie in the large memory behind the
+    device, state among them; a device reads them by moves alone. stealing: workers are threads that compute chunks of each
     other's loops over blocks. orders: what the devices of each class do; empty where all devices do all steps.
     """
 
@@ -42,6 +43,7 @@ class Program:
     files: frozenset[str] = frozenset()
     stealing: bool = False
     orders: tuple[Order, ...] = ()
+    host: frozenset[str] = frozenset()
 
     @property
     def mesh(self) -> Mesh:

@@ -13,11 +13,13 @@ from girih.layout import Placement
 class Stream(StrEnum):
     """What of a device a step keeps busy; what lies on different streams may run at one time.
 
-    MEMORY: nothing; the step only says which memory is free again, and takes no time.
+    OUT, IN: copies from the device's memory to the large memory behind it, and back. MEMORY: nothing; the step only says which memory is free again, and takes no time.
     """
 
     COMPUTE = "compute"
     TRANSFER = "transfer"
+    OUT = "copy out"
+    IN = "copy in"
     MEMORY = "memory"
 
 
@@ -79,14 +81,39 @@ class TransferStep:
 
 
 @dataclass(frozen=True)
-class StartStep:
-    """The exchange of a later transfer begins: its messages are handed over, and the device goes on with its work.
+class MoveStep:
+    """A buffer is copied to the large memory behind the device, or back: to a new buffer `target`, in which its
+    elements lie in the same order (SwapAdvisor §4.3.2, swap-out and swap-in).
 
-    The transfer step itself, which comes later and is equal to `transfer`, waits for the messages and makes the target.
+    node: for whose sake. out: to the large memory.
     """
 
-    transfer: TransferStep
-    stream: ClassVar[Stream] = Stream.TRANSFER
+    value: str
+    node: int
+    source: str
+    target: str
+    out: bool
+
+    @property
+    def stream(self) -> Stream:
+        return Stream.OUT if self.out else Stream.IN
+
+
+@dataclass(frozen=True)
+class StartStep:
+    """The exchange of a later transfer, or the copy of a later move, begins, and the device goes on with its work.
+
+    The step itself, which comes later and is equal to `transfer`, waits for the messages, or for the copy, and makes
+    the target. after: targets of moves that must have ended before this one begins, because it takes the memory that
+    they leave; the device does not wait for them.
+    """
+
+    transfer: TransferStep | MoveStep
+    after: tuple[str, ...] = ()
+
+    @property
+    def stream(self) -> Stream:
+        return self.transfer.stream
 
 
 @dataclass(frozen=True)
@@ -97,7 +124,7 @@ class FreeStep:
     stream: ClassVar[Stream] = Stream.MEMORY
 
 
-Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | FreeStep
+Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | MoveStep | FreeStep
 
 
 @dataclass(frozen=True)

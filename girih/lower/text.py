@@ -8,10 +8,13 @@ program
   step 1: compute  z = node 0 of x in 0
   step 2: blocks   y = of x@y.0 by 16 rows { 0 compute  y = node 1 of x@y.0 in 1 }
   step 3: free     x@y.0, z
+  step 4: start    y^out from y: out of y for node 3
+  step 5: start    w^1 from w: in of w for node 4, after y^out
+  host y^out, w
   order 0: 0-3
 
 A place says which devices hold which box, and how many partial sums lie along each axis. A buffer is of a value and
-lies in a place. A read names its buffer and the place that is needed of it. An order names its devices and its steps;
+lies in a place. A read names its buffer and the place that is needed of it. A buffer of `host` lies in the large memory behind the device. An order names its devices and its steps;
 where there is none, all devices do all steps.
 """
 
@@ -29,6 +32,7 @@ from girih.lower.steps import (
     ComputeStep,
     Devices,
     FreeStep,
+    MoveStep,
     Order,
     ReadPart,
     StartStep,
@@ -37,7 +41,7 @@ from girih.lower.steps import (
 )
 
 FLAGS = ("stealing",)
-BUFFERS = ("streamed", "files")
+BUFFERS = ("streamed", "files", "host")
 
 
 class Written(NamedTuple):
@@ -50,6 +54,7 @@ class Written(NamedTuple):
     files: frozenset[str]
     stealing: bool
     orders: tuple[Order, ...]
+    host: frozenset[str] = frozenset()
 
 
 class _Places:
@@ -118,8 +123,12 @@ def _step(step: Step, places: _Places) -> str:
             f"transfer {step.target} from {step.source}: {step.purpose} of {step.value} for node {step.node}, "
             f"from {places.number(step.before)} to {places.number(step.after)} by {step.reducer}"
         )
+    if isinstance(step, MoveStep):
+        way = "out" if step.out else "in"
+        return f"move     {step.target} from {step.source}: {way} of {step.value} for node {step.node}"
     if isinstance(step, StartStep):
-        return "start   " + _step(step.transfer, places).removeprefix("transfer")
+        after = f", after {' '.join(step.after)}" if step.after else ""
+        return "start    " + _step(step.transfer, places).partition(" ")[2].lstrip() + after
     return f"free     {', '.join(step.buffers)}"
 
 
@@ -141,6 +150,7 @@ _BLOCKS = re.compile(r"blocks +(.*) = of (.*) by (\d+) rows \{ (.*) \}")
 _TRANSFER = re.compile(
     r"(?:transfer|start) +(\S+) from (\S+): (\S+) of (\S+) for node (\d+), from (\d+) to (\d+) by (\S+)"
 )
+_MOVE = re.compile(r"(?:move|start) +(\S+) from (\S+): (out|in) of (\S+) for node (\d+)(?:, after (.*))?")
 _BUFFER = re.compile(r"buffer (\S+)(?: of (\S+))?(?: in (\d+))?")
 _BOX = re.compile(r"([\d, :-]+) \[(.*)\]")
 
@@ -189,7 +199,7 @@ def parse_written(text: str) -> Written:
             raise ValueError(f"line {number} of the program cannot be read ({error}): {line[:200]!r}") from error
     return Written(
         tuple(steps), lies, value_of, named["streamed"], named["files"], flags["stealing"],
-        tuple(orders),
+        tuple(orders), named["host"],
     )  # fmt: skip
 
 
@@ -239,6 +249,10 @@ def _parse_step(text: str, places: list[Placement]) -> Step:
         )
     if kind == "free":
         return FreeStep(_names(rest.lstrip()))
+    if move := _MOVE.fullmatch(text):
+        target, source, way, value, node, after = move.groups()
+        copy = MoveStep(value, int(node), source, target, way == "out")
+        return copy if kind == "move" else StartStep(copy, tuple((after or "").split()))
     if kind in ("start", "transfer"):
         target, source, purpose, value, node, before, after, reducer = _matched(_TRANSFER, text)
         places_of = places[int(before)], places[int(after)]

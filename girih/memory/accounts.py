@@ -21,6 +21,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from girih.layout import Sharding, bounds_of
 from girih.lower.exchange import Message
 from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
 from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, MoveStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.derive.pieces import PieceCall, make_piece
@@ -53,20 +54,27 @@ class MemoryUse:
 
 
 @dataclass
-class _Buffer:
+class Buffer:
+    """A buffer in a storage, with its shape and strides in elements."""
+
     storage: int
     shape: Shape
     strides: Shape
 
 
-class _Tracker:
+class Tracker:
+    """Walks a program on one device and tells its storages apart.
+
+    buffers: by name, where each lies. owners, sizes, names: of each storage that is alive, by number. now: their bytes.
+    """
+
     def __init__(self, program: Program, device: int, threads: int, scratch: ScratchSource) -> None:
         self.program = program
         self.device = device
         self.threads = threads
         self.scratch = scratch
         self.stolen = stolen_bytes(program, device, threads)
-        self.buffers: dict[str, _Buffer] = {}
+        self.buffers: dict[str, Buffer] = {}
         self.owners: Counter[int] = Counter()
         self.sizes: dict[int, int] = {}
         self.names: dict[int, str] = {}
@@ -78,6 +86,7 @@ class _Tracker:
         self.next = 0
         self.nodes = 0  # computed so far
         self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
+        self.moving: dict[str, int] = {}  # moves by target, with the storage that they read
         self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
 
     def shape_of(self, buffer: str) -> Shape:
@@ -85,10 +94,15 @@ class _Tracker:
 
     def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
         shape = self.shape_of(buffer) if shape is None else shape
-        item = self.program.graph.values[self.program.value_of[buffer]].item_bytes
-        elsewhere = buffer in self.program.files or buffer in self.program.streamed
-        storage = self.storage(buffer, 0 if elsewhere else prod(shape) * item)
-        self.buffers[buffer] = _Buffer(storage, shape, strides or contiguous_strides(shape))
+        storage = self.storage(buffer, prod(shape) * self.item_bytes(buffer))
+        self.buffers[buffer] = Buffer(storage, shape, strides or contiguous_strides(shape))
+
+    def item_bytes(self, buffer: str) -> int:
+        """Of one element; 0 where it does not lie in the device's memory."""
+        program = self.program
+        if any(buffer in names for names in (program.files, program.streamed, program.host)):
+            return 0
+        return program.graph.values[program.value_of[buffer]].item_bytes
 
     def storage(self, name: str, size: int) -> int:
         self.next += 1
@@ -101,16 +115,16 @@ class _Tracker:
     def alias(self, buffer: str, base: str, shape: Shape, strides: Shape) -> None:
         storage = self.buffers[base].storage
         self.owners[storage] += 1
-        self.buffers[buffer] = _Buffer(storage, shape, strides)
+        self.buffers[buffer] = Buffer(storage, shape, strides)
 
     def free(self, buffer: str) -> None:
         self.release(self.buffers.pop(buffer).storage)
 
-    def held(self, buffer: str) -> _Buffer:
+    def held(self, buffer: str) -> Buffer:
         """What lies in a buffer; where the device has no part of it, no step has made it here."""
         if buffer not in self.buffers:
             shape = self.shape_of(buffer)
-            return _Buffer(0, shape, contiguous_strides(shape))
+            return Buffer(0, shape, contiguous_strides(shape))
         return self.buffers[buffer]
 
     def release(self, storage: int) -> None:
@@ -131,8 +145,12 @@ class _Tracker:
             self.compute(step)
         elif isinstance(step, BlockStep):
             self.blocks(step)
+        elif isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
+            self.start_move(step.transfer, step.after)
         elif isinstance(step, StartStep):
             self.start(step.transfer)
+        elif isinstance(step, MoveStep):
+            self.move(step)
         elif isinstance(step, TransferStep):
             self.transfer(step)
         else:
@@ -233,7 +251,7 @@ class _Tracker:
         updates = [graph.updates[item.name] for item in graph.state_inputs if item.name in graph.updates]
         readers = Counter(name for name in updates if name not in kept)
         for name in updates:
-            if name not in self.buffers:  # the device has no part of it
+            if name not in self.buffers or name in self.program.host:  # the device has no part of it
                 continue
             held = self.buffers[name]
             size = prod(held.shape) * graph.values[name].item_bytes
@@ -255,6 +273,28 @@ class _Tracker:
             return False
         self.alias(target, step.reads[0].buffer, goal, strides)
         return True
+
+    def start_move(self, step: MoveStep, after: tuple[str, ...]) -> None:
+        """A copy begins. Its target is made at once: in memory that moves leave which end before, as far as that goes."""
+        source = self.buffers[step.source]
+        wanted = self.item_bytes(step.target) * prod(source.shape)
+        for target in after:
+            storage = self.moving.get(target)
+            if storage is not None and self.owners[storage] == 1:  # nobody but the move has it
+                taken = min(wanted, self.sizes[storage])
+                self.sizes[storage] -= taken
+                self.now -= taken
+                wanted -= taken
+        self.owners[source.storage] += 1
+        self.moving[step.target] = source.storage
+        self.allocate(step.target, source.shape, source.strides)
+        self.mark(self.next_node)
+
+    def move(self, step: MoveStep) -> None:
+        """All of a copy, or the end of one that has begun."""
+        if step.target not in self.moving:
+            self.start_move(step, ())
+        self.release(self.moving.pop(step.target))
 
     def transfer(self, step: TransferStep) -> None:
         """All of an exchange, or the finish of one that has started."""
@@ -293,7 +333,7 @@ class _Tracker:
         return elements * self.program.graph.values[step.value].item_bytes
 
 
-def _dense(buffer: _Buffer) -> bool:
+def _dense(buffer: Buffer) -> bool:
     order = sorted(range(len(buffer.shape)), key=lambda axis: -buffer.strides[axis])
     return is_contiguous(tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order))
 
@@ -309,7 +349,7 @@ def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: Scr
     threads: of each worker; 0: as worker processes on this host decide, its cores divided among them. scratch: what
     kernels of libraries hold; by default a bound.
     """
-    tracker = _begun(program, device, threads, scratch)
+    tracker = begun(program, device, threads, scratch, Tracker)
     roles = {item.name: item.role for item in program.graph.inputs}
     state = sum(
         tracker.sizes[tracker.buffers[name].storage]
@@ -327,7 +367,7 @@ def live_bytes(
 ) -> NDArray[np.int64]:
     """The most bytes in use on one device before the first step, in each step (of a free: behind it), and at the
     worker's last act: [steps + 2]. As exact as `memory_use`, and the largest is its peak."""
-    tracker = _begun(program, device, threads, scratch)
+    tracker = begun(program, device, threads, scratch, Tracker)
     most = [tracker.most]
     for number in program.order_of(device):
         most += [tracker.now] * (number + 1 - len(most))  # in steps that others do
@@ -345,9 +385,12 @@ def threads_here(program: Program) -> int:
     return max(1, (os.cpu_count() or 1) // program.mesh.devices)
 
 
-def _begun(program: Program, device: int, threads: int, scratch: ScratchSource) -> _Tracker:
-    """With the inputs in memory."""
-    tracker = _Tracker(program, device, threads or threads_here(program), scratch)
+Walk = TypeVar("Walk", bound=Tracker)
+
+
+def begun(program: Program, device: int, threads: int, scratch: ScratchSource, kind: type[Walk]) -> Walk:
+    """A walk that has not taken a step, with the inputs in memory."""
+    tracker = kind(program, device, threads or threads_here(program), scratch)
     for item in program.graph.inputs:
         tracker.allocate(item.name)
     tracker.mark(-1, tracker.stolen)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableSequence
 from typing import Any
 
-from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep, TransferStep
+from girih.lower import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
 from girih.run.transport.transport import Transport
 from girih.run.worker.blocks import BlockLoop
 from girih.run.worker.compute import Compute, Nothing, Slots, compile_compute
+from girih.run.worker.moves import Copiers, FinishMove, Move, StartMove
 from girih.run.worker.transfers import Finish, Start, Transfer
 
 
@@ -27,7 +28,7 @@ class Free:
             slots[slot] = None
 
 
-Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | Free
+Instruction = Compute | BlockLoop | Nothing | Transfer | Start | Finish | StartMove | FinishMove | Move | Free
 
 
 def compile_instructions(
@@ -37,9 +38,11 @@ def compile_instructions(
     transport: Transport,
     device: Any,
     progress: MutableSequence[int],
+    copiers: Copiers | None = None,
 ) -> list[Instruction]:
-    """The instructions of one device, one for each step of its order."""
+    """The instructions of one device, one for each step of its order. copiers: where the program moves anything."""
     result: list[Instruction] = []
+    moving: set[str] = set()  # targets of moves that have begun
     started: dict[str, Transfer] = {}  # by target
     for position in program.order_of(rank):
         step = program.steps[position]
@@ -47,7 +50,16 @@ def compile_instructions(
             result.append(compile_compute(program, step, rank, slots, device))
         elif isinstance(step, BlockStep):
             result.append(BlockLoop(program, step, rank, slots, device, transport.board, progress))
+        elif isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
+            assert copiers is not None
+            moving.add(step.transfer.target)
+            result.append(StartMove(step.transfer, step.after, slots, copiers))
+        elif isinstance(step, MoveStep):
+            assert copiers is not None
+            begun = step.target in moving
+            result.append(FinishMove(step, slots) if begun else Move(step, slots, copiers))
         elif isinstance(step, StartStep):
+            assert isinstance(step.transfer, TransferStep)
             transfer = started[step.transfer.target] = Transfer(program, step.transfer, rank, slots, transport, device)
             result.append(Start(transfer))
         elif isinstance(step, TransferStep) and step.target in started:

@@ -17,6 +17,7 @@ from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
 from girih.run.worker.instructions import compile_instructions
+from girih.run.worker.moves import Copiers, HostMemory
 from girih.run.worker.parts import Tensor, box_of, held_box, shape_of
 
 COMPUTING = (ComputeStep, BlockStep)
@@ -97,7 +98,10 @@ class Worker:
         entering = {item.name for item in graph.inputs}
         self._elsewhere = [item.name for item in graph.outputs if item.name not in made | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction
-        self._instructions = compile_instructions(program, rank, self._slot, self.transport, self.device, self.progress)
+        self.copiers = Copiers(HostMemory(self.device), self.device) if program.host else None
+        self._instructions = compile_instructions(
+            program, rank, self._slot, self.transport, self.device, self.progress, self.copiers
+        )
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run the program once.
@@ -218,7 +222,7 @@ class Worker:
         for name, shape in self._shapes.items():
             if name in self._updates:
                 held = self.state
-                keep = self._updates[name] is None
+                keep = self._updates[name] is None or name in self.program.host  # where the next new state will lie
             else:
                 held, keep = inputs, False
             if name not in held:
@@ -243,7 +247,7 @@ class Worker:
         for old, new in self._updates.items():
             if new is None:
                 continue
-            self.state[old] = settle(slots[self._slot[new]])
+            self.state[old] = self._settled(old, new, slots[self._slot[new]])
             readers[new] -= 1
             if readers[new] == 0:  # what was copied goes before the next is
                 slots[self._slot[new]] = None
@@ -257,7 +261,22 @@ class Worker:
                     f"worker {self.rank}: its part of {name!r} must be {list(self._shapes[name])}, "
                     f"got {list(tensor.shape)}"
                 )
-            self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
+            if name in self.program.host:
+                assert self.copiers is not None
+                self.state[name] = self.copiers.host.keep(name, tensor)
+            else:
+                self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
+
+    def _settled(self, old: str, new: str, tensor: Tensor) -> Tensor:
+        """New state as it is kept. In the large memory it changes places with the old, where the next one will lie."""
+        if new not in self.program.host:
+            return settle(tensor)
+        assert self.copiers is not None
+        host = self.copiers.host
+        if not tensor.is_contiguous():
+            return self.state[old].copy_(tensor)
+        host.places[new] = self.state[old]
+        return tensor
 
 
 def settle(tensor: Tensor) -> Tensor:

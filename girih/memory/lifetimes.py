@@ -1,0 +1,153 @@
+"""Lifetimes of storages: when each is made, touched and freed on one device, with its bytes.
+
+This is what searches under a memory cap work on. It follows from the same walk as the accounts of memory
+(`girih.memory.accounts`), so that what a search believes is what a run takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.program import Program
+from girih.lower.steps import ComputeStep, FreeStep, Step
+from girih.lower.strides import Shape
+from girih.memory.accounts import Tracker, begun
+from girih.ops.scratch import ScratchSource, at_most
+
+
+@dataclass
+class Storage:
+    """A run of memory, and the buffers that lie in it.
+
+    name: of the buffer that was allocated with it. strides: of that buffer, in elements. touched: positions among the
+    steps that are not frees, ascending; the first is where it is made, -1 for inputs of the program. buffers: all that
+    ever lie in it. lasts: does it stay to the end of the program, as an output or as state? movable: may it leave the
+    device and come back? Not what an exchange makes, and what has elements that the named buffer does not reach.
+    """
+
+    name: str
+    bytes: int
+    shape: Shape
+    strides: Shape
+    touched: list[int]
+    buffers: list[str] = field(default_factory=list)
+    lasts: bool = False
+    movable: bool = False
+
+    @property
+    def born(self) -> int:
+        return self.touched[0]
+
+    @property
+    def last(self) -> int:
+        return self.touched[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Lifetimes:
+    """All storages of one device, in the order in which they are made.
+
+    steps: the device's steps but for frees. extra: bytes that each step holds beside the storages, such as scratch of
+    kernels, [steps + 1]; the last entry is the worker's last act. views: by buffer, the position of the step that makes
+    it without memory of its own, and the buffer that it looks at.
+    """
+
+    program: Program
+    device: int
+    steps: tuple[Step, ...]
+    storages: tuple[Storage, ...]
+    extra: NDArray[np.int64]
+    views: dict[str, tuple[int, str]]
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Bytes in use in each step if nothing is moved: [steps + 1]."""
+        change = np.zeros(len(self.steps) + 2, np.int64)
+        for storage in self.storages:
+            change[max(storage.born, 0)] += storage.bytes
+            change[(len(self.steps) if storage.lasts else storage.last) + 1] -= storage.bytes
+        used: NDArray[np.int64] = np.cumsum(change)[:-1] + self.extra
+        return used
+
+
+class _Recorder(Tracker):
+    """The walk of the accounts, which notes storages."""
+
+    def begin(self) -> None:
+        self.known: dict[int, Storage] = {}
+        self.at_step = -1
+        self.views: dict[str, tuple[int, str]] = {}
+        for buffer, held in self.buffers.items():
+            self.known[held.storage] = Storage(buffer, self.sizes[held.storage], held.shape, held.strides, [-1], [buffer])
+
+    def storage(self, name: str, size: int) -> int:
+        number = super().storage(name, size)
+        if hasattr(self, "known"):
+            self.known[number] = Storage(name, size, (), (), [self.at_step])
+        return number
+
+    def allocate(self, buffer: str, shape: Shape | None = None, strides: Shape | None = None) -> None:
+        super().allocate(buffer, shape, strides)
+        if hasattr(self, "known"):
+            held = self.buffers[buffer]
+            item = self.known[held.storage]
+            item.shape, item.strides = held.shape, held.strides
+            item.buffers.append(buffer)
+
+    def alias(self, buffer: str, base: str, shape: Shape, strides: Shape) -> None:
+        super().alias(buffer, base, shape, strides)
+        self.known[self.buffers[buffer].storage].buffers.append(buffer)
+        self.views[buffer] = (self.at_step, base)
+
+    def touch(self, step: Step) -> None:
+        for buffer in (*reads_of(step), *writes_of(step)):
+            if buffer in self.buffers:
+                touched = self.known[self.buffers[buffer].storage].touched
+                if touched[-1] != self.at_step:
+                    touched.append(self.at_step)
+        for storage in (*self.underway.values(), *self.moving.values()):
+            touched = self.known[storage].touched
+            if touched[-1] != self.at_step:
+                touched.append(self.at_step)
+
+
+def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: ScratchSource = at_most) -> Lifetimes:
+    """The storages of one device in one run of the program. threads, scratch: as of `memory_use`. Cost: linear."""
+    recorder = begun(program, device, threads, scratch, _Recorder)
+    recorder.begin()
+    steps: list[Step] = []
+    extra: list[int] = []
+    for step in program.steps_of(device):
+        if isinstance(step, FreeStep):
+            recorder.step(step)
+            continue
+        recorder.at_step = len(steps)
+        recorder.most = 0
+        reading = [recorder.buffers[name].storage for name in reads_of(step) if name in recorder.buffers]
+        recorder.step(step)
+        recorder.touch(step)
+        for storage in reading:  # an exchange that ends has let it go
+            touched = recorder.known[storage].touched
+            if touched[-1] != recorder.at_step:
+                touched.append(recorder.at_step)
+        steps.append(step)
+        extra.append(max(0, recorder.most - recorder.now))
+    before = recorder.now
+    recorder.at_step, recorder.most = len(steps), recorder.now
+    recorder.settle()
+    extra.append(max(0, recorder.most - before))
+    storages = [item for item in recorder.known.values() if item.born < len(steps)]
+    keep = lasting(program.graph)
+    makers = {buffer: step for step in steps for buffer in writes_of(step)}
+    inputs = {item.name for item in program.graph.inputs}
+    for item in storages:
+        item.lasts = any(buffer in keep for buffer in item.buffers)
+        made_here = item.name in inputs or isinstance(makers.get(item.name), ComputeStep)
+        full = prod(item.shape) * recorder.item_bytes(item.name) == item.bytes if item.buffers else False
+        item.movable = made_here and full and item.bytes > 0
+    return Lifetimes(program, device, tuple(steps), tuple(storages), np.asarray(extra, np.int64), recorder.views)

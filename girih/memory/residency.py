@@ -1,0 +1,253 @@
+"""When each storage is on the device: SwapAdvisor's swap planner (§4.3.2) on exact bytes.
+
+Steps are taken in their order. What a step touches has to be on the device; where there is no room, the storage leaves
+that is needed again last (Belady 1966), among those that were not touched within the last `recent` seconds, so that
+there is time to copy it. A storage that has a copy in the large memory already leaves without copying.
+
+A step is applied again and again, so what it finds in memory has to be what it leaves there. The plan is made in rounds
+(the paper makes two): at first no state is taken to lie on the device, and what is there at the end lies there from
+then on; in the next rounds, state that has to leave before it is used lies in the large memory, until nothing changes.
+
+Then every copy into the device begins as early as there is room, in the order of need; copies out begin right after the
+last use (`girih.memory.moves` writes both into the program).
+
+Cost: O(steps · storages on the device) for each round.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.memory.lifetimes import Lifetimes
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A storage on the device, from before step `start` (its first use there is step `first`) to behind step `last`.
+
+    start < first where a copy in runs beside computation. made: a step makes it, or the program begins with it; else it
+    is copied in. copied: it is copied out behind its last use. lasts: it is there at the end.
+    """
+
+    storage: int
+    start: int
+    first: int
+    last: int
+    made: bool
+    copied: bool = False
+    lasts: bool = False
+
+
+@dataclass(frozen=True)
+class Residency:
+    """stays: of all storages, in the order of their starts. home: storages of state that lie in the large memory
+    between applications, old and new."""
+
+    stays: tuple[Stay, ...]
+    home: frozenset[int]
+
+    def used(self, lives: Lifetimes) -> NDArray[np.int64]:
+        """Bytes on the device in each step: [steps + 1]."""
+        change = np.zeros(len(lives.steps) + 2, np.int64)
+        for stay in self.stays:
+            size = lives.storages[stay.storage].bytes
+            change[max(stay.start, 0)] += size
+            change[(len(lives.steps) if stay.lasts else stay.last) + 1] -= size
+        used: NDArray[np.int64] = np.cumsum(change)[:-1] + lives.extra
+        return used
+
+
+class TooSmallError(ValueError):
+    """A step alone needs more than the cap: its position, and the bytes of what it touches and holds."""
+
+    def __init__(self, step: int, needed: int) -> None:
+        super().__init__(f"step {step} needs {needed} bytes")
+        self.step = step
+        self.needed = needed
+
+
+def floor(lives: Lifetimes) -> tuple[int, int]:
+    """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller."""
+    needed = lives.extra.copy()
+    for storage in lives.storages:
+        touched = np.asarray([step for step in storage.touched if step >= 0], np.int64)
+        if not storage.movable:
+            touched = np.arange(max(storage.born, 0), len(needed) if storage.lasts else storage.last + 1)
+        needed[touched] += storage.bytes
+    worst = int(needed.argmax())
+    return int(needed[worst]), worst
+
+
+def belady(
+    lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float = 0.0
+) -> Residency:
+    """The residency of the published planner. seconds: of each step.
+
+    Raises:
+        TooSmallError: a step alone needs more.
+    """
+    needed, worst = floor(lives)
+    if needed > cap:
+        raise TooSmallError(worst, needed)
+    planner = _Planner(lives, cap, seconds, recent)
+    home = frozenset(number for pair in planner.pairs for number in pair)
+    first = planner.run(home, forever=True)
+    remaining = {stay.storage for stay in first if stay.lasts}
+    home = frozenset(number for pair in planner.pairs if pair[1] not in remaining for number in pair)
+    while True:
+        stays = planner.run(home)
+        driven = {number for pair in planner.pairs if planner.driven.intersection(pair) for number in pair}
+        if driven <= home:
+            return Residency(_prefetched(lives, stays, cap, home), home)
+        home |= driven
+
+
+class _Planner:
+    """Takes the steps in their order. pairs: movable storages of (old, new) state.
+
+    driven: state that lies on the device between applications, and had to leave it in the last run.
+    """
+
+    def __init__(
+        self, lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float
+    ) -> None:
+        self.lives = lives
+        self.cap = cap
+        self.recent = recent
+        self.clock = np.concatenate([[0.0], np.cumsum(np.asarray(seconds, np.float64))])
+        self.pairs = _pairs(lives)
+        self.next_of = {new: lives.storages[old].touched for old, new in self.pairs}  # what of a next application
+        self.end = len(lives.steps)
+        self.touching: list[list[int]] = [[] for _ in range(self.end + 1)]
+        for number, storage in enumerate(lives.storages):
+            for step in storage.touched:
+                if step >= 0:
+                    self.touching[step].append(number)
+
+    def run(self, home: frozenset[int], forever: bool = False) -> tuple[Stay, ...]:
+        """The stays where this state lies in the large memory between applications. forever: new state may stay on
+        the device at the end nevertheless, to see what would."""
+        storages = self.lives.storages
+        old, new = {pair[0] for pair in self.pairs}, {pair[1] for pair in self.pairs}
+        self.driven: set[int] = set()
+        self.stays: list[Stay] = []
+        self.present: dict[int, Stay] = {}
+        self.copied = {number for number in home & old}  # which have a copy in the large memory
+        self.bytes = 0
+        leaving = home & new if not forever else set()
+        stay_at_end = {number for number, item in enumerate(storages) if item.lasts} - leaving
+        for number, item in enumerate(storages):
+            if item.born == -1 and number not in self.copied:
+                self.enter(number, -1)
+        for step, touched in enumerate(self.touching):
+            if step == self.end:
+                touched = sorted(stay_at_end - (new if forever else set()) - (self.present.keys() & new))
+            coming = [number for number in touched if number not in self.present]
+            needed = sum(storages[number].bytes for number in coming) + int(self.lives.extra[step])
+            self.make_room(needed, step, set(touched), home, forever)
+            for number in coming:
+                self.enter(number, step)
+            for number in touched:
+                self.present[number] = replace(self.present[number], last=step)
+            for number in touched:
+                if step == storages[number].last and number not in stay_at_end:
+                    self.leave(number, keep=number in leaving)
+        for number in list(self.present):
+            self.stays.append(replace(self.present.pop(number), lasts=True))
+        return tuple(sorted(self.stays, key=lambda stay: (stay.start, stay.storage)))
+
+    def enter(self, number: int, step: int) -> None:
+        born = self.lives.storages[number].born
+        self.present[number] = Stay(number, step, step, step, made=born == step)
+        self.bytes += self.lives.storages[number].bytes
+
+    def leave(self, number: int, keep: bool) -> None:
+        """Off the device. keep: it is needed again, so that there must be a copy."""
+        stay = self.present.pop(number)
+        self.bytes -= self.lives.storages[number].bytes
+        self.stays.append(replace(stay, copied=keep and number not in self.copied))
+        if keep:
+            self.copied.add(number)
+
+    def make_room(self, needed: int, step: int, touched: set[int], home: frozenset[int], forever: bool) -> None:
+        if self.bytes + needed <= self.cap:
+            return
+        storages = self.lives.storages
+        candidates = [
+            number for number in self.present if storages[number].movable and number not in touched
+        ]
+        last = {number: self.clock[self.present[number].last + 1] for number in candidates}
+        rested = {number for number in candidates if self.clock[step] - last[number] >= self.recent}
+        order = sorted(candidates, key=lambda number: (number in rested, self.next_use(number, step)), reverse=True)
+        for number in order:
+            if self.bytes + needed <= self.cap:
+                return
+            if number not in home and any(number in pair for pair in self.pairs):
+                self.driven.add(number)
+            self.leave(number, keep=True)
+        if self.bytes + needed > self.cap:
+            raise TooSmallError(step, self.bytes + needed)
+
+    def next_use(self, number: int, step: int) -> int:
+        """The position of the step that touches a storage next; of new state, in the next application."""
+        touched = self.lives.storages[number].touched
+        at = bisect_left(touched, step)
+        if at < len(touched):
+            return touched[at]
+        again = self.next_of.get(number)
+        if again is not None:
+            return self.end + next((use for use in again if use >= 0), self.end)
+        return self.end
+
+
+def _pairs(lives: Lifetimes) -> tuple[tuple[int, int], ...]:
+    """The storages of (old, new) state: what replaces what; state that nothing replaces replaces itself. Left out is
+    what cannot be moved, and what has more than one meaning, as new state that the step returns too."""
+    number_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
+    graph = lives.program.graph
+    pairs = [
+        (number_of[item.name], number_of[graph.updates.get(item.name, item.name)])
+        for item in graph.state_inputs
+        if item.name in number_of and graph.updates.get(item.name, item.name) in number_of
+    ]
+    uses = Counter(number for pair in pairs for number in set(pair))
+    uses.update(number_of[item.name] for item in graph.outputs if item.replaces is None and item.name in number_of)
+    names = {graph.updates.get(item.name, item.name) for item in graph.state_inputs}
+    names |= {item.name for item in graph.state_inputs}
+    good = {
+        number
+        for number, count in uses.items()
+        if count == 1 and lives.storages[number].movable and lives.storages[number].name in names
+    }
+    return tuple(pair for pair in pairs if good.issuperset(pair))
+
+
+def _prefetched(lives: Lifetimes, stays: tuple[Stay, ...], cap: int, home: frozenset[int]) -> tuple[Stay, ...]:
+    """The stays with copies into the device as early as there is room, those first that are needed first."""
+    used = Residency(stays, frozenset()).used(lives)
+    result: dict[int, list[Stay]] = {}  # by storage
+    for stay in sorted(stays, key=lambda stay: (stay.first, stay.last)):
+        mine = result.setdefault(stay.storage, [])
+        if not stay.made:
+            size = lives.storages[stay.storage].bytes
+            full = np.flatnonzero(used[: stay.first] + size > cap)
+            earliest = mine[-1].last + 1 if mine else 0
+            start = max(int(full[-1]) + 1 if len(full) else 0, earliest)
+            used[start : stay.first] += size
+            stay = replace(stay, start=start)
+            if mine and start == earliest:  # there is room for it to stay
+                before = mine.pop()
+                stay = replace(stay, start=before.start, first=before.first, made=before.made)
+                stay = replace(stay, copied=stay.copied or before.copied)
+        mine.append(stay)
+    for number, mine in result.items():
+        if mine[-1].copied and number not in home:
+            mine[-1] = replace(mine[-1], copied=False)  # it does not come back
+    every = (stay for mine in result.values() for stay in mine)
+    return tuple(sorted(every, key=lambda stay: (stay.start, stay.first, stay.storage)))

@@ -1,0 +1,155 @@
+"""Copies between a device's memory and the large memory behind it, beside computation.
+
+Two copiers, one for each direction, do what they are given in order: threads where the device is a processor, streams
+where it is a GPU (SwapAdvisor §4.3.1 has three streams: computing, out, in). A copy in makes its target only when the
+copies out that it waits for have let go of theirs, so that the memory that they leave is really free.
+
+The large memory is the host's, pinned, for a GPU; for a processor it is files without names, in the folder for
+temporary files, or in the one that the environment names (`GIRIH_SPILL`). A buffer has one place there, which every
+application of the program uses again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from girih.lower import MoveStep
+from girih.run.tiles.spill import mapped
+from girih.run.worker.parts import Tensor
+
+SPILL = "GIRIH_SPILL"
+MOVES = 1  # position in the measured seconds: waiting for copies counts as transfers
+Slots = list[Any]
+
+
+@dataclass
+class Underway:
+    """A copy that has begun. source: held until it has ended, when the copy lets it go."""
+
+    done: Future[Tensor]
+
+
+class HostMemory:
+    """Places in the large memory, by buffer. directory: where its files are, if the device is a processor."""
+
+    def __init__(self, device: Any, directory: str | None = None) -> None:
+        self.device = device
+        self.directory = directory or os.environ.get(SPILL)
+        self.places: dict[str, Tensor] = {}
+
+    def place(self, buffer: str, like: Tensor) -> Tensor:
+        """Where a buffer lies, in the order of elements of a dense tensor; uninitialised when it is new."""
+        known = self.places.get(buffer)
+        if known is None or known.stride() != like.stride() or known.shape != like.shape:
+            known = self.places[buffer] = self.empty(like)
+        return known
+
+    def empty(self, like: Tensor) -> Tensor:
+        if self.device.type != "cpu":
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, pin_memory=True)
+        flat = mapped((like.numel(),), like.dtype, self.directory)
+        return flat.as_strided(like.shape, like.stride())
+
+    def keep(self, buffer: str, tensor: Tensor) -> Tensor:
+        """A contiguous copy of a tensor in the large memory: state that lies there from the beginning."""
+        place = self.empty(torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
+        self.places.pop(buffer, None)
+        return place.copy_(tensor)
+
+
+@dataclass
+class Copiers:
+    """The two copiers of a worker, and the large memory.
+
+    copied: bytes so far, (out, in).
+    """
+
+    host: HostMemory
+    device: Any
+    copied: list[int] = field(default_factory=lambda: [0, 0])
+
+    def __post_init__(self) -> None:
+        self.threads = {
+            out: ThreadPoolExecutor(1, thread_name_prefix=f"girih-copy-{'out' if out else 'in'}")
+            for out in (True, False)
+        }
+
+    def out(self, source: Tensor, buffer: str) -> Future[Tensor]:
+        place = self.host.place(buffer, source)
+        self.copied[0] += source.nbytes
+        held = [source]  # the copier lets go of it before anybody hears that the copy has ended
+        return self.threads[True].submit(lambda: place.copy_(held.pop()))
+
+    def into(self, source: Future[Tensor] | Tensor, after: list[Future[Tensor]]) -> Future[Tensor]:
+        def copy() -> Tensor:
+            for other in after:
+                other.result()
+            tensor = source.result() if isinstance(source, Future) else source
+            self.copied[1] += tensor.nbytes
+            target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+            return target.copy_(tensor)
+
+        return self.threads[False].submit(copy)
+
+    def close(self) -> None:
+        for pool in self.threads.values():
+            pool.shutdown(cancel_futures=True)
+
+
+class StartMove:
+    """The start of a copy: its target's slot holds the copy under way."""
+
+    __slots__ = ("after", "buffer", "copiers", "out", "source", "target")
+
+    def __init__(self, step: MoveStep, after: tuple[str, ...], slots: Mapping[str, int], copiers: Copiers) -> None:
+        self.source, self.target = slots[step.source], slots[step.target]
+        self.after = [slots[name] for name in after]
+        self.out = step.out
+        self.buffer = step.target
+        self.copiers = copiers
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        began = perf_counter()
+        source = slots[self.source]
+        if self.out:
+            slots[self.target] = Underway(self.copiers.out(source, self.buffer))
+        else:
+            after = [slots[slot].done for slot in self.after if isinstance(slots[slot], Underway)]
+            held = source.done if isinstance(source, Underway) else source
+            slots[self.target] = Underway(self.copiers.into(held, after))
+        seconds[MOVES] += perf_counter() - began
+
+
+class FinishMove:
+    """The end of a copy."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, step: MoveStep, slots: Mapping[str, int]) -> None:
+        self.target = slots[step.target]
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        began = perf_counter()
+        slots[self.target] = slots[self.target].done.result()
+        seconds[MOVES] += perf_counter() - began
+
+
+class Move:
+    """All of a copy."""
+
+    __slots__ = ("finish", "start")
+
+    def __init__(self, step: MoveStep, slots: Mapping[str, int], copiers: Copiers) -> None:
+        self.start = StartMove(step, (), slots, copiers)
+        self.finish = FinishMove(step, slots)
+
+    def run(self, slots: Slots, seconds: list[float]) -> None:
+        self.start.run(slots, seconds)
+        self.finish.run(slots, seconds)
