@@ -35,9 +35,13 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     worker.state.clear()
     gc.collect()
     try:
+        if worker.copiers is not None:
+            worker.copiers.beside = False
         with _quiet():
             return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, given)
     finally:
+        if worker.copiers is not None:
+            worker.copiers.beside = True
         worker.take_state({name: item.tensor() for name, item in saved.items()})
 
 

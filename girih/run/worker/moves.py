@@ -12,11 +12,11 @@ application of the program uses again.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -29,11 +29,30 @@ MOVES = 1  # position in the measured seconds: waiting for copies counts as tran
 Slots = list[Any]
 
 
+class Copy(Protocol):
+    """A copy that has begun: `concurrent.futures.Future`, or `Later`."""
+
+    def result(self) -> Tensor: ...
+
+
+class Later:
+    """A copy that is made when somebody asks for it."""
+
+    def __init__(self, copy: Callable[[], Tensor]) -> None:
+        self.copy = copy
+        self.copied: Tensor | None = None
+
+    def result(self) -> Tensor:
+        if self.copied is None:
+            self.copied = self.copy()
+        return self.copied
+
+
 @dataclass
 class Underway:
-    """A copy that has begun. source: held until it has ended, when the copy lets it go."""
+    """What the slot of a copy's target holds until the copy ends."""
 
-    done: Future[Tensor]
+    done: Copy
 
 
 class HostMemory:
@@ -68,12 +87,14 @@ class HostMemory:
 class Copiers:
     """The two copiers of a worker, and the large memory.
 
-    copied: bytes so far, (out, in).
+    copied: bytes so far, (out, in). beside: copies run beside computation; else they run on the worker's own thread,
+    those out as late, and those in as early as they may: so the most memory is in use that ever can be.
     """
 
     host: HostMemory
     device: Any
     copied: list[int] = field(default_factory=lambda: [0, 0])
+    beside: bool = True
 
     def __post_init__(self) -> None:
         self.threads = {
@@ -81,22 +102,27 @@ class Copiers:
             for out in (True, False)
         }
 
-    def out(self, source: Tensor, buffer: str) -> Future[Tensor]:
+    def out(self, source: Tensor, buffer: str) -> Copy:
         place = self.host.place(buffer, source)
         self.copied[0] += source.nbytes
         held = [source]  # the copier lets go of it before anybody hears that the copy has ended
-        return self.threads[True].submit(lambda: place.copy_(held.pop()))
+        copy = lambda: place.copy_(held.pop())  # noqa: E731
+        return self.threads[True].submit(copy) if self.beside else Later(copy)
 
-    def into(self, source: Future[Tensor] | Tensor, after: list[Future[Tensor]]) -> Future[Tensor]:
+    def into(self, source: Copy | Tensor, after: list[Copy]) -> Copy:
         def copy() -> Tensor:
             for other in after:
                 other.result()
-            tensor = source.result() if isinstance(source, Future) else source
+            tensor = source if isinstance(source, torch.Tensor) else source.result()
             self.copied[1] += tensor.nbytes
             target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
             return target.copy_(tensor)
 
-        return self.threads[False].submit(copy)
+        if self.beside:
+            return self.threads[False].submit(copy)
+        later = Later(copy)
+        later.result()
+        return later
 
     def close(self) -> None:
         for pool in self.threads.values():
