@@ -121,6 +121,7 @@ def plan(
     compare: Sequence[str | Search] = ("single", "data"),
     store: str | Path | None = None,
     observe: Observe | None = None,
+    hold: str = "auto",
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -130,7 +131,9 @@ def plan(
     least, all work divided, every tensor held once), `seconds` (the roofline of the pieces plus transfers) or `time`
     (the simulated step, in which computing and transfers overlap and operators may be placed: `exact` then goes on with
     the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
-    measured costs (`girih calibrate`), for `time` and for the simulated step.
+    measured costs (`girih calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
+    small for every division: `auto` and `swap` move tensors to the large memory behind the device and back in time,
+    `none` refuses.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -151,6 +154,7 @@ def plan(
         compare=compare,
         store=store,
         observe=observe,
+        hold=hold,
     )
     return own.in_plan(planned)
 
@@ -165,13 +169,17 @@ def plan_graph(
     compare: Sequence[str | Search] = (),
     store: str | Path | None = None,
     observe: Observe | None = None,
+    hold: str = "auto",
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     from girih.search.choose import choose
+    from girih.search.holding import HOLDS
 
     where, limit, own, others = _checked(machine, memory, search, objective, compare)
     note = observe or (lambda what, share: None)
-    return Plan.of(choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note))
+    if hold not in HOLDS:
+        raise PlanError(f"no way {hold!r} to hold tensors: expected one of {', '.join(HOLDS)}")
+    return Plan.of(choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note, hold=hold))
 
 
 def load(path: str | Path, *, trust: bool = False) -> Plan:

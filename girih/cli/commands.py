@@ -110,6 +110,7 @@ def plan(options: argparse.Namespace) -> int:
             "objective": options.objective,
             "compare": () if options.no_compare else ("single", "data"),
             "store": _store(options),
+            "hold": options.hold,
             "observe": progress,
         }
         own = _program(options, progress)

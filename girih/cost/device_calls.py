@@ -25,7 +25,7 @@ from girih.cost.calls import Call, Operand
 from girih.cost.work import Work, index_ranges, work_of
 from girih.graph import Argument, Node, Ref
 from girih.layout import bounds_of
-from girih.lower import BlockStep, ComputeStep, Program, TransferStep
+from girih.lower import BlockStep, ComputeStep, MoveStep, Program, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description
 from girih.ops.derive.divisions import Box, clip_box, read_box
@@ -70,6 +70,8 @@ def local_calls(program: Program) -> LocalCalls:
                 work.made(member)
         elif isinstance(step, TransferStep):
             work.contiguous(step.target)
+        elif isinstance(step, MoveStep):
+            work.strides[step.target] = work.strides[step.source]
     scattered = frozenset(buffer for buffer in work.strides if work.form(buffer) is not None)
     return LocalCalls(tuple(work.calls), numbers, scattered, groups)
 

@@ -110,7 +110,7 @@ def price(
         before[position] = sum(pricing.on_devices(seconds, row) for row in members)
     work = TransferWork(program, calls.scattered, pricing.copies)
     for position, step in enumerate(program.steps):
-        if isinstance(step, StartStep):
+        if isinstance(step, StartStep) and isinstance(step.transfer, TransferStep):
             before[position] = work.of(step.transfer)[0]
         elif isinstance(step, TransferStep):
             before[position], after[position] = work.of(step)

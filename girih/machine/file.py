@@ -19,18 +19,25 @@ levels:                        # from the outermost (slowest links) to the inner
     bandwidth: 10 Gbit/s       # what one device can receive or, if shared, one host
     latency: 50 us
     shared: true               # one port for all devices of a host; default false
+host:                          # the large memory behind each device; none if it is left out
+  name: host memory over PCIe
+  memory: 64 GB                # what each device may use
+  out: 12 GB/s                 # copies to it
+  in: 12 GB/s                  # copies back; default as out
+  both: 20 GB/s                # both ways together; default the sum
+  latency: 10 us               # default 0 us
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from girih.machine.machine import Device, Level, Machine, two_axes, unequal
+from girih.machine.machine import Device, Level, Machine, Tier, two_axes, unequal
 from girih.machine.presets import DEVICES
 from girih.machine.units import BYTES_PER_SECOND, FLOPS_PER_SECOND, MEMORY, SECONDS, MachineError, parse_amount
 
@@ -179,7 +186,7 @@ class _Place:
 
 
 def _machine(place: _Place) -> Machine:
-    places = place.mapping(("name", "source", "device", "devices", "levels"))
+    places = place.mapping(("name", "source", "device", "devices", "levels", "host"))
     if "device" in places and "devices" in places:
         raise places["devices"].error("give device or devices, not both")
     groups = [_group(item) for item in places["devices"].items()] if "devices" in places else []
@@ -188,18 +195,19 @@ def _machine(place: _Place) -> Machine:
     levels = tuple(_level(item) for item in places["levels"].items()) if "levels" in places else ()
     name = places["name"].text() if "name" in places else Path(place.file).stem
     source = places["source"].text() if "source" in places else place.file
+    host = _host(places["host"]) if "host" in places else None
     devices = prod(level.parts for level in levels)
     if devices > MOST_DEVICES:
         raise places["levels"].error(
             f"the levels have {_shown(devices)} devices together: expected at most {MOST_DEVICES}"
         )
     if "devices" not in places:
-        return Machine(name, groups[0][0], levels, source)
+        return Machine(name, groups[0][0], levels, source, host=host)
     if (count := sum(count for _, count in groups)) != devices:
         raise places["devices"].error(
             f"expected {devices} devices, as the levels have, got {_shown(count)}; count says how many are alike"
         )
-    return unequal(name, groups, levels, source)
+    return replace(unequal(name, groups, levels, source), host=host)
 
 
 def _group(place: _Place) -> tuple[Device, int]:
@@ -233,6 +241,23 @@ def _device(place: _Place) -> Device:
         int(size),
         place.need(places, "memory_bandwidth").amount(BYTES_PER_SECOND, "900 GB/s"),
         places["launch"].amount(SECONDS, "5 us", zero=True) if "launch" in places else 5e-6,
+    )
+
+
+def _host(place: _Place) -> Tier:
+    places = place.mapping(("name", "memory", "out", "in", "both", "latency"))
+    memory = place.need(places, "memory")
+    size = memory.amount(MEMORY, "64 GB or 64 GiB")
+    if not 1 <= size <= 1 << 60:
+        raise memory.error(f"expected from 1 to {1 << 60} bytes, got {memory.given}")
+    out = place.need(places, "out").amount(BYTES_PER_SECOND, "12 GB/s")
+    return Tier(
+        places["name"].text() if "name" in places else "host memory",
+        int(size),
+        out,
+        places["in"].amount(BYTES_PER_SECOND, "12 GB/s") if "in" in places else out,
+        places["both"].amount(BYTES_PER_SECOND, "20 GB/s") if "both" in places else 0.0,
+        places["latency"].amount(SECONDS, "10 us", zero=True) if "latency" in places else 0.0,
     )
 
 

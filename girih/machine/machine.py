@@ -20,7 +20,18 @@ from girih.layout import Links, Mesh
 from girih.machine.sizes import SizeTable
 from girih.machine.units import MachineError, parse_bytes
 
-__all__ = ["Device", "Level", "Machine", "MachineError", "factors", "parse_bytes", "two_axes", "unequal", "with_memory"]
+__all__ = [
+    "Device",
+    "Level",
+    "Machine",
+    "MachineError",
+    "Tier",
+    "factors",
+    "parse_bytes",
+    "two_axes",
+    "unequal",
+    "with_memory",
+]
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,24 @@ class Device:
     memory_bytes: int
     memory_bytes_per_second: float
     launch_seconds: float
+
+
+@dataclass(frozen=True)
+class Tier:
+    """The large memory behind each device, such as the host's behind a GPU: what each device may use of it, in bytes,
+    and bytes/s of copies out to it and in from it. both_bytes_per_second: of copies both ways together, where that is
+    less than the sum. latency_seconds: of a copy."""
+
+    name: str
+    memory_bytes: int
+    out_bytes_per_second: float
+    in_bytes_per_second: float
+    both_bytes_per_second: float = 0.0
+    latency_seconds: float = 0.0
+
+    def copy_seconds(self, size: float, out: bool) -> float:
+        """Of one copy, with nothing going the other way."""
+        return self.latency_seconds + size / (self.out_bytes_per_second if out else self.in_bytes_per_second)
 
 
 @dataclass(frozen=True)
@@ -88,6 +117,7 @@ class Machine:
 
     groups: (device, how many of it), in the order of the devices' numbers, where they are not alike; () where they are.
     device: of all, or of unequal ones what each of them has at least. Searches that take devices for alike use that.
+    host: the large memory behind each device, None where there is none, or nothing is known of it.
 
     Raises:
         MachineError: the groups have more or fewer devices than the levels.
@@ -98,6 +128,7 @@ class Machine:
     levels: tuple[Level, ...]
     source: str = ""
     groups: tuple[tuple[Device, int], ...] = ()
+    host: Tier | None = None
 
     def __post_init__(self) -> None:
         if self.groups and (count := sum(count for _, count in self.groups)) != self.devices:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from girih.machine.file import read_machine
-from girih.machine.machine import Device, Level, Machine, factors, two_axes
+from girih.machine.machine import Device, Level, Machine, Tier, factors, two_axes
 from girih.machine.presets import A100, GBIT, Preset, all_presets
 from girih.machine.units import MachineError
 
@@ -80,6 +80,7 @@ def _local(name: str, count: int) -> Machine:
         Device("CPU process", 30e9, memory, 8e9, 8e-6),
         (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
         "processes of this host; defaults, not calibrated",
+        host=Tier("files", memory, 3e9, 3e9),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from girih.machine.machine import Device, Level, Machine
+from girih.machine.machine import Device, Level, Machine, Tier
 
 GB = 10**9
 GBIT = 1e9 / 8
@@ -34,6 +34,9 @@ H200 = Device("H200", 495e12, 141 * GB, 4.8e12, 4e-6)
 RTX_3090 = Device("RTX 3090", 35.6e12, 24 * GB, 936e9, 5e-6)
 RTX_4090 = Device("RTX 4090", 82.6e12, 24 * GB, 1008e9, 4e-6)
 EPYC = Device("EPYC 7302", 1.5e12, 128 * GB, 204.8e9, 5e-6)
+
+P3_HOST = Tier("host memory over PCIe", 61 * GB, 12e9, 12e9, 20e9)
+TITAN_X_HOST = Tier("host memory over PCIe", 64 * GB, 12e9, 12e9)
 
 DEVICES = {item.name: item for item in (K80, TITAN_X, P100, V100, A100, H100, H200, RTX_3090, RTX_4090, EPYC)}
 
@@ -126,7 +129,9 @@ def all_presets() -> dict[str, Preset]:
                 "p3.2xlarge",
                 V100,
                 (),
-                f"SwapAdvisor's and TASO's evaluations: Amazon p3.2xlarge, one V100; {V100_SOURCE}",
+                f"SwapAdvisor's and TASO's evaluations: Amazon p3.2xlarge, one V100; {V100_SOURCE}; host memory as "
+                "SwapAdvisor §5.1 says: 61 GB, PCIe at 12 GB/s one way and 20 GB/s both ways",
+                host=P3_HOST,
             )
         ),
         Preset(
@@ -135,7 +140,9 @@ def all_presets() -> dict[str, Preset]:
                 TITAN_X,
                 (Level("10 Gbit Ethernet", (2, 2), TCP * 10 * GBIT, 100e-6, shared=True),),
                 "nodes of one GeForce GTX TITAN X (Maxwell): NVIDIA's data sheet, 12 GB, 336.5 GB/s, 6.1 TFLOP/s at "
-                f"base clock; 10 Gbit/s Ethernet between them is an assumption, TCP at {TCP:.0%} of it",
+                f"base clock; 10 Gbit/s Ethernet between them is an assumption, TCP at {TCP:.0%} of it; host memory of "
+                "64 GB as TensorFlowMem §6.4 says, PCIe 3.0 ×16 at about 12 GB/s",
+                host=TITAN_X_HOST,
             ),
             growing=True,
         ),

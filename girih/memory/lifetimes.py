@@ -83,7 +83,9 @@ class _Recorder(Tracker):
         self.at_step = -1
         self.views: dict[str, tuple[int, str]] = {}
         for buffer, held in self.buffers.items():
-            self.known[held.storage] = Storage(buffer, self.sizes[held.storage], held.shape, held.strides, [-1], [buffer])
+            self.known[held.storage] = Storage(
+                buffer, self.sizes[held.storage], held.shape, held.strides, [-1], [buffer]
+            )
 
     def storage(self, name: str, size: int) -> int:
         number = super().storage(name, size)

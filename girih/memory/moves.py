@@ -151,10 +151,10 @@ class _Writer:
     def arrive(self, stay: Stay) -> None:
         storage = self.lives.storages[stay.storage]
         target = self.named(storage.name, stay.storage)
-        self.finish(target)
         for other in self.waits.pop(target):
-            if other in self.underway:  # it has ended before
+            if other in self.underway:  # the copy in has waited for it
                 self.finish(other)
+        self.finish(target)
         self.names[storage.name] = target
 
     def finish(self, target: str) -> None:

@@ -47,10 +47,16 @@ class Stay:
 @dataclass(frozen=True)
 class Residency:
     """stays: of all storages, in the order of their starts. home: storages of state that lie in the large memory
-    between applications, old and new."""
+    between applications, old and new. Storages are numbered as `girih.memory.lifetimes` does."""
 
     stays: tuple[Stay, ...]
     home: frozenset[int]
+
+    def copied_bytes(self, lives: Lifetimes) -> tuple[int, int]:
+        """Bytes that go out, and that come in, in one application."""
+        sizes = [storage.bytes for storage in lives.storages]
+        out = sum(sizes[stay.storage] for stay in self.stays if stay.copied)
+        return out, sum(sizes[stay.storage] for stay in self.stays if not stay.made)
 
     def used(self, lives: Lifetimes) -> NDArray[np.int64]:
         """Bytes on the device in each step: [steps + 1]."""
@@ -179,9 +185,7 @@ class _Planner:
         if self.bytes + needed <= self.cap:
             return
         storages = self.lives.storages
-        candidates = [
-            number for number in self.present if storages[number].movable and number not in touched
-        ]
+        candidates = [number for number in self.present if storages[number].movable and number not in touched]
         last = {number: self.clock[self.present[number].last + 1] for number in candidates}
         rested = {number for number in candidates if self.clock[step] - last[number] >= self.recent}
         order = sorted(candidates, key=lambda number: (number in rested, self.next_use(number, step)), reverse=True)

@@ -26,6 +26,8 @@ from girih.graph import Graph, GraphError, Node, format_graph, parse_graph
 from girih.layout import Sharding, parse_sharding, sharding_of
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
+from girih.machine.machine import Tier
+from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
 from girih.partition import Certificate, Strategy
@@ -82,6 +84,8 @@ def to_json(made: Plan) -> dict[str, Any]:
         "device": vars(made.machine.device),
         "levels": [vars(level) for level in made.machine.levels],
     }
+    if made.machine.host is not None:
+        machine_json["host"] = vars(made.machine.host)
     if made.machine.groups:
         machine_json["groups"] = [(vars(device), count) for device, count in made.machine.groups]
     return {
@@ -106,7 +110,15 @@ def to_json(made: Plan) -> dict[str, Any]:
         "divisions": [str(division) for division in made.strategy.divisions],
         "graph": format_graph(_named(made.graph)).splitlines(),
         **({} if made.schedule == "graph" else {"schedule": made.schedule}),
+        **({} if made.residency is None else {"residency": _residency(made), "unlimited": _finite(made.unlimited)}),
     }
+
+
+def _residency(made: Plan) -> dict[str, Any]:
+    assert made.residency is not None
+    stays = [[stay.storage, stay.start, stay.first, stay.last, stay.made, stay.copied, stay.lasts]
+             for stay in made.residency.stays]  # fmt: skip
+    return {"stays": stays, "home": sorted(made.residency.home)}
 
 
 def _finite(item: Any) -> Any:
@@ -142,7 +154,8 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
     described = data.machine
     levels = tuple(Level(**_fields(level)) for level in described.levels)
     groups = tuple((Device(**_fields(device)), count) for device, count in described.groups)
-    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source, groups)
+    where_to = Machine(described.name, Device(**_fields(described.device)), levels, described.source, groups,
+                       None if described.host is None else Tier(**_fields(described.host)))  # fmt: skip
     certificate = {**_fields(data.certificate)}
     for name in ("cost", "bound"):
         certificate[name] = float(certificate[name])
@@ -173,6 +186,10 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         notes=data.notes,
         scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
         schedule=data.schedule,
+        residency=None
+        if data.residency is None
+        else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
+        unlimited=_number(data.unlimited),
         file=where,
         trusted=trust,
     )

@@ -15,10 +15,13 @@ from girih.graph import Graph
 from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
+from girih.memory.lifetimes import Lifetimes, lifetimes
+from girih.memory.moves import moved
+from girih.memory.residency import Residency
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
-from girih.plans.scratch import account
+from girih.plans.scratch import account, notes_of
 
 Observe = Callable[[str, float], None]
 
@@ -53,7 +56,8 @@ class Plan:
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). keys: by key of the model's `state_dict` its tensor's path, or
+    (`girih.lower.schedule`). residency: when each storage is on the device, where not all of them always are; unlimited:
+    seconds of the step if they were, simulated. keys: by key of the model's `state_dict` its tensor's path, or
     None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
     it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
     as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
@@ -83,11 +87,27 @@ class Plan:
     scratch: Scratch | None = field(default=None, compare=False)
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
     schedule: str = "graph"
+    residency: Residency | None = None
+    unlimited: float | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
     @cached_property
     def program(self) -> Program:
+        if self.residency is None:
+            return self.unmoved
+        assert self.memory is not None
+        return moved(self.lifetimes, self.residency, self.memory)
+
+    @cached_property
+    def lifetimes(self) -> Lifetimes:
+        """Of the program without movements, on the first device."""
+        notes = notes_of(self.unmoved, self.machine, self.scratch)
+        return lifetimes(self.unmoved, 0, notes.threads, notes)
+
+    @cached_property
+    def unmoved(self) -> Program:
+        """The program with everything on the devices, whatever the memory limit."""
         plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
         plain = scheduled(plain, self.schedule, self.machine)
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)

@@ -42,12 +42,22 @@ class LevelFile(Struct, frozen=True, forbid_unknown_fields=True):
     meeting_points: Annotated[tuple[Point, ...], Meta(max_length=10_000)] = ()
 
 
+class TierFile(Struct, frozen=True, forbid_unknown_fields=True):
+    name: Text
+    memory_bytes: Whole
+    out_bytes_per_second: Rate
+    in_bytes_per_second: Rate
+    both_bytes_per_second: Annotated[float, Meta(ge=0.0, le=1e30)] = 0.0
+    latency_seconds: Seconds = 0.0
+
+
 class MachineFile(Struct, frozen=True, forbid_unknown_fields=True):
     name: Text
     source: Text
     device: DeviceFile
     levels: Annotated[tuple[LevelFile, ...], Meta(max_length=64)]
     groups: Annotated[tuple[tuple[DeviceFile, Annotated[int, Meta(ge=1, le=1 << 20)]], ...], Meta(max_length=4096)] = ()
+    host: TierFile | None = None
 
 
 class CertificateFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +94,15 @@ class ScratchFile(Struct, frozen=True, forbid_unknown_fields=True):
     calls: dict[Text, tuple[Whole, Literal["measured", "estimate", "bound"]]]
 
 
+Position = Annotated[int, Meta(ge=-1, le=1 << 31)]
+StayFile = tuple[Position, Position, Position, Position, bool, bool, bool]
+
+
+class ResidencyFile(Struct, frozen=True, forbid_unknown_fields=True):
+    stays: tuple[StayFile, ...]
+    home: tuple[Annotated[int, Meta(ge=0, le=1 << 31)], ...]
+
+
 class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version": "girih plan"}):
     version: int
     model: Text
@@ -106,6 +125,8 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     keys: dict[Text, Text] | None = None
     constants: dict[Text, Text] = {}  # msgspec copies it
     schedule: Literal["graph", "1f1b"] = "graph"
+    residency: ResidencyFile | None = None
+    unlimited: Number | None = None
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

@@ -54,6 +54,8 @@ def summary(plan: Plan) -> RenderableType:
         )
     if plan.costs.simulated is not None:
         head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
+    if plan.residency is not None:
+        head.append(f"\n{_held(plan)}")
     for note in plan.notes:
         head.append(f"\nnote: {note}")
     parts = sorted(repeats(plan.graph), key=lambda part: -part.period * part.count)[:4]
@@ -66,6 +68,21 @@ def summary(plan: Plan) -> RenderableType:
     if plan.told_scratch.calls:
         head.append(f"\npeak memory is {plan.told_scratch.words}")
     return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
+
+
+def _held(plan: Plan) -> str:
+    """What is moved to keep a plan within its memory."""
+    assert plan.residency is not None and plan.machine.host is not None and plan.memory is not None
+    out, back = plan.residency.copied_bytes(plan.lifetimes)
+    state = sum(plan.lifetimes.storages[number].bytes for number in plan.residency.home) // 2
+    line = (
+        f"within {format_bytes(plan.memory)} by moving tensors: each step {format_bytes(out)} go out to "
+        f"{plan.machine.host.name} and {format_bytes(back)} come back; {format_bytes(state)} of state lie there"
+    )
+    if plan.unlimited and plan.costs.simulated:
+        slower = plan.costs.simulated / plan.unlimited
+        line += f"; a step takes {slower:.2f} × that with unlimited memory, {format_seconds(plan.unlimited)}"
+    return line
 
 
 def _cost(plan: Plan, cost: float) -> str:

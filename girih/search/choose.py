@@ -12,9 +12,10 @@ from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
-from girih.plans.plan import Observe, Plan
+from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated
 from girih.search.compare import compared, searched, simulated_step
+from girih.search.holding import held
 from girih.search.judge import beginning, judged
 from girih.search.memory_limit import fit, widest_overlap
 
@@ -29,10 +30,11 @@ def choose(
     compare: Sequence[Search],
     store: str | Path | None,
     note: Observe,
+    hold: str = "auto",
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
-    limit: bytes of each device. store: measured costs, for the objective `time` and for simulated steps.
+    limit: bytes of each device. hold: what to do where that is too little (`girih.search.holding.HOLDS`). store: measured costs, for the objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.
@@ -49,10 +51,19 @@ def choose(
     note(f"search {first.name}", 0.0)
     result = searched(first, graph, goal)
     graph = result.graph or graph
-    result = fit(graph, goal, result, search, limit, note)
+    fits = True
+    try:
+        result = fit(graph, goal, result, search, limit, note)
+    except PlanError:
+        if hold == "none" or (hold == "auto" and machine.host is None):
+            raise
+        fits = False
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, schedule=result.schedule)
-    plan = replace(plan, overlap=widest_overlap(plan))
+    if fits:
+        plan = replace(plan, overlap=widest_overlap(plan))
+    else:
+        plan = held(plan, store=store, note=note)
     if objective == "time":
         plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
     notes = (*notes, *by_measurements(machine, store))

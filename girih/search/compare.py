@@ -79,7 +79,7 @@ def compared(
             missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
         beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
-                         search=name, schedule=other.schedule, memory=None, baselines=())  # fmt: skip
+                         search=name, schedule=other.schedule, memory=None, residency=None, baselines=())  # fmt: skip
         if plan.objective == "time":
             took = predict(beside, store=store, memory=False).seconds
             beside = replace(beside, certificate=replace(beside.certificate, cost=took))
@@ -109,6 +109,7 @@ def simulated_alternatives(
             schedule=found.schedule,
             search=item.name,
             memory=None,
+            residency=None,
             baselines=(),
         )
         seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds

@@ -66,6 +66,29 @@ def pattern_of(
     return make(mesh, source, target, item_bytes, ports)
 
 
+def pattern_of_move(amounts: NDArray[np.int64], out: bool, waits_for: int, ports: Ports) -> Pattern:
+    """The copies of one move, of each device with so many bytes of it. waits_for: how many other moves post at each
+    gate, when they end, beside the device."""
+    moving = np.flatnonzero(amounts > 0).astype(np.int32)
+    count, devices = len(moving), len(amounts)
+    number = np.arange(count, dtype=np.int32)
+    return Pattern(
+        np.full(count, NOBODY, np.int32),
+        (ports.copiers + (0 if out else devices) + moving).astype(np.int32),
+        ports.copies(amounts[moving], out),
+        np.zeros(count, np.int64),
+        np.full(count, NOBODY, np.int32),
+        moving,
+        np.full(count, len(ports.levels) + (0 if out else 1), np.int8),
+        amounts[moving],
+        np.arange(count + 1, dtype=np.int32),
+        np.full(count, 1 + waits_for, np.int32),
+        np.concatenate([[0], np.cumsum(amounts > 0)]).astype(np.int32),
+        number,
+        (amounts > 0).astype(np.int32),
+    )
+
+
 def _messages(mesh: Mesh, source: Placement, target: Placement, item_bytes: int, ports: Ports) -> Pattern:
     from girih.simulate.kernels import exchanges as exchange_kernels
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.machine import Level, Machine
+from girih.machine.machine import Tier
 from girih.simulate.ticks import Ticks, ticks
 
 
@@ -23,6 +24,8 @@ class Ports:
     """egress, ingress: the number of the port that each device uses for each mesh axis: [axes, devices].
 
     names: of each port. outward: 1 for the ports out. levels: the level of each mesh axis.
+    host: the large memory behind each device; its copiers are ports too, of each device one for what goes out and one
+    for what comes in, from `copiers` on: [out or in, devices].
     """
 
     egress: NDArray[np.int32]
@@ -30,6 +33,8 @@ class Ports:
     names: tuple[str, ...]
     outward: NDArray[np.uint8]
     levels: tuple[Level, ...]
+    copiers: int = 0
+    host: Tier | None = None
 
     @property
     def count(self) -> int:
@@ -50,6 +55,14 @@ class Ports:
         seconds = np.asarray([level.occupied_seconds(int(size), meeting) for size in different], np.float64)
         made: Ticks = np.maximum(ticks(seconds), 1)[number]
         return made
+
+    def copies(self, amounts: NDArray[np.int64], out: bool) -> Ticks:
+        """Ticks of copies of so many bytes between a device and the large memory; at least one."""
+        if self.host is None:
+            raise ValueError("the program moves buffers to a large memory, and the machine has none: give it a `host`")
+        seconds = [self.host.copy_seconds(int(size), out) for size in amounts]
+        copied: Ticks = np.maximum(ticks(np.asarray(seconds, np.float64)), 1)
+        return copied
 
     @cached_property
     def delay(self) -> Ticks:
@@ -79,4 +92,10 @@ def ports_of(machine: Machine) -> Ports:
         outward += [1] * count + [0] * count
         levels += [level] * len(level.axes)
         axis = behind
-    return Ports(egress, ingress, tuple(names), np.asarray(outward, np.uint8), tuple(levels))
+    copiers = len(names)
+    if machine.host is not None:
+        names += [
+            f"{machine.host.name}, device {number}, {way}" for way in ("out", "in") for number in range(mesh.devices)
+        ]
+        outward += [0] * (2 * mesh.devices)
+    return Ports(egress, ingress, tuple(names), np.asarray(outward, np.uint8), tuple(levels), copiers, machine.host)

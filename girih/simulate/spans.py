@@ -95,7 +95,7 @@ def timeline_of(
     graph = schedule.graph
     own = [_own(schedule, part) for part in ("before", "after")]
     device, step, begin, end = (np.concatenate(columns) for columns in zip(*own, strict=True))
-    patterns = schedule.patterns
+    patterns, ports = schedule.patterns, graph.store.ports
     waiting = schedule.step[schedule.partner[schedule.posting]]
     nothing = np.zeros(0, np.int64)
     receiver = np.concatenate([nothing, *(pattern.receiver for pattern in patterns)])
@@ -104,7 +104,7 @@ def timeline_of(
     duration = np.concatenate([nothing, *(pattern.duration for pattern in patterns)])
     return Timeline(
         graph.devices,
-        ("compute", *(level.name for level in graph.store.ports.levels)),
+        ("compute", *(level.name for level in ports.levels), *(("copy out", "copy in") if ports.host else ())),
         np.concatenate([device, receiver]).astype(np.int32),
         np.concatenate([np.full(len(device), COMPUTE), 1 + over]).astype(np.int32),
         np.concatenate([step, np.repeat(waiting, np.diff(schedule.first_task))]).astype(np.int32),

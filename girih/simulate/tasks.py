@@ -6,7 +6,9 @@ arrived), and for a transfer the message tasks of its exchange. A row may post m
 
 - a compute step takes `before`;
 - a start step takes `before` and posts its transfer's messages; the transfer step, later, waits and takes `after`;
-- a transfer step without a start takes `before`, posts, waits, and takes `after`.
+- a transfer step without a start takes `before`, posts, waits, and takes `after`;
+- so it is with moves, whose copies are message tasks of one device: they occupy a copier of it. A copy that waits for
+  others (`StartStep.after`) is ready when they have ended, too.
 
 A message task is ready when its sender and its receiver have posted; it occupies the sender's port out and the
 receiver's port in, on the level of the outermost mesh axis on which the two differ, from the first moment at which it
@@ -40,10 +42,10 @@ from numpy.typing import NDArray
 from girih.cost.prices import Prices
 from girih.graph import Graph
 from girih.layout import Mesh, Placement
-from girih.lower import Program, StartStep, Step, Stream, TransferStep
+from girih.lower import MoveStep, Program, StartStep, Step, Stream, TransferStep
 from girih.machine import Machine
 from girih.simulate.columns import Column, Places
-from girih.simulate.patterns import Pattern, Resolution, pattern_of
+from girih.simulate.patterns import Pattern, Resolution, pattern_of, pattern_of_move
 from girih.simulate.ports import Ports, ports_of
 from girih.simulate.ticks import Ticks, ticks
 
@@ -104,6 +106,14 @@ class PatternStore:
         self.known[short] = (number, source, target)
         return number
 
+    def number_of_move(self, amounts: NDArray[np.int64], out: bool, waits_for: int) -> int:
+        """The number of the pattern of a move of so many bytes on each device."""
+        key = (amounts.tobytes(), out, waits_for)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.patterns)
+            self.add(pattern_of_move(amounts, out, waits_for, self.ports))
+        return self.numbers[key]
+
     def add(self, pattern: Pattern) -> None:
         self.patterns.append(pattern)
         columns = self.columns
@@ -133,10 +143,12 @@ class TaskGraph:
             "partner": Column(np.int32, capacity=rows),
             "task_at": Column(np.int64, capacity=rows),
             "gate_at": Column(np.int64, capacity=rows),
+            "release": Column(np.int32, capacity=rows),
             "before": Column(np.int64, width=(devices,), capacity=rows),
             "after": Column(np.int64, width=(devices,), capacity=rows),
         }
         self.step = Column(np.int32, capacity=rows)
+        self.releases = Column(np.int32, width=(2,))
         self.row_places = Places()
         self.task_places = Places()
         self.gate_places = Places()
@@ -181,28 +193,33 @@ class TaskGraph:
         after: Ticks,
         positions: Sequence[int],
         started: dict[str, int],
+        amounts: Mapping[str, NDArray[np.int64]] | None = None,
     ) -> NDArray[np.int32]:
         """Rows for steps that follow each other; steps that take no time have none.
 
         item_bytes: of each value. before, after: [steps, devices]. positions: of the steps in the program. started: by
         target, the rows of starts whose transfers are to come (NO_ROW where nothing is exchanged); kept up to date.
+        amounts: of moves by their targets, the bytes on each device.
         """
         patterns = self.store.patterns
         works: list[bool] = np.any((before > 0) | (after > 0), axis=1).tolist()
         kinds, used, rows, which = [], [], [], []  # of each row: kind, pattern, number, position among the steps
         pairs: list[tuple[int, int]] = []
+        released: list[tuple[int, int]] = []  # rows whose copies end, and rows whose copies wait for that
         for position, step in enumerate(steps):
             kind, pattern, posting = 0, NO_ROW, NO_ROW
             if step.stream is Stream.MEMORY:
                 continue
             if not isinstance(step, TransferStep):
                 after[position] = 0
+            waits_for = ()
             if isinstance(step, StartStep):
-                pattern = self.pattern(step.transfer, item_bytes)
+                waits_for = tuple(started[target] for target in step.after if started.get(target, NO_ROW) >= 0)
+                pattern = self.pattern(step.transfer, item_bytes, amounts, len(waits_for))
                 kind = POSTS if len(patterns[pattern]) else 0
                 started[step.transfer.target] = NO_ROW
-            elif isinstance(step, TransferStep):
-                pattern = self.pattern(step, item_bytes)
+            elif isinstance(step, TransferStep | MoveStep):
+                pattern = self.pattern(step, item_bytes, amounts)
                 begun = step.target in started
                 if begun:
                     posting = started.pop(step.target)
@@ -215,6 +232,7 @@ class TaskGraph:
             kinds.append(kind)
             used.append(pattern if kind & POSTS else NO_ROW)
             rows.append(row)
+            released += [(other, row) for other in waits_for]
             which.append(position)
             if kind == POSTS:
                 assert isinstance(step, StartStep)
@@ -227,9 +245,23 @@ class TaskGraph:
         for posting, waiting in pairs:
             partner[posting], partner[waiting] = waiting, posting
         self.step.array[made] = np.asarray(positions, np.int32)[which]
+        release = self.columns["release"].array
+        for other, row in released:
+            self.releases.extend(np.asarray([[row, release[other]]], np.int32))
+            release[other] = self.releases.size - 1
         return made
 
-    def pattern(self, move: TransferStep, item_bytes: Mapping[str, int]) -> int:
+    def pattern(
+        self,
+        move: TransferStep | MoveStep,
+        item_bytes: Mapping[str, int],
+        amounts: Mapping[str, NDArray[np.int64]] | None = None,
+        waits_for: int = 0,
+    ) -> int:
+        if isinstance(move, MoveStep):
+            if amounts is None:
+                raise ValueError(f"the move of {move.target}: programs with moves are simulated as a whole")
+            return self.store.number_of_move(amounts[move.target], move.out, waits_for)
         return self.store.number(move.before, move.after, item_bytes[move.value])
 
     def fill(
@@ -240,6 +272,7 @@ class TaskGraph:
             column.reserve(self.row_places.end)
             column.size = self.row_places.end
         columns["kind"].array[rows] = kind
+        columns["release"].array[rows] = NO_ROW
         columns["pattern"].array[rows] = pattern
         # Without messages between them, both parts are one.
         columns["before"].array[rows] = np.where(kind[:, None] == 0, before + after, before)
@@ -280,8 +313,20 @@ def build(program: Program, prices: Prices, machine: Machine, resolution: Resolu
         others = np.setdiff1d(np.arange(len(program.steps)), order.steps)[:, None]
         devices = np.asarray(tuple(order.devices), np.int64)
         before[others, devices] = after[others, devices] = 0
-    graph.order = graph.add(program.steps, items_of(program.graph), before, after, range(len(program.steps)), {})
+    items, amounts = items_of(program.graph), move_amounts(program)
+    graph.order = graph.add(program.steps, items, before, after, range(len(program.steps)), {}, amounts)
     return graph
+
+
+def move_amounts(program: Program) -> dict[str, NDArray[np.int64]]:
+    """Bytes on each device of each move, by its target: [devices]."""
+    amounts: dict[str, NDArray[np.int64]] = {}
+    for step in program.steps:
+        if isinstance(step, MoveStep):
+            regions = program.places[step.source].regions
+            extents = np.maximum(regions[..., 1] - regions[..., 0], 0)
+            amounts[step.target] = extents.prod(axis=-1) * program.graph.values[step.value].item_bytes
+    return amounts
 
 
 def items_of(graph: Graph) -> dict[str, int]:

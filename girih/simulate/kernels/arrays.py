@@ -55,7 +55,8 @@ class Rows(NamedTuple):
     """What devices do, by row; the order of rows is kept apart.
 
     kind: POSTS, WAITS, both or neither. partner: of a row that posts the one that waits, and the other way round; the
-    row itself if it does both. task_at, gate_at: where the tasks and gates of a posting row begin.
+    row itself if it does both. task_at, gate_at: where the tasks and gates of a posting row begin. release: of a row
+    whose copies others wait for, the first of its entries in `releases`, [row that waits, next entry or -1].
     before, after: ticks [rows, devices].
     """
 
@@ -64,8 +65,10 @@ class Rows(NamedTuple):
     partner: Numbers
     task_at: Ints
     gate_at: Ints
+    release: Numbers
     before: Ints
     after: Ints
+    releases: Numbers
 
 
 class Past(NamedTuple):

@@ -167,8 +167,14 @@ def serve(order, rows, pool, past, work, number, now):  # type: ignore[no-untype
     row, t = order[number >> TASK_BITS], number & ((1 << TASK_BITS) - 1)
     work.start[rows.task_at[row] + t] = now
     work.scalars[BEGUN] += 1
-    begin(rows, pool, work, row, t)
+    end = begin(rows, pool, work, row, t)
     kind = pool.task_at[rows.pattern[row]] + t
+    entry = rows.release[row]
+    while entry >= 0:
+        follower = rows.releases[entry, 0]
+        touch(rows, pool, past, work, follower)
+        post(order, rows, pool, work, follower, pool.receiver[kind], end, -1)
+        entry = rows.releases[entry, 1]
     waiting = work.position[rows.partner[row]]
     for device in (pool.sender[kind], pool.receiver[kind]):
         if device >= 0 and work.left[row, device] == 0 and work.at[device] == waiting:

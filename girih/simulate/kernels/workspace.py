@@ -82,7 +82,7 @@ class Room:
     def table(self) -> Rows:
         from girih.simulate.kernels import arrays
 
-        columns = self.graph.columns
+        columns = {**self.graph.columns, "releases": self.graph.releases}
         return arrays.Rows(*(columns[name].array for name in arrays.Rows._fields))
 
     def simulate(self, order: NDArray[np.int32], regions: NDArray[np.int64], past: Past) -> int:
