@@ -32,14 +32,14 @@ def check(program: Program) -> None:
 
     Every device has one order; what it holds a part of, it takes part in, and the devices of one order hold parts of
     the same. All orders follow the order of the steps, so that no device waits for another in a circle, and two devices
-    exchange their messages in one order. In each order: a node is computed once, behind what it reads, or again into new buffers. A buffer is made
-    once, before it is read, and is not read or freed after it was freed; outputs and state that nothing replaces are
-    there at the end. A transfer starts where its source lies and is alive. An exchange that starts is finished by
-    exactly one equal transfer; until then its source is not freed, and nobody reads its target. So it is with moves, but
-    the source of one that leaves the device may be freed before it ends: its memory is then free at the end. What lies in the large memory is read by
-    moves alone; new state lies in the memory that the old one lies in. Partial sums are made
-    by dividing a sum, or passed on by what is linear, and wanted only where the source has them; nothing but a sum
-    stays partial.
+    exchange their messages in one order. In each order: a node is computed once, behind what it reads, or again into
+    new buffers. A buffer is made once, before it is read, and is not read or freed after it was freed; outputs and
+    state that nothing replaces are there at the end. A transfer starts where its source lies and is alive. An exchange
+    that starts is finished by exactly one equal transfer; until then its source is not freed, and nobody reads its
+    target. So it is with moves, but the source of one that leaves the device may be freed before it ends: its memory is
+    then free at the end. What lies in the large memory is read by moves alone; new state lies in the memory that the
+    old one lies in. Partial sums are made by dividing a sum, or passed on by what is linear, and wanted only where the
+    source has them; nothing but a sum stays partial.
 
     Raises:
         ProgramError: naming what is broken, and where.
@@ -171,7 +171,7 @@ class _Law:
         return self.device is None or bool(self.shares.holders(buffer)[self.device])
 
     def reads(self, step: Step) -> tuple[str, ...]:
-        """What the devices of the order read themselves, and must be alive; what a move has begun to read may be freed."""
+        """What the devices of the order read themselves, and must be alive: not what a move has begun to read."""
         if isinstance(step, MoveStep) and step.target in self.pending:
             return ()
         if isinstance(step, StartStep) and step.transfer.source in self.pending and step.transfer.source in step.after:

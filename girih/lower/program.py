@@ -29,9 +29,9 @@ class Program:
 
     steps: each once, in an order that all devices' orders follow. places: where each buffer lies. value_of: of which
     value it is. streamed: inputs that lie elsewhere, and of which is read what is needed; files: buffers that lie in
-    files, of which memory holds what the system pleases. host: buffers that lie in the large memory behind the
-    device, state among them; a device reads them by moves alone. stealing: workers are threads that compute chunks of each
-    other's loops over blocks. orders: what the devices of each class do; empty where all devices do all steps.
+    files, of which memory holds what the system pleases. stealing: workers are threads that compute chunks of each
+    other's loops over blocks. orders: what the devices of each class do; empty where all devices do all steps. host:
+    buffers that lie in the large memory behind the devices, state among them; moves alone read and make them.
     """
 
     graph: Graph

@@ -13,7 +13,8 @@ from girih.layout import Placement
 class Stream(StrEnum):
     """What of a device a step keeps busy; what lies on different streams may run at one time.
 
-    OUT, IN: copies from the device's memory to the large memory behind it, and back. MEMORY: nothing; the step only says which memory is free again, and takes no time.
+    OUT, IN: copies from the device's memory to the large memory behind it, and back. MEMORY: nothing; the step only
+    says which memory is free again, and takes no time.
     """
 
     COMPUTE = "compute"
@@ -97,6 +98,10 @@ class MoveStep:
     @property
     def stream(self) -> Stream:
         return Stream.OUT if self.out else Stream.IN
+
+    @property
+    def purpose(self) -> str:
+        return str(self.stream)
 
 
 @dataclass(frozen=True)

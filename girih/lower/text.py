@@ -14,8 +14,9 @@ program
   order 0: 0-3
 
 A place says which devices hold which box, and how many partial sums lie along each axis. A buffer is of a value and
-lies in a place. A read names its buffer and the place that is needed of it. A buffer of `host` lies in the large memory behind the device. An order names its devices and its steps;
-where there is none, all devices do all steps.
+lies in a place, on the devices, or, if it stands under `host`, in the large memory behind them. A read names its buffer
+and the place that is needed of it. An order names its devices and its steps; where there is none, all devices do all
+steps.
 """
 
 from __future__ import annotations

@@ -148,6 +148,7 @@ class Tracker:
         elif isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
             self.start_move(step.transfer, step.after)
         elif isinstance(step, StartStep):
+            assert isinstance(step.transfer, TransferStep)
             self.start(step.transfer)
         elif isinstance(step, MoveStep):
             self.move(step)
@@ -275,7 +276,7 @@ class Tracker:
         return True
 
     def start_move(self, step: MoveStep, after: tuple[str, ...]) -> None:
-        """A copy begins. Its target is made at once: in memory that moves leave which end before, as far as that goes."""
+        """A copy begins. Its target is made at once, as far as may be in memory that moves leave which end before."""
         source = self.buffers[step.source]
         wanted = self.item_bytes(step.target) * prod(source.shape)
         for target in after:

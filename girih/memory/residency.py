@@ -144,7 +144,7 @@ class _Planner:
         self.driven: set[int] = set()
         self.stays: list[Stay] = []
         self.present: dict[int, Stay] = {}
-        self.copied = {number for number in home & old}  # which have a copy in the large memory
+        self.copied = set(home & old)  # which have a copy in the large memory
         self.bytes = 0
         leaving = home & new if not forever else set()
         stay_at_end = {number for number, item in enumerate(storages) if item.lasts} - leaving

@@ -56,9 +56,9 @@ class Plan:
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). residency: when each storage is on the device, where not all of them always are; unlimited:
-    seconds of the step if they were, simulated. keys: by key of the model's `state_dict` its tensor's path, or
-    None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
+    (`girih.lower.schedule`). residency: when each storage is on the device, where they do not all fit; unlimited:
+    seconds of the step if they did, simulated. keys: by key of the model's `state_dict` its tensor's path, or None:
+    paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
     it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
     as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
     when the plan was made, as its file says; None: it is made here and now. state: asks for the user's tensors by path,

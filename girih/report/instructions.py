@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
-from girih.lower import BlockStep, ComputeStep, Message, Program, StartStep, TransferStep
+from girih.lower import BlockStep, ComputeStep, FreeStep, Message, MoveStep, Program, StartStep, TransferStep
 from girih.machine.units import format_bytes
 
 
 def instructions(program: Program, device: int) -> Iterator[str]:
-    """`compute`, `exchange` and `free` lines; an exchange may be divided into `start` and `finish`."""
+    """`compute`, `exchange`, `copy out`, `copy in` and `free` lines; what moves may have a `start` and a `finish`."""
     graph = program.graph
     started: set[str] = set()
     for step in program.steps_of(device):
@@ -24,15 +25,30 @@ def instructions(program: Program, device: int) -> Iterator[str]:
             names = ", ".join(graph.nodes[member.node].name for member in step.members)
             reads, writes = ", ".join(step.reads), ", ".join(step.writes)
             yield f"blocks    {writes} = {names} of {reads}, {step.rows} rows at a time"
+        elif isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
+            started.add(step.transfer.target)
+            after = f", after {', '.join(step.after)}" if step.after else ""
+            yield f"start     {_move(program, step.transfer, device)}{after}"
+        elif isinstance(step, MoveStep) and step.target in started:
+            yield f"finish    {step.target}: {step.purpose}"
+        elif isinstance(step, MoveStep):
+            yield f"{step.purpose}  {_move(program, step, device)}"
         elif isinstance(step, StartStep):
+            assert isinstance(step.transfer, TransferStep)
             started.add(step.transfer.target)
             yield f"start     {_exchange(program, step.transfer, device)}"
         elif isinstance(step, TransferStep) and step.target in started:
             yield f"finish    {step.target}: {_received(program, step, device)}"
         elif isinstance(step, TransferStep):
             yield f"exchange  {_exchange(program, step, device)}"
-        else:
+        elif isinstance(step, FreeStep):
             yield f"free      {', '.join(step.buffers)}"
+
+
+def _move(program: Program, step: MoveStep, device: int) -> str:
+    shape = program.part_shape(step.source, program.places[step.source], device)
+    size = prod(shape) * program.graph.values[step.value].item_bytes
+    return f"{step.target} from {step.source}: {step.purpose}, {format_bytes(size)}"
 
 
 def _exchange(program: Program, step: TransferStep, device: int) -> str:

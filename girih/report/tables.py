@@ -72,7 +72,9 @@ def summary(plan: Plan) -> RenderableType:
 
 def _held(plan: Plan) -> str:
     """What is moved to keep a plan within its memory."""
-    assert plan.residency is not None and plan.machine.host is not None and plan.memory is not None
+    assert plan.residency is not None
+    assert plan.machine.host is not None
+    assert plan.memory is not None
     out, back = plan.residency.copied_bytes(plan.lifetimes)
     state = sum(plan.lifetimes.storages[number].bytes for number in plan.residency.home) // 2
     line = (

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from girih.lower import ComputeStep, StartStep, Step, TransferStep
+from girih.lower import ComputeStep, MoveStep, StartStep, Step, TransferStep
 from girih.report.kinds import kind_of
 from girih.report.overlap import overlap_words
 from girih.report.page.transfers import axis_names
@@ -102,8 +102,11 @@ def _told(plan: Plan, step: Step, parameters: frozenset[str]) -> tuple[str, str,
             "source": node.source,
         }
         return node.name, kind_of(graph, node), {name: value for name, value in arguments.items() if value}
-    if isinstance(step, StartStep | TransferStep):
+    if isinstance(step, StartStep | TransferStep | MoveStep):
         transfer = step.transfer if isinstance(step, StartStep) else step
+        if isinstance(transfer, MoveStep):
+            arguments = {"tensor": transfer.value, "for": plan.graph.nodes[transfer.node].name}
+            return f"{transfer.purpose} {transfer.value}", "transfer", arguments
         few = plan.machine.devices <= MOST_DEVICES
         kind = plan.program.exchange_of(transfer).kind if few else "transfer"
         arguments = {"tensor": transfer.value, "for": plan.graph.nodes[transfer.node].name, "purpose": transfer.purpose}

@@ -34,7 +34,8 @@ def choose(
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
-    limit: bytes of each device. hold: what to do where that is too little (`girih.search.holding.HOLDS`). store: measured costs, for the objective `time` and for simulated steps.
+    limit: bytes of each device. hold: what to do where that is too little, one of `girih.search.holding.HOLDS`. store:
+    measured costs, for the objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.

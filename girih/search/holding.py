@@ -52,10 +52,11 @@ def held(plan: Plan, *, store: str | Path | None, note: Observe) -> Plan:
         if best is None or took < best[0]:
             best = took, candidate
     assert best is not None
-    if best[1].peak > plan.memory:
+    worst = max(best[1].memory_by_device, key=lambda use: use.peak)
+    if worst.peak > plan.memory:
         raise PlanError(
-            f"with movements the plan needs {format_bytes(best[1].peak)} on device "
-            f"{max(best[1].memory_by_device, key=lambda use: use.peak).device}, its limit is {format_bytes(plan.memory)}"
+            f"with movements the plan needs {format_bytes(worst.peak)} on device {worst.device}, its limit is "
+            f"{format_bytes(plan.memory)}"
         )
     return best[1]
 
@@ -76,7 +77,7 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
             item = plan.graph.nodes[number]
             node, during = f"node {item.name!r} ({item.operator})", f", {item.source}" if item.source else ""
     return (
-        f"{format_bytes(plan.memory)} for each device cannot be met, whatever is moved out: {node}{during} alone needs "
-        f"{format_bytes(error.needed)} ({error.needed} bytes), the smallest limit: {tensors}{scratch}. Raise the limit, "
-        "use more devices, or make the batch smaller"
+        f"{format_bytes(plan.memory)} for each device cannot be met, whatever is moved out: {node}{during} alone "
+        f"needs {format_bytes(error.needed)} ({error.needed} bytes), the smallest limit: {tensors}{scratch}. Raise the "
+        "limit, use more devices, or make the batch smaller"
     )

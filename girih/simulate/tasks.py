@@ -212,7 +212,7 @@ class TaskGraph:
                 continue
             if not isinstance(step, TransferStep):
                 after[position] = 0
-            waits_for = ()
+            waits_for: tuple[int, ...] = ()
             if isinstance(step, StartStep):
                 waits_for = tuple(started[target] for target in step.after if started.get(target, NO_ROW) >= 0)
                 pattern = self.pattern(step.transfer, item_bytes, amounts, len(waits_for))
@@ -232,7 +232,7 @@ class TaskGraph:
             kinds.append(kind)
             used.append(pattern if kind & POSTS else NO_ROW)
             rows.append(row)
-            released += [(other, row) for other in waits_for]
+            released += [(posted, row) for posted in waits_for]
             which.append(position)
             if kind == POSTS:
                 assert isinstance(step, StartStep)
@@ -246,9 +246,9 @@ class TaskGraph:
             partner[posting], partner[waiting] = waiting, posting
         self.step.array[made] = np.asarray(positions, np.int32)[which]
         release = self.columns["release"].array
-        for other, row in released:
-            self.releases.extend(np.asarray([[row, release[other]]], np.int32))
-            release[other] = self.releases.size - 1
+        for ending, row in released:
+            self.releases.extend(np.asarray([[row, release[ending]]], np.int32))
+            release[ending] = self.releases.size - 1
         return made
 
     def pattern(
