@@ -6,12 +6,15 @@ This is what searches under a memory cap work on. It follows from the same walk 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.graph import Graph
 from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.program import Program
 from girih.lower.steps import ComputeStep, FreeStep, Step
@@ -54,7 +57,8 @@ class Lifetimes:
 
     steps: the device's steps but for frees. extra: bytes that each step holds beside the storages, such as scratch of
     kernels, [steps + 1]; the last entry is the worker's last act. views: by buffer, the position of the step that makes
-    it without memory of its own, and the buffer that it looks at.
+    it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old and new state;
+    of state that nothing replaces twice the same.
     """
 
     program: Program
@@ -63,6 +67,7 @@ class Lifetimes:
     storages: tuple[Storage, ...]
     extra: NDArray[np.int64]
     views: dict[str, tuple[int, str]]
+    state: tuple[tuple[int, int], ...] = ()
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -152,4 +157,26 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
         made_here = item.name in inputs or isinstance(makers.get(item.name), ComputeStep)
         full = prod(item.shape) * recorder.item_bytes(item.name) == item.bytes if item.buffers else False
         item.movable = made_here and full and item.bytes > 0
-    return Lifetimes(program, device, tuple(steps), tuple(storages), np.asarray(extra, np.int64), recorder.views)
+    state = _state(program.graph, storages)
+    entering = {number for number, item in enumerate(storages) if item.born == -1 and item.lasts}
+    for number in entering - {number for pair in state for number in pair}:
+        storages[number].movable = False  # it would have to come back under its own name
+    amounts = np.asarray(extra, np.int64)
+    return Lifetimes(program, device, tuple(steps), tuple(storages), amounts, recorder.views, state)
+
+
+def _state(graph: Graph, storages: Sequence[Storage]) -> tuple[tuple[int, int], ...]:
+    """The pairs of old and new state. Left out is what cannot be moved, and what has more than one meaning, as new
+    state that the step returns too."""
+    number_of = {buffer: number for number, item in enumerate(storages) for buffer in item.buffers}
+    named = [(item.name, graph.updates.get(item.name, item.name)) for item in graph.state_inputs]
+    named = [pair for pair in named if all(name in number_of for name in pair)]
+    pairs = [(number_of[old], number_of[new]) for old, new in named]
+    uses = Counter(number for pair in pairs for number in set(pair))
+    uses.update(number_of[item.name] for item in graph.outputs if item.replaces is None and item.name in number_of)
+    good = {number for number, count in uses.items() if count == 1 and storages[number].movable}
+    return tuple(
+        pair
+        for pair, names in zip(pairs, named, strict=True)
+        if good.issuperset(pair) and names == tuple(storages[number].name for number in pair)
+    )

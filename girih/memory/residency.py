@@ -17,7 +17,6 @@ Cost: O(steps · storages on the device) for each round.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -79,15 +78,20 @@ class TooSmallError(ValueError):
 
 
 def floor(lives: Lifetimes) -> tuple[int, int]:
-    """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller."""
+    """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller. Step -1: what the
+    program is given, the batch, with which it begins."""
     needed = lives.extra.copy()
-    for storage in lives.storages:
+    state = {number for pair in lives.state for number in pair}
+    for number, storage in enumerate(lives.storages):
         touched = np.asarray([step for step in storage.touched if step >= 0], np.int64)
         if not storage.movable:
             touched = np.arange(max(storage.born, 0), len(needed) if storage.lasts else storage.last + 1)
+        elif storage.lasts and number not in state:
+            touched = np.append(touched, len(lives.steps))
         needed[touched] += storage.bytes
+    given = sum(item.bytes for number, item in enumerate(lives.storages) if item.born == -1 and number not in state)
     worst = int(needed.argmax())
-    return int(needed[worst]), worst
+    return (given, -1) if given > needed[worst] else (int(needed[worst]), worst)
 
 
 def belady(
@@ -127,8 +131,9 @@ class _Planner:
         self.cap = cap
         self.recent = recent
         self.clock = np.concatenate([[0.0], np.cumsum(np.asarray(seconds, np.float64))])
-        self.pairs = _pairs(lives)
+        self.pairs = lives.state
         self.next_of = {new: lives.storages[old].touched for old, new in self.pairs}  # what of a next application
+        self.partner = {number: pair for pair in self.pairs for number in pair}
         self.end = len(lives.steps)
         self.touching: list[list[int]] = [[] for _ in range(self.end + 1)]
         for number, storage in enumerate(lives.storages):
@@ -151,12 +156,13 @@ class _Planner:
         for number, item in enumerate(storages):
             if item.born == -1 and number not in self.copied:
                 self.enter(number, -1)
+        self.make_room(0, -1, {number for number in self.present if number not in self.partner}, home)
         for step, touched in enumerate(self.touching):
             if step == self.end:
                 touched = sorted(stay_at_end - (new if forever else set()) - (self.present.keys() & new))
             coming = [number for number in touched if number not in self.present]
             needed = sum(storages[number].bytes for number in coming) + int(self.lives.extra[step])
-            self.make_room(needed, step, set(touched), home, forever)
+            self.make_room(needed, step, set(touched), home)
             for number in coming:
                 self.enter(number, step)
             for number in touched:
@@ -181,18 +187,18 @@ class _Planner:
         if keep:
             self.copied.add(number)
 
-    def make_room(self, needed: int, step: int, touched: set[int], home: frozenset[int], forever: bool) -> None:
+    def make_room(self, needed: int, step: int, touched: set[int], home: frozenset[int]) -> None:
         if self.bytes + needed <= self.cap:
             return
         storages = self.lives.storages
         candidates = [number for number in self.present if storages[number].movable and number not in touched]
         last = {number: self.clock[self.present[number].last + 1] for number in candidates}
-        rested = {number for number in candidates if self.clock[step] - last[number] >= self.recent}
+        rested = {number for number in candidates if self.clock[max(step, 0)] - last[number] >= self.recent}
         order = sorted(candidates, key=lambda number: (number in rested, self.next_use(number, step)), reverse=True)
         for number in order:
             if self.bytes + needed <= self.cap:
                 return
-            if number not in home and any(number in pair for pair in self.pairs):
+            if number not in home and number in self.partner:
                 self.driven.add(number)
             self.leave(number, keep=True)
         if self.bytes + needed > self.cap:
@@ -208,28 +214,6 @@ class _Planner:
         if again is not None:
             return self.end + next((use for use in again if use >= 0), self.end)
         return self.end
-
-
-def _pairs(lives: Lifetimes) -> tuple[tuple[int, int], ...]:
-    """The storages of (old, new) state: what replaces what; state that nothing replaces replaces itself. Left out is
-    what cannot be moved, and what has more than one meaning, as new state that the step returns too."""
-    number_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
-    graph = lives.program.graph
-    pairs = [
-        (number_of[item.name], number_of[graph.updates.get(item.name, item.name)])
-        for item in graph.state_inputs
-        if item.name in number_of and graph.updates.get(item.name, item.name) in number_of
-    ]
-    uses = Counter(number for pair in pairs for number in set(pair))
-    uses.update(number_of[item.name] for item in graph.outputs if item.replaces is None and item.name in number_of)
-    names = {graph.updates.get(item.name, item.name) for item in graph.state_inputs}
-    names |= {item.name for item in graph.state_inputs}
-    good = {
-        number
-        for number, count in uses.items()
-        if count == 1 and lives.storages[number].movable and lives.storages[number].name in names
-    }
-    return tuple(pair for pair in pairs if good.issuperset(pair))
 
 
 def _prefetched(lives: Lifetimes, stays: tuple[Stay, ...], cap: int, home: frozenset[int]) -> tuple[Stay, ...]:

@@ -69,8 +69,8 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     tensors = ", ".join(f"{item.name} ({format_bytes(item.bytes)})" for item in touched[:4])
     extra = int(lives.extra[error.step])
     scratch = f" and {format_bytes(extra)} of scratch memory" if extra else ""
-    node, during = "the end of the step", ""
-    if error.step < len(lives.steps):
+    node, during = "the batch" if error.step < 0 else "the end of the step", ""
+    if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]
         number = getattr(step, "node", None)
         if number is not None:

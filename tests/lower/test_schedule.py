@@ -159,8 +159,8 @@ def test_a_memory_limit_is_held_against_the_schedule() -> None:
     gpipe, other = planned(8, "pipeline"), planned(8, "pipeline-1f1b")
     limit = (gpipe.peak + other.peak) // 2
     made = {"machine": "local:4", "objective": "seconds", "compare": ()}
-    fits = girih.plan(*tower(8), search="pipeline-1f1b", memory=limit, **made)
+    fits = girih.plan(*tower(8), search="pipeline-1f1b", memory=limit, hold="none", **made)
     assert fits.peak <= limit
     check_plan(fits)
     with pytest.raises(girih.PlanError, match="does not fit"):
-        girih.plan(*tower(8), search="pipeline", memory=limit, **made)
+        girih.plan(*tower(8), search="pipeline", memory=limit, hold="none", **made)

@@ -101,8 +101,14 @@ def test_mistakes_are_reported_with_line_and_key(old: str, new: str, expected: s
     [
         ("", "mine.yaml:1: the file is empty"),
         ("# nothing\n", "mine.yaml:1: the file is empty"),
-        ("- a\n", "mine.yaml:1: expected a mapping with the keys name, source, device, devices, levels, got a list"),
-        ("hello", "mine.yaml:1: expected a mapping with the keys name, source, device, devices, levels, got 'hello'"),
+        (
+            "- a\n",
+            "mine.yaml:1: expected a mapping with the keys name, source, device, devices, levels, host, got a list",
+        ),
+        (
+            "hello",
+            "mine.yaml:1: expected a mapping with the keys name, source, device, devices, levels, host, got 'hello'",
+        ),
         ("levels: []\n", "mine.yaml:1: the key 'device' is missing"),
         ("device: V10\n", "mine.yaml:1: device: no device 'V10'; did you mean 'V100'? expected one of K80"),
         ("device: V100\nlevels: fast\n", "mine.yaml:2: levels: expected a list, got 'fast'"),

@@ -221,7 +221,7 @@ def test_the_peak_is_that_of_storages_alive(seed: int, nodes: int) -> None:
     assume(all(value.dtype == "float32" for value in graph.values.values()))
     program = alone(graph)
     with patch.object(
-        memory._Tracker, "temporaries", lambda *_: 0
+        memory.Tracker, "temporaries", lambda *_: 0
     ):  # tests/run/worker/test_run_memory.py measures those
         assert memory_use(program).peak == measured_peak(program)
 

@@ -194,7 +194,7 @@ def test_refused_batches(made: Plan) -> None:
 def test_refused_caps_name_the_smallest_limit_and_its_tensors() -> None:
     _, _, step, data = training()
     with pytest.raises(girih.PlanError, match=r"does not fit 1\.00 KB .*it needs .* bytes.*largest there: "):
-        girih.plan(step, data[0], machine="local:2", memory="1KB")
+        girih.plan(step, data[0], machine="local:2", memory="1KB", hold="none")
     with pytest.raises(girih.PlanError, match="no amount of memory"):
         girih.plan(step, data[0], machine="local:2", memory="much")
 
@@ -203,7 +203,7 @@ def test_a_cap_is_kept_or_refused(made: Plan) -> None:
     _, _, step, data = training()
     cap = made.peak - 64
     try:
-        plan = girih.plan(step, data[0], machine="local:4", memory=cap, compare=())
+        plan = girih.plan(step, data[0], machine="local:4", memory=cap, compare=(), hold="none")
     except girih.PlanError as error:
         assert "does not fit" in str(error)  # noqa: PT017
     else:

@@ -17,7 +17,7 @@ from girih.plans.check import check
 
 def refusal(graph: Graph, limit: int, **options: object) -> str:
     with pytest.raises(girih.PlanError, match="does not fit") as caught:
-        plan_graph(graph, memory=limit, **options)  # type: ignore[arg-type]
+        plan_graph(graph, memory=limit, hold="none", **options)  # type: ignore[arg-type]
     return str(caught.value)
 
 
@@ -54,7 +54,7 @@ def test_the_limit_that_a_refusal_names_works_and_one_byte_less_is_refused_alike
             options = {"machine": "local:2", "objective": objective}
             message = refusal(graph, 1, **options)
             smallest = named(message)
-            made = plan_graph(graph, memory=smallest, **options)  # type: ignore[arg-type]
+            made = plan_graph(graph, memory=smallest, hold="none", **options)  # type: ignore[arg-type]
             assert made.peak <= smallest
             check(made)
             assert named(refusal(graph, smallest - 1, **options)) == smallest
@@ -69,13 +69,13 @@ def test_the_smallest_limit_of_a_larger_graph_does_not_depend_on_what_was_asked(
     low, high = (refusal(graph, limit, **options) for limit in (1000, 40_000))
     assert named(low) == named(high)
     smallest = named(low)
-    assert plan_graph(graph, memory=smallest, **options).peak <= smallest  # type: ignore[arg-type]
+    assert plan_graph(graph, memory=smallest, hold="none", **options).peak <= smallest  # type: ignore[arg-type]
     assert named(refusal(graph, smallest - 1, **options)) == smallest
 
 
 def planned(graph: Graph, limit: int, **options: object) -> Plan | None:
     try:
-        return plan_graph(graph, memory=limit, **options)  # type: ignore[arg-type]
+        return plan_graph(graph, memory=limit, hold="none", **options)  # type: ignore[arg-type]
     except girih.PlanError as error:
         assert "does not fit" in str(error)  # noqa: PT017
         return None
@@ -105,7 +105,7 @@ def test_by_time_a_plan_keeps_the_limit_and_the_smallest_one_works() -> None:
     graph = random_graph(np.random.default_rng(102), 3)
     options = {"machine": "local:2", "objective": "time", "search": "exact:seconds=2"}
     smallest = named(refusal(graph, 1, **options))
-    made = plan_graph(graph, memory=smallest, **options)  # type: ignore[arg-type]
+    made = plan_graph(graph, memory=smallest, hold="none", **options)  # type: ignore[arg-type]
     assert made.peak <= smallest
     check(made)
 
@@ -113,5 +113,5 @@ def test_by_time_a_plan_keeps_the_limit_and_the_smallest_one_works() -> None:
 def test_other_searches_say_that_it_is_their_division_that_does_not_fit() -> None:
     message = refusal(perceptron(2, 32, 32), 1000, machine="local:2", search="data")
     assert message.startswith("data parallelism does not fit 1.00 KB for each device: this division needs ")
-    made = plan_graph(perceptron(2, 32, 32), machine="local:2", search="optimum", memory=named(message))
+    made = plan_graph(perceptron(2, 32, 32), machine="local:2", search="optimum", memory=named(message), hold="none")
     assert made.peak <= named(message)
