@@ -21,6 +21,7 @@ from girih.search.table import search_of
 if TYPE_CHECKING:
     from girih.partition.search import Search
     from girih.plans.predict import Prediction
+    from girih.run.engines.engine import Engine
     from girih.run.training.training import TrainingRun
 
 # What only some calls need is imported by them, so that a plan file is read, and a plan is printed, without the rest.
@@ -83,7 +84,7 @@ class Plan(noun.Plan):
     def start(
         self,
         *,
-        backend: str = "processes",
+        backend: str | Engine = "processes",
         model: Any = None,
         resume: str | Path | None = None,
         seed: int = 0,
@@ -92,7 +93,8 @@ class Plan(noun.Plan):
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
-        backend: `processes` (of this host, with shared memory between them) or `threads` (inside this process).
+        backend: `processes` (of this host, with shared memory between them), `threads` (inside this process),
+        `torchrun` (each rank calls this), or an Engine (docs/add-an-engine.md).
         model: take the weights from this module instead of the one that was planned. Whichever it is, and the planned
         optimizer, their tensors are taken as they are now.
         resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:

@@ -78,6 +78,18 @@ def test_a_program_runs_as_printed(page: Path, line: int, text: str, tmp_path: P
     command = [sys.executable, "-W", "error::SyntaxWarning", "program.py"]
     done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{page.name}:{line}: {done.stderr}"
+    printed = set(map(str.rstrip, done.stdout.splitlines()))
+    missing = [shown for shown in shown_behind(page, line, text) if shown not in printed]
+    assert not missing, f"{page.name}:{line}: {missing}; it prints\n{done.stdout}"
+
+
+def shown_behind(page: Path, line: int, text: str) -> list[str]:
+    """The lines of the ```text block right behind a program; none if there is none, or something is left out."""
+    end = line + len(text.splitlines())
+    for start, info, content in blocks(page):
+        if start > line:
+            return content.splitlines() if info == "text" and start - end < 6 and "…" not in content else []
+    return []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

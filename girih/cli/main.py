@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from girih import __version__
 from girih.cli.arguments import count, device_number, memory, name, rate, search, seconds, seed, steps_done
 from girih.cli.spelling import did_you_mean
+from girih.run.engines.table import CALIBRATED, STARTED
 from girih.search.table import SEARCHES
 
 OPTIMIZERS = (
@@ -122,7 +123,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     run.add_argument("plan", metavar="PLAN", type=name)
     run.add_argument("--steps", type=count, default=3, help="how many steps (default 3)")
-    run.add_argument("--backend", choices=("processes", "threads"), default="processes")
+    run.add_argument("--backend", choices=STARTED, default="processes", help="where the workers live (default "
+                     "processes)")  # fmt: skip
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
     run.add_argument("--lr", type=rate, help="learning rate (default: the planned optimizer's)")
     run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
@@ -155,7 +157,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     calibrate.add_argument("plans", metavar="PLAN", nargs="*", type=name, help="plans whose operators are measured too")
     calibrate.add_argument("--machine", "-m", type=name, help="local:N (default: the plans' machine, or local:2)")
-    calibrate.add_argument("--backend", choices=("processes", "threads"), default="processes")
+    calibrate.add_argument("--backend", choices=CALIBRATED, default="processes", help="whose workers are measured "
+                           "(default processes)")  # fmt: skip
     calibrate.add_argument("--seconds", type=seconds, default=60.0, help="how long to measure, about (default 60)")
     calibrate.add_argument("--again", action="store_true", help="measure again what is known")
     calibrate.add_argument("--forget", action="store_true",

@@ -51,7 +51,7 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
         from girih.plans.trial import try_plan
 
         for item in plans:  # its operators are called with data of their sizes
-            try_plan(item, options.backend)
+            try_plan(item, item.machine.devices)
     try:
         profile = calibrate(
             name,

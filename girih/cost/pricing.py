@@ -150,7 +150,7 @@ class Copies:
     def of(machine: Machine, profile: Profile | None) -> Copies:
         device = machine.device
         if profile is not None:
-            threads = profile.backend == "threads"  # where the receiver alone copies
+            threads = profile.one_process  # where the receiver alone copies
             carry = profile.link(RING) if profile.carried else None
             each = profile.device.launch_seconds
             return Copies(profile.copy, profile.combine, each, 1.0, not threads, carry, 0.0 if threads else 0.5)

@@ -31,7 +31,8 @@ class Profile:
     has. copy: seconds to pack or place so many bytes that do not lie in one run. combine: to add so many bytes to
     others. when: ISO 8601, UTC. carried: the workers' own cores carry the messages, so that what a message takes is
     work of its sender and receiver, and nothing runs beside it. handing: what a step takes besides its program, by the
-    bytes of the batch that each worker is handed: from the driver and back to it.
+    bytes of the batch that each worker is handed: from the driver and back to it. one_process: the workers were threads
+    of one process, where the receiver of a message alone copies.
     """
 
     machine: str
@@ -44,6 +45,7 @@ class Profile:
     when: str
     carried: bool = False
     handing: SizeTable | None = None
+    one_process: bool = False
 
     @property
     def device(self) -> Device:
@@ -123,6 +125,7 @@ def parse_profile(text: str) -> Profile:
             data["when"],
             bool(data.get("carried", False)),
             _table(data["handing"]) if data.get("handing") else None,
+            bool(data.get("one_process", data["backend"] == "threads")),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]

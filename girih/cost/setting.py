@@ -9,21 +9,22 @@ from pathlib import Path
 from girih.cost.store import Setting
 
 
-def threads_of(workers: int, backend: str = "processes") -> int:
-    """Of each worker, where nothing else is said: as the workers themselves decide."""
-    if backend == "threads":
+def threads_of(workers: int, one_process: bool = False) -> int:
+    """Of each worker, where nothing else is said: as the workers themselves decide. one_process: they are threads of
+    this process, or this process is one of them, and has threads of kernels already."""
+    if one_process:
         import torch
 
         return int(torch.get_num_threads())
     return max(1, (os.cpu_count() or 1) // workers)
 
 
-def setting_of(threads: int, together: int, device: str = "cpu", backend: str = "processes") -> Setting:
-    """What measurements made here and now belong to."""
+def setting_of(threads: int, together: int, device: str = "cpu", one_process: bool = False) -> Setting:
+    """What measurements made here and now belong to. one_process: of workers that are threads of this process."""
     import torch
 
     name = torch.cuda.get_device_name() if device.startswith("cuda") else _processor()
-    if backend == "threads":
+    if one_process:
         name += ", one process"
     return Setting(name, f"torch {torch.__version__}", threads, together)
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -14,13 +16,12 @@ from torch.nn.functional import pad
 
 from girih.graph import Graph, GraphError, Node, Ref
 from girih.kernels.own import KERNELS
+from girih.ops.catalogue import catalogue
 from girih.ops.derive.pieces import PieceCall
 from girih.ops.gate import is_name, is_safe
 
 Tensor = Any  # torch is untyped for the type checker
 Observer = Callable[[Node, tuple[Tensor, ...]], None]
-
-_MAKERS = frozenset({"aten.full", "aten.arange.start_step", "aten.eye", "aten.linspace", "girih.constant"})
 
 
 @cache
@@ -41,6 +42,9 @@ def resolve(operator: str) -> Callable[..., Any]:
             raise GraphError(f"{operator!r} is unknown; girih's own operators are {', '.join(sorted(KERNELS))}")
         return KERNELS[operator]
     name, _, overload = rest.partition(".")
+    described = catalogue().get(operator)
+    if described is not None and described.module:
+        import_module(described.module)
     try:
         packet = getattr(getattr(torch.ops, space), name)
         function = getattr(packet, overload or "default")
@@ -69,9 +73,20 @@ def call(operator: str, arguments: Mapping[str, Any], device: Any = None) -> Any
     device: where operators without tensor arguments put their result.
     """
     plain = {name: _plain(name, value) for name, value in arguments.items()}
-    if device is not None and operator in _MAKERS:
+    if device is not None and makes_from_nothing(operator):
         plain["device"] = device
     return resolve(operator)(**plain)
+
+
+@cache
+def makes_from_nothing(operator: str) -> bool:
+    """Does an operator take no tensor, so that it must be told on which device its result is to be?"""
+    function = resolve(operator)
+    if isinstance(function, torch._ops.OpOverload):
+        types = {item.name: str(item.type) for item in function._schema.arguments}
+    else:
+        types = {name: str(item.annotation) for name, item in inspect.signature(function).parameters.items()}
+    return "device" in types and not any("Tensor" in kind for kind in types.values())
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -1,19 +1,18 @@
 """NumPy computes what PyTorch has no kernel for: unsigned integers of 16 to 64 bits, the order of complex numbers.
 
 What an operator computes then follows from its description (`girih.ops.derive.reference`, broadcast over its index
-space); only what a description leaves open, or what would take an index space far larger than the tensors, is written
-out here. Tensors become arrays and back without a copy.
+space), or is written out beside it (`Operator.numpy`). Tensors become arrays and back without a copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from girih.ops.catalogue import catalogue
 from girih.ops.derive.reference import evaluate
 from girih.ops.describe import describe_call
 from girih.ops.operator import TensorType
@@ -23,8 +22,6 @@ Array = Any
 
 WEAK = frozenset({"uint16", "uint32", "uint64", "complex64", "complex128"})
 """Dtypes for some of whose operators PyTorch has no CPU kernel."""
-_UNFIT = frozenset({"aten.add.Tensor", "aten.sub.Tensor"})
-"""Of complex numbers: PyTorch multiplies by alpha first, which makes NaN of infinities."""
 _WEAK_TYPES = frozenset(getattr(torch, name) for name in WEAK)
 
 
@@ -38,11 +35,13 @@ def with_numpy(
     """
     kind = getattr(torch, dtype)
     lacks: set[tuple[Any, ...]] = set()
+    # Of complex numbers PyTorch multiplies by alpha first, which makes NaN of infinities.
+    unfit = kind.is_complex and tuple(names) == ("self", "other", "alpha")
 
     def call(*arguments: Any, **options: Any) -> Any:
         by_name = {**dict(zip(names, arguments, strict=False)), **options}
         types = tuple(item.dtype for value in by_name.values() for item in _tensors(value))
-        if types not in lacks and not (operator in _UNFIT and kind.is_complex):
+        if types not in lacks and not unfit:
             try:
                 computed = function(*arguments, **options)
             except (NotImplementedError, RuntimeError) as error:
@@ -67,9 +66,12 @@ def numpy_call(operator: str, arguments: Mapping[str, Any], output: TensorType) 
         NotImplementedError: NumPy has no kernel for it either.
     """
     arrays = {name: _as_arrays(value) for name, value in arguments.items()}
+    described = catalogue().get(operator)
     with np.errstate(all="ignore"):
-        if operator in WRITTEN:
-            return WRITTEN[operator](**arrays)
+        if described is not None and described.numpy is not None:
+            given = [name for name, value in arrays.items() if _has_array(value)]
+            rest = {name: value for name, value in arrays.items() if name not in given}
+            return described.numpy(*(arrays[name] for name in given), **rest)
         tensors: dict[str, Array] = {}
         attributes: dict[str, Any] = {}
         for name, value in arrays.items():
@@ -103,6 +105,10 @@ def _tensors(value: Any) -> list[Tensor]:
     return [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)]
 
 
+def _has_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (isinstance(value, list) and any(map(_has_array, value)))
+
+
 def _as_arrays(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().resolve_conj().numpy()
@@ -115,86 +121,3 @@ def _as_tensor(value: Array, dtype: str) -> Tensor:
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     return torch.from_numpy(array)
-
-
-# ------------------------------------------------------------------------------------------- what is written out
-
-
-def _sort_indices(input: Array, dim: int, descending: bool = False) -> Array:
-    if not descending:
-        return np.argsort(input, axis=dim, kind="stable")
-    return input.shape[dim] - 1 - np.flip(np.argsort(np.flip(input, dim), axis=dim, kind="stable"), dim)
-
-
-def _topk_indices(input: Array, k: int, dim: int, largest: bool = True) -> Array:
-    return np.take(_sort_indices(input, dim, largest), np.arange(k), axis=dim)
-
-
-def _index(self: Array, indices: Sequence[Array | None]) -> Array:
-    return self[tuple(slice(None) if item is None else item for item in indices)]
-
-
-def _index_put(self: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> Array:
-    result = self.copy()
-    place: Any = tuple(slice(None) if item is None else item for item in indices)
-    if accumulate:
-        np.add.at(result, place, values)
-    else:
-        result[place] = values
-    return result
-
-
-def _scatter(self: Array, dim: int, index: Array, src: Array) -> Array:
-    result = self.copy()
-    np.put_along_axis(result, index, src, dim)
-    return result
-
-
-def _argument(find: Callable[..., Array], self: Array, dim: int | None = None, keepdim: bool = False) -> Array:
-    return find(self, axis=dim, keepdims=keepdim)
-
-
-def _masked_sum(input: Array, mask: Array) -> Array:
-    return input[mask].sum(0, dtype=input.dtype)
-
-
-def _sums_by_position(input: Array, positions: Array, groups: int, first: int = 0) -> Array:
-    sums = np.zeros((groups, *input.shape[1:]), input.dtype)
-    inside = (positions >= first) & (positions < first + groups)
-    np.add.at(sums, positions[inside] - first, input[inside])
-    return sums
-
-
-def _scatter_reduce(self: Array, dim: int, index: Array, src: Array, reduce: str) -> Array:
-    result = self.copy()
-    places = list(np.indices(index.shape, sparse=True))
-    places[dim] = index
-    ufunc = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduce]
-    ufunc.at(result, tuple(places), src)
-    return result
-
-
-WRITTEN: dict[str, Callable[..., Array]] = {
-    "aten.cumsum": lambda self, dim, **_: np.cumsum(self, axis=dim, dtype=self.dtype),
-    "aten.cumprod": lambda self, dim, **_: np.cumprod(self, axis=dim, dtype=self.dtype),
-    "aten.sort.stable": lambda self, dim=-1, **_: np.sort(self, axis=dim, kind="stable"),
-    "girih.sort_indices": _sort_indices,
-    "girih.topk_indices": _topk_indices,
-    "girih.search_sorted": lambda sequence, values, right=False: np.searchsorted(
-        sequence, values, "right" if right else "left"
-    ),
-    "aten.argmax": partial(_argument, np.argmax),
-    "aten.argmin": partial(_argument, np.argmin),
-    "girih.argmax": lambda x, dim, keepdim=False: np.argmax(x, dim, keepdims=keepdim),
-    "girih.argmin": lambda x, dim, keepdim=False: np.argmin(x, dim, keepdims=keepdim),
-    "aten.index_select": lambda self, dim, index: np.take(self, index, axis=dim),
-    "aten.gather": lambda self, dim, index: np.take_along_axis(self, index, dim),
-    "aten.index.Tensor": _index,
-    "aten.index_put": _index_put,
-    "aten.scatter.src": _scatter,
-    "aten.scatter_reduce.two": _scatter_reduce,
-    "aten.fmax": lambda self, other: np.fmax(self, other),
-    "aten.fmin": lambda self, other: np.fmin(self, other),
-    "girih.masked_sum": _masked_sum,
-    "girih.sums_by_position": _sums_by_position,
-}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from girih.graph import Graph, Node
-from girih.ops.catalogue import catalogue
+from girih.ops.catalogue import own
 from girih.ops.functions import IMPORT_NAME
 from girih.ops.safe_operators import SAFE_ATEN
 
@@ -27,7 +27,7 @@ _ELSEWHERE = frozenset({"device", "layout", "memory_format", "pin_memory", "gene
 def is_safe(operator: str) -> bool:
     """Is this operator girih's own, described, or listed as a pure function?"""
     space, _, rest = operator.partition(".")
-    return operator in catalogue() or (space == "aten" and rest in SAFE_ATEN)
+    return operator in own() or (space == "aten" and rest in SAFE_ATEN)
 
 
 def is_name(operator: str) -> bool:

@@ -113,6 +113,10 @@ class Operator:
         only a measurement on the processor can tell.
     walked: the number of the input that the kernel goes through from end to end for whatever part of the result it
         makes (the indices of a scatter, a matrix that is factored): a division pays only where it cuts this input.
+    numpy: computes it with NumPy, for dtypes for which PyTorch has no kernel: tensors come by position, as arrays, and
+        attributes by keyword. None: the description is evaluated, unless it leaves something open, or has an index
+        space far larger than the tensors.
+    module: what has to be imported so that PyTorch knows the operator; "": it is PyTorch's or girih's own.
     """
 
     name: str
@@ -126,6 +130,8 @@ class Operator:
     temporary: Temporary | None = None
     results: int = 1
     walked: int | None = None
+    numpy: Callable[..., Any] | None = None
+    module: str = ""
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -144,11 +150,13 @@ def operator(
     temporary: Temporary | None = None,
     results: int = 1,
     walked: int | None = None,
+    numpy: Callable[..., Any] | None = None,
+    module: str = "",
 ) -> Callable[[Callable[..., Any]], tuple[Operator, ...]]:
     """Describe one operator, or several that share their index notation."""
 
     def decorate(describe: Callable[..., Any]) -> tuple[Operator, ...]:
-        rest = (elementwise, piece, padding, view, condition, result, temporary, results, walked)
+        rest = (elementwise, piece, padding, view, condition, result, temporary, results, walked, numpy, module)
         return tuple(Operator(name, describe, *rest) for name in names)
 
     return decorate

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from girih.cost.measure_scratch import setting_here
-from girih.cost.setting import threads_of
 from girih.machine.units import format_bytes
 from girih.memory.accounts import memory_use
 from girih.plans.plan import Plan, PlanError
 from girih.plans.scratch import host_notes
 
 
-def on_this_host(plan: Plan, backend: str) -> Plan:
+def on_this_host(plan: Plan, threads: int) -> Plan:
     """The plan as workers that start here run it: with scratch that is measured here, if it was told otherwise.
+    threads: of each worker.
 
     A plan without a memory limit promises nothing, and stays as it is.
 
@@ -23,7 +23,6 @@ def on_this_host(plan: Plan, backend: str) -> Plan:
     if plan.memory is None or not plan.told_scratch.calls:
         return plan
     told = plan.told_scratch
-    threads = threads_of(plan.machine.devices, "threads" if backend == "torchrun" else backend)
     if told.setting == setting_here() and told.threads == threads:
         return plan
     notes = host_notes(threads)

@@ -24,9 +24,10 @@ MOST_WORKERS = 256
 WITHOUT_RULE = frozenset({"aten._grouped_mm"})
 
 
-def try_plan(plan: Plan, backend: str) -> None:
-    """Raises PlanError, naming the node or the memory, where starting could only fail later or worse."""
-    if backend != "torchrun" and plan.machine.devices > MOST_WORKERS:
+def try_plan(plan: Plan, workers: int) -> None:
+    """Raises PlanError, naming the node or the memory, where starting could only fail later or worse. workers: of the
+    plan's, how many this process starts on this host."""
+    if workers > MOST_WORKERS:
         raise PlanError(
             f"{plan.file}: the plan is for {plan.machine.devices} devices, and one host starts at most {MOST_WORKERS} "
             "workers: plan for fewer, or start it on several hosts with torchrun"
@@ -38,11 +39,11 @@ def try_plan(plan: Plan, backend: str) -> None:
             known.add(key)
             if why := refused_call(plan.graph, node):
                 raise PlanError(f"{plan.file}: node {node.name!r}, {node.operator}, {why}")
-    _check_memory(plan, backend)
+    _check_memory(plan, workers)
 
 
-def _check_memory(plan: Plan, backend: str) -> None:
-    """Do the plan's devices of this host fit into it? With torchrun other devices are elsewhere."""
+def _check_memory(plan: Plan, workers: int) -> None:
+    """Do the plan's devices of this host fit into it?"""
     here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         uses = plan.memory_by_device
@@ -51,8 +52,7 @@ def _check_memory(plan: Plan, backend: str) -> None:
             f"{plan.file}: what its operators need cannot be told, so that some of their arguments are wrong "
             f"({type(error).__name__}: {one_line(error)})"
         ) from error
-    devices = plan.machine.devices
-    needed = plan.peak if backend == "torchrun" else sum(use.peak for use in uses) * devices // len(uses)
+    needed = plan.peak if workers == 1 else sum(use.peak for use in uses) * workers // len(uses)
     if needed > here:
         raise PlanError(
             f"{plan.file}: the plan needs {format_bytes(needed)} of memory ({format_bytes(plan.peak)} on a device), "

@@ -36,11 +36,11 @@ from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import TILING, Wanted
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
-from girih.run.engines.ray_connect import RayConnection, connect
-from girih.run.engines.ray_crew import RayOptions
+from girih.run.engines.engine import Connection, Engine
+from girih.run.engines.table import KEEPING_TILES, Ray, engine_of
 from girih.run.errors import SpoiltError, WorkerError
 from girih.run.tiles.recovery import RecoveringRun
-from girih.run.tiles.tiles import CREWS, Evaluation, TileRun
+from girih.run.tiles.tiles import Evaluation, TileRun
 from girih.run.worker.parts import box_of, reporters
 from girih.run.worker.service import Options
 from girih.search.table import search_of
@@ -56,31 +56,30 @@ BLOCKS_IN_LIMIT = 2
 class Cluster:
     """Workers that evaluate arrays; a context manager in which they evaluate all, and that ends them.
 
-    The arguments are those of `cluster`, but for: backend: `threads`, `processes`, or `ray`, at `address`.
+    The arguments are those of `cluster`; backend: an engine that keeps tiles, or its name.
     """
 
     def __init__(
         self,
         workers: int | None = None,
-        backend: str = "threads",
+        backend: str | Engine = "threads",
         timeout: float = 3600.0,
         *,
         machine: Described | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         every: float = 30.0,
-        address: str = "",
-        cpus: float = 1.0,
         search: str | Search = "exact",
         copies: int | str = 0,
         memory: int | str | None = None,
         progress: bool | None = None,
     ) -> None:
-        if (workers is not None and workers < 1) or backend not in CREWS:
-            raise ValueError(
-                f"workers={workers}, backend={backend!r}: expected a positive number, and one of {sorted(CREWS)}"
-            )
-        if not (every >= 0 and timeout > 0 and cpus > 0):
-            raise ValueError(f"every={every}, timeout={timeout}, cpus={cpus}: expected positive numbers")
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers={workers}: expected a positive number")
+        self.engine = engine_of(backend, KEEPING_TILES)
+        if not (every >= 0 and timeout > 0):
+            raise ValueError(f"every={every}, timeout={timeout}: expected positive numbers")
+        if not self.engine.keeps_tiles:
+            raise ValueError(f"backend {self.engine.name} keeps no arrays: expected one of {', '.join(KEEPING_TILES)}")
         described = None if machine is None else described_by(machine)
         if described is not None and workers not in (None, described.devices):
             raise ValueError(
@@ -88,15 +87,12 @@ class Cluster:
             )
         self.search = _tiling(search)
         self.copies = parse_bytes(copies)
-        self.backend = backend
         self.timeout = timeout
         self.checkpoint = None if checkpoint is None else os.fspath(checkpoint)
         self.every = every
-        self.address = address
-        self.cpus = cpus
-        self._ray: RayConnection | None = connect(address) if backend == "ray" else None
-        processors = self._ray.processors // cpus if self._ray is not None else os.cpu_count() or 1
-        self.machine = described or machine_of(workers if workers is not None else max(1, int(processors)))
+        self._hosts: Connection | None = self.engine.connect()
+        most = self.engine.most_workers(self._hosts.processors)
+        self.machine = described or machine_of(most if workers is None else workers)
         self.workers = self.machine.devices
         limit = default_limit(self.workers)
         if described is not None:
@@ -174,7 +170,8 @@ class Cluster:
         held = self.arrays()
         size = format_bytes(sum(item.bytes for item in held))
         mesh = f", mesh {self.machine.mesh}" if len(self.machine.mesh.sizes) > 1 else ""
-        return f"<girih cluster: {self.workers} workers ({self.backend}{mesh}), {len(held)} arrays in tiles of {size}>"
+        where = f"{self.engine.name}{mesh}"
+        return f"<girih cluster: {self.workers} workers ({where}), {len(held)} arrays in tiles of {size}>"
 
     def close(self) -> None:
         """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
@@ -188,9 +185,9 @@ class Cluster:
             self._run = None
         self._seconds.clear()
         self.room = Room(self.room.limit)
-        if self._ray is not None:
-            self._ray.close()
-            self._ray = None
+        if self._hosts is not None:
+            self._hosts.close()
+            self._hosts = None
 
     def __enter__(self) -> Cluster:
         evaluation.use(self)
@@ -210,17 +207,14 @@ class Cluster:
         if self._run is None:
             mesh, options = self.machine.mesh, self._options()
             if self.checkpoint is None:
-                self._run = TileRun(mesh, self.backend, options)
+                self._run = TileRun(mesh, self.engine, options)
             else:
-                self._run = RecoveringRun(mesh, self.backend, options, self.checkpoint, self.every)
+                self._run = RecoveringRun(mesh, self.engine, options, self.checkpoint, self.every)
         return self._run
 
     def _options(self) -> Options:
-        options: dict[str, Any] = {"timeout": self.timeout, "keeps": False}
-        if self.backend != "ray":
-            return Options(threads=max(1, (os.cpu_count() or 1) // self.workers), **options)
-        self._ray = self._ray or connect(self.address)
-        return RayOptions(threads=max(1, int(self.cpus)), cpus=self.cpus, **options)
+        self._hosts = self._hosts or self.engine.connect()
+        return Options(self.timeout, threads=self.engine.threads(self.workers), keeps=False)
 
     def _come_over(self, work: Needed) -> None:
         """What other clusters hold becomes an array in memory."""
@@ -264,7 +258,7 @@ class Cluster:
             wanted = Wanted(self.search, budget, held)
             graph = work.graph()
             tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
-            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.backend == "threads")
+            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.engine.one_process)
             planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
@@ -406,7 +400,7 @@ def cluster(
     workers: int | str | os.PathLike[str] | Machine | None = None,
     *,
     machine: Described | None = None,
-    backend: str = "processes",
+    backend: str | Engine = "processes",
     ray: bool | str = False,
     cpus: float = 1.0,
     timeout: float = 3600.0,
@@ -422,15 +416,15 @@ def cluster(
     workers: by default one for each core; or a machine; or the address of a Ray cluster, `ray://host:port`. machine: a
     Machine, or what `girih.machine.machine` takes (`2x2`, `local:4`, a machine file): a worker for each of its devices,
     on its mesh; where its links differ, arrays are tiled for the least time instead of the fewest bytes. backend:
-    `processes` of this host or `threads` of this process. ray: actors of Ray; True for the cluster that this process is
-    connected to, else a new one of this host, or an address. cpus: processors for each actor. timeout: seconds that an
-    evaluation may take. checkpoint: a directory or fsspec URL; the loss of workers is then recovered from. every:
-    seconds from one checkpoint to the next. search: how arrays are tiled: `exact`, or `spartan` (greedy). copies: bytes
-    (or "1 GB") that second copies of arrays, in another layout, may take on all workers together. memory: bytes (or "2
-    GB") that each worker may use, by default four fifths of this host's divided among them, and what the machine's
-    devices have: what does not fit goes to files in the directory of temporary files, and what cannot be computed so is
-    refused before it starts. progress: show the workers during evaluations that last over a second; by default on
-    terminals only.
+    `processes` of this host or `threads` of this process, or an Engine (docs/add-an-engine.md). ray: actors of Ray;
+    True for the cluster that this process is connected to, else a new one of this host, or an address. cpus: processors
+    for each actor. timeout: seconds that an evaluation may take. checkpoint: a directory or fsspec URL; the loss of
+    workers is then recovered from. every: seconds from one checkpoint to the next. search: how arrays are tiled:
+    `exact`, or `spartan` (greedy). copies: bytes (or "1 GB") that second copies of arrays, in another layout, may take
+    on all workers together. memory: bytes (or "2 GB") that each worker may use, by default four fifths of this host's
+    divided among them, and what the machine's devices have: what does not fit goes to files in the directory of
+    temporary files, and what cannot be computed so is refused before it starts. progress: show the workers during
+    evaluations that last over a second; by default on terminals only.
 
     Raises:
         RayUnavailableError: Ray is not installed, or nothing answers at the address. MachineError: there is no such
@@ -441,11 +435,13 @@ def cluster(
             raise ValueError(f"two machines, {workers} and {machine}: give one")
         workers, machine = None, workers
     address = workers if isinstance(workers, str) else ray if isinstance(ray, str) else ""
-    kind = "ray" if ray or isinstance(workers, str) else backend
+    if not cpus > 0:
+        raise ValueError(f"cpus={cpus}: expected a positive number")
+    engine = Ray(address, cpus) if ray or isinstance(workers, str) else backend
     number = None if isinstance(workers, str) else workers
     more: dict[str, Any] = {"machine": machine}
     more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every}
-    begun = Cluster(number, kind, timeout, address=address, cpus=cpus, **more)
+    begun = Cluster(number, engine, timeout, **more)
     evaluation.use(begun)
     return begun

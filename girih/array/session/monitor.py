@@ -150,7 +150,7 @@ def table(run: TileRun, program: Program | None = None, began: float | None = No
     begun = any(status.step != IDLE for status in statuses)
     for status in statuses:
         tiles = sum(item.tiles[status.rank] for item in arrays)
-        resident = status.resident or (resident_bytes() if run.backend == "threads" else 0)
+        resident = status.resident or (resident_bytes() if run.engine.one_process else 0)
         cells: list[Any] = [str(status.rank), format_bytes(tiles), format_bytes(resident) if resident else ""]
         if program is not None:
             end = max(len(program.steps), 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf, prod
 
+import numpy as np
+
 from girih.ops.catalogue.moves.indices import dimensions, inserted, opaque_along, reduced, reduced_position, whole
 from girih.ops.derive.temporaries import summed
 from girih.ops.language import LogSumExp, Max, Min, Opaque, Prod, Select, Sum, equal, fn
@@ -134,7 +136,11 @@ def chosen_rows(work):
     return 8 * work.inputs["mask"].elements + work.inputs["input"].bytes + work.copied
 
 
-@operator("girih.masked_sum", temporary=chosen_rows)
+def sum_of_chosen(input, mask):
+    return input[mask].sum(0, dtype=input.dtype)
+
+
+@operator("girih.masked_sum", temporary=chosen_rows, numpy=sum_of_chosen)
 def masked_sum(input, mask):
     return lambda *i: Sum(lambda *k: Select(mask[k], input[(*k, *i)], 0), sizes=mask.shape)
 
@@ -172,12 +178,28 @@ def extreme_place(x, dim, keepdim):
     return lambda *i: Opaque(x[(*i[:dim], slice(None), *i[dim:])])[()]
 
 
-@operator("aten.argmax", "girih.argmax", piece=extreme_along("girih.argmax"), temporary=extreme_values)
+def place_by(find):
+    return lambda x, dim=None, keepdim=False: find(x, axis=dim, keepdims=keepdim)
+
+
+@operator(
+    "aten.argmax",
+    "girih.argmax",
+    piece=extreme_along("girih.argmax"),
+    temporary=extreme_values,
+    numpy=place_by(np.argmax),
+)
 def argmax(x, dim=None, keepdim=False):
     return extreme_place(x, dim, keepdim)
 
 
-@operator("aten.argmin", "girih.argmin", piece=extreme_along("girih.argmin"), temporary=extreme_values)
+@operator(
+    "aten.argmin",
+    "girih.argmin",
+    piece=extreme_along("girih.argmin"),
+    temporary=extreme_values,
+    numpy=place_by(np.argmin),
+)
 def argmin(x, dim=None, keepdim=False):
     return extreme_place(x, dim, keepdim)
 

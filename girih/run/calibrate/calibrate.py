@@ -43,13 +43,11 @@ from girih.run.calibrate.measure_links import (
 )
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
 from girih.run.engines.crew import Crew
-from girih.run.engines.processes import ProcessCrew
-from girih.run.engines.threads import ThreadCrew
+from girih.run.engines.engine import Engine
+from girih.run.engines.table import CALIBRATED, engine_of
 from girih.run.worker.service import Options
 
 Observe = Callable[[str, float], None]
-
-CREWS: dict[str, Callable[[Program, Options], Crew]] = {"processes": ProcessCrew, "threads": ThreadCrew}
 
 LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
 PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
@@ -66,7 +64,7 @@ def calibrate(
     store_path: str | Path,
     programs: Sequence[Program] = (),
     budget_seconds: float = 45.0,
-    backend: str = "processes",
+    backend: str | Engine = "processes",
     threads: int = 0,
     device: str = "cpu",
     largest_bytes: int = SIZES[-1],
@@ -89,19 +87,21 @@ def calibrate(
         raise MachineError(f"budget_seconds must be a finite number of more than 0, got {budget_seconds!r}")
     if not machine_name.startswith("local:"):
         raise MachineError(f"{machine_name!r} is not here: only local:N can be calibrated")
-    if backend not in CREWS:
-        raise MachineError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
+    try:
+        engine = engine_of(backend, CALIBRATED)
+    except ValueError as error:
+        raise MachineError(str(error)) from error
     for program in programs:
         if program.mesh.devices != where.devices:
             raise MachineError(f"a program for {program.mesh.devices} devices cannot be measured on {machine_name}")
     workers = where.devices
-    threads = threads or threads_of(workers, backend)
-    setting = setting_of(threads, workers, device, backend)
+    threads = threads or threads_of(workers, engine.one_process)
+    setting = setting_of(threads, workers, device, engine.one_process)
     note = observe or _silent
     note("start workers", 0.0)
     options = Options(timeout=WORKER_SECONDS + budget_seconds, device=device, threads=threads)
     with Store(store_path) as store:
-        crew = CREWS[backend](idle_program(workers), options)
+        crew = engine.crew(idle_program(workers), options)
         try:
             crowded = threads * workers > (os.cpu_count() or 1)
             _operators(crew, store, setting, _wanted(programs, largest_bytes), budget_seconds, crowded, again, note)
@@ -112,7 +112,8 @@ def calibrate(
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
-        profile = Profile(machine_name, backend, setting, roofline, links, copy, combine, _now(), crew.carries, handing)
+        measured = (setting, roofline, links, copy, combine, _now(), crew.carries, handing, engine.one_process)
+        profile = Profile(machine_name, engine.name, *measured)
         save_profile(store, profile)
     note("done", 1.0)
     return profile

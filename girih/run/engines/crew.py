@@ -6,20 +6,29 @@ import os
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from girih.lower import Program, TransferStep
 from girih.run.errors import IDLE, Failure
 
 
 class Crew(Protocol):
-    """size: how many workers. carries: their own threads copy what is sent and received, and compute nothing meanwhile.
+    """The workers of a run, as their driver sees them.
 
-    A crew that raised WorkerError is broken: its workers are gone, or, where it has `mend`, wait for that.
+    program: the one that is under way, whose instructions the workers' progress counts; whoever has the workers run
+    another one sets it. size: how many workers. carries: their own threads copy what is sent and received, and compute
+    nothing meanwhile.
+
+    A crew that raised WorkerError is broken: its workers are gone, or, where it is a `MendingCrew`, wait for `mend`.
     """
 
+    program: Program
     size: int
     carries: bool
+
+    @property
+    def rank(self) -> int:
+        """The worker in whose process this is, where each has a driver of its own; else 0."""
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
         """Have every worker do a command (a method of Service), each with its own fields; their replies by rank.
@@ -34,6 +43,18 @@ class Crew(Protocol):
 
     def close(self) -> None:
         """End all workers. May be called again."""
+
+
+@runtime_checkable
+class MendingCrew(Crew, Protocol):
+    """A crew whose workers can be replaced."""
+
+    def mend(self) -> list[int]:
+        """Wait until all workers are there again; the ranks of those that have lost what they held.
+
+        Raises:
+            WorkerError: there is no worker in time.
+        """
 
 
 @dataclass(frozen=True)

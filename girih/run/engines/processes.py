@@ -47,6 +47,8 @@ GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is k
 class ProcessCrew:
     """One process for each device of the program."""
 
+    rank = 0
+
     def __init__(self, program: Program, options: Options) -> None:
         self.program = program
         self.timeout = options.timeout

@@ -34,7 +34,7 @@ class RayOptions(Options):
     without an answer to the question how far it is, after which a worker counts as hanging; `timeout` holds as well."""
 
     cpus: float = 1.0
-    start: float = 60.0
+    start: float = 120.0
     silence: float = 60.0
 
 
@@ -47,6 +47,7 @@ class RayCrew:
     """
 
     carries = False
+    rank = 0
 
     def __init__(self, program: Program, options: Options) -> None:
         self.ray = imported()

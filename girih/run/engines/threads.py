@@ -26,6 +26,7 @@ class ThreadCrew:
     """One thread for each device of the program."""
 
     carries = True
+    rank = 0
 
     def __init__(self, program: Program, options: Options) -> None:
         self.program = program

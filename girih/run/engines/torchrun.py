@@ -45,6 +45,7 @@ class RankCrew:
             device = torch.device("cuda", self.rank % torch.cuda.device_count())
             torch.cuda.set_device(device)
         transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
+        self.program = program
         own = Options(options.timeout, str(device), options.timeline, options.threads)
         self._progress = list(NOT_BEGUN)
         self._service = Service(program, self.rank, transport, own, self._progress)

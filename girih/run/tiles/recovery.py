@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from girih.layout import Mesh
 from girih.lower import Program, StartStep, TransferStep
+from girih.run.engines.crew import MendingCrew
+from girih.run.engines.engine import Engine
 from girih.run.errors import IDLE, SpoiltError, UnreadableError, Where, WorkerError
 from girih.run.tiles import checkpoint as tile_checkpoint
 from girih.run.tiles.checkpoint import Manifest, check_kept
@@ -85,7 +87,7 @@ class RecoveringRun(TileRun):
 
     outlives = True
 
-    def __init__(self, mesh: Mesh, backend: str, options: Options, place: str, every: float) -> None:
+    def __init__(self, mesh: Mesh, engine: Engine, options: Options, place: str, every: float) -> None:
         self.place = tile_checkpoint.new_place(place)
         self._guard = tile_checkpoint.Guard(self.place)
         self.every = every
@@ -101,7 +103,7 @@ class RecoveringRun(TileRun):
         self._attempts = 0
         self._furthest = -1
         try:
-            super().__init__(mesh, backend, options)
+            super().__init__(mesh, engine, options)
         except BaseException:
             self._guard.release()
             tile_checkpoint.remove(self.place)
@@ -296,8 +298,8 @@ class RecoveringRun(TileRun):
     def _mend(self) -> Sequence[int]:
         """A crew that works again; the workers that have lost what they held."""
         self._known.clear()
-        if hasattr(self.crew, "mend"):
-            return list(self.crew.mend())
+        if isinstance(self.crew, MendingCrew):
+            return self.crew.mend()
         self.crew.close()
         self.crew = self._new_crew()
         return self.ranks

@@ -15,16 +15,12 @@ from girih.graph import Graph
 from girih.layout import Links, Mesh, Transfers
 from girih.lower import Program, lower
 from girih.partition.strategy import Strategy
-from girih.run.engines.crew import first_failure
-from girih.run.engines.processes import ProcessCrew
-from girih.run.engines.ray_crew import RayCrew
-from girih.run.engines.threads import ThreadCrew
+from girih.run.engines.crew import Crew, first_failure
+from girih.run.engines.engine import Engine
 from girih.run.errors import Spoilt, SpoiltError
 from girih.run.worker.pages import large_pages
 from girih.run.worker.parts import Box, Tensor, assemble, box_of, cut, reporters
 from girih.run.worker.service import Options, Statistics
-
-CREWS: dict[str, Any] = {"processes": ProcessCrew, "threads": ThreadCrew, "ray": RayCrew}
 
 
 @dataclass(frozen=True)
@@ -49,8 +45,7 @@ class Evaluation:
 class TileRun:
     """Workers that keep tiles; a context manager by `close`.
 
-    backend: `threads` of this process, `processes` of this host, or `ray` for actors. outlives: are the tiles still
-    there after a WorkerError?
+    engine: where the workers live. outlives: are the tiles still there after a WorkerError?
 
     Raises:
         WorkerError: a worker could not start.
@@ -58,10 +53,10 @@ class TileRun:
 
     outlives = False
 
-    def __init__(self, mesh: Mesh, backend: str, options: Options) -> None:
+    def __init__(self, mesh: Mesh, engine: Engine, options: Options) -> None:
         large_pages()
         self.mesh = mesh
-        self.backend = backend
+        self.engine = engine
         self.options = options
         self.crew = self._new_crew()
         self._known: set[int] = set()
@@ -71,8 +66,8 @@ class TileRun:
     def ranks(self) -> range:
         return range(self.mesh.devices)
 
-    def _new_crew(self) -> Any:
-        return CREWS[self.backend](_nothing(self.mesh), self.options)
+    def _new_crew(self) -> Crew:
+        return self.engine.crew(_nothing(self.mesh), self.options)
 
     def evaluate(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         """Run a program once on kept and given arrays; the reported outputs, whole.

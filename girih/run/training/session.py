@@ -21,9 +21,8 @@ import torch
 from girih.graph import Input
 from girih.lower import Program
 from girih.run.engines.crew import Crew
-from girih.run.engines.processes import ProcessCrew
-from girih.run.engines.threads import ThreadCrew
-from girih.run.engines.torchrun import RankCrew
+from girih.run.engines.engine import Engine
+from girih.run.engines.table import TRAINING, engine_of
 from girih.run.training import checkpoint
 from girih.run.training.saving import Saving, manifest_of
 from girih.run.worker.initial import Recipe, check_known, cut_state, key_of, step_seed
@@ -39,15 +38,26 @@ Observer = Callable[[str, float], None]
 class Run:
     """Workers with their state. A context manager: leaving it ends the workers.
 
-    steps: how many have been done, those before a resumed checkpoint included.
+    steps: how many have been done, those before a resumed checkpoint included. one_process: the workers are threads of
+    this one.
     """
 
-    def __init__(self, program: Program, crew: Crew, *, seed: int, steps: int, observe: Observer | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        crew: Crew,
+        *,
+        seed: int,
+        steps: int,
+        observe: Observer | None,
+        one_process: bool = False,
+    ) -> None:
         self.program = program
         self.crew = crew
         self.seed = seed
         self.steps = steps
         self.observe = observe
+        self.one_process = one_process
         self._given = [item for item in program.graph.inputs if item.role in ("batch", "scalar", "seed")]
         self._results = [output for output in program.graph.outputs if output.replaces is None]
 
@@ -162,7 +172,7 @@ class Run:
         Raises:
             ValueError: workers share one process, so that its allocations are not one worker's.
         """
-        if isinstance(self.crew, ThreadCrew) and self.workers > 1:
+        if self.one_process and self.workers > 1:
             raise ValueError("memory is measured by process: use backend='processes', or one worker")
         return list(self.crew.command("peak", self._divide(self.whole_inputs(batch, scalars or {}))))
 
@@ -257,7 +267,7 @@ def start(
     program: Program,
     initial: Mapping[str, Recipe | tuple[str, float, float]] | None = None,
     *,
-    backend: str = "processes",
+    backend: str | Engine = "processes",
     state: Mapping[str, Tensor] | None = None,
     resume: str | Path | None = None,
     seed: int = 0,
@@ -271,9 +281,10 @@ def start(
     initial: recipes by path (`Initial`, or kind, a, b), for state that neither `state` (whole tensors by path) nor
         `resume` (a checkpoint of any division of the same program) gives. What is given twice: state, then resume,
         then initial.
-    backend: `processes` of this host, `threads` of this process, or `torchrun`: every rank calls this and all methods
-        of the Run, with whole batches, and is itself one worker; results are whole on every rank, and `observe` is
-        called on rank 0. Where a launcher has set ranks, `processes` means `torchrun`.
+    backend: an engine that trains, or its name: `processes` of this host, `threads` of this process, or `torchrun`:
+        every rank calls this and all methods of the Run, with whole batches, and is itself one worker; results are
+        whole on every rank, and `observe` is called on rank 0. Where a launcher has set ranks, `processes` means
+        `torchrun`.
     seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
         take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
 
@@ -283,8 +294,7 @@ def start(
     """
     if backend == "processes" and under_torchrun():
         backend = "torchrun"
-    if backend not in CREWS:
-        raise ValueError(f"no backend {backend!r}; expected one of {', '.join(CREWS)}")
+    engine = engine_of(backend, TRAINING)
     recipes = {path: _StateRecipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
     given = state or {}
     steps, directory, digest, resumed = 0, None, None, list[str]()
@@ -295,21 +305,15 @@ def start(
         resumed = [path for path in held if path not in given]
     check_known(program.graph, given, dict.fromkeys(resumed), recipes)
     cut_state(program, 0, given)  # views: proves the shapes before anything is started
-    crew = CREWS[backend](program, Options(timeout=timeout, device=device, timeline=timeline))
-    run = Run(program, crew, seed=seed, steps=steps, observe=observe if getattr(crew, "rank", 0) == 0 else None)
+    crew = engine.crew(program, Options(timeout=timeout, device=device, timeline=timeline))
+    own = observe if crew.rank == 0 else None
+    run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process)
     try:
         run._set_state(given, recipes, directory, resumed, digest)
     except BaseException:
         run.close()
         raise
     return run
-
-
-CREWS: dict[str, Callable[[Program, Options], Crew]] = {
-    "processes": ProcessCrew,
-    "threads": ThreadCrew,
-    "torchrun": RankCrew,
-}
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from girih.cost.setting import threads_of
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
+from girih.run.engines.engine import Engine
+from girih.run.engines.table import TRAINING, engine_of
 
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
@@ -85,7 +88,7 @@ def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
 def start_training(
     plan: Plan,
     *,
-    backend: str,
+    backend: str | Engine,
     model: Any,
     resume: str | Path | None,
     seed: int,
@@ -97,12 +100,16 @@ def start_training(
     from girih.run.training.session import start
 
     check(plan)
-    if backend not in ("processes", "threads", "torchrun"):
-        raise PlanError(f"no backend {backend!r}: expected processes, threads or torchrun")
+    try:
+        engine = engine_of(backend, TRAINING)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+    if not engine.trains:
+        raise PlanError(f"backend {engine.name} runs arrays, no plans: expected an engine that trains")
     if plan.file:
         from girih.plans.trial import try_plan
 
-        try_plan(plan, backend)
+        try_plan(plan, 1 if engine.launched else plan.machine.devices)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
     state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})
@@ -113,12 +120,12 @@ def start_training(
         of_optimizer = {item.path for item in plan.graph.state_inputs if item.role == "state"}
         state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
     tensors = check_state(plan, state) if state else {}
-    plan = on_this_host(plan, backend)
+    plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched))
     try:
         run = start(
             plan.program,
             plan.initial,
-            backend=backend,
+            backend=engine,
             state={path: tensor.detach() for path, tensor in tensors.items()},
             resume=None if resume is None else str(resume),
             seed=seed,

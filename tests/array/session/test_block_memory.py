@@ -29,7 +29,7 @@ Function = Callable[[gnp.Array], list[gnp.Array]]
 
 
 def planned(made: list[gnp.Array], workers: int, backend: str, cluster: gnp.Cluster) -> tuple[Program, Needed]:
-    assert (cluster.workers, cluster.backend) == (workers, backend)
+    assert (cluster.workers, cluster.engine.name) == (workers, backend)
     cluster.blocks = Blocks(cache=CACHE, call=0.0, small=0)
     work = needed([array.expression for array in made])
     return cluster.plan_of(work).program, work

@@ -19,6 +19,7 @@ import girih.array as gnp
 from girih.array.session.planning import machine_of
 from girih.run.engines.ray_connect import RayUnavailableError, connect
 from girih.run.engines.ray_crew import RayOptions
+from girih.run.engines.table import Ray
 from girih.run.tiles.tiles import TileRun
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -151,7 +152,7 @@ def test_a_node_that_goes(cluster, nodes, undisturbed):
 
 def test_without_checkpoints_a_death_ends_the_evaluation(cluster):
     cluster.run.close()  # its workers have the processors
-    run = TileRun(machine_of(2).mesh, "ray", RayOptions(timeout=30.0, start=30.0))
+    run = TileRun(machine_of(2).mesh, Ray(), RayOptions(timeout=30.0))
     os.kill(run.crew.pids[0], signal.SIGKILL)
     with pytest.raises(Exception, match=r"worker 0 .* on \d+\.\d+\.\d+\.\d+"):
         run.statistics()
@@ -161,7 +162,7 @@ def test_without_checkpoints_a_death_ends_the_evaluation(cluster):
 
 def test_no_room(cluster):
     with pytest.raises(RayUnavailableError, match=r"no room for 2 workers of 8 processors within 0\.5 s: .* has 2"):
-        TileRun(machine_of(2).mesh, "ray", RayOptions(cpus=8.0, start=0.5))
+        TileRun(machine_of(2).mesh, Ray(), RayOptions(cpus=8.0, start=0.5))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ rows (partial sums), along the groups (`first` says where a piece begins) and al
 
 from __future__ import annotations
 
+import numpy as np
+
 from girih.ops.catalogue.reductions import first_piece
 from girih.ops.language import Min, Select, Sum, equal, fn
 from girih.ops.operator import operator
@@ -44,7 +46,14 @@ def spots_and_rows(work):
     return spots(work, work.copied + (8 * input.elements if input.item_bytes < 8 else 0))
 
 
-@operator("girih.sums_by_position", piece=groups_piece, temporary=spots_and_rows, walked=1)
+def sums_of_groups(input, positions, groups, first=0):
+    sums = np.zeros((groups, *input.shape[1:]), input.dtype)
+    inside = (positions >= first) & (positions < first + groups)
+    np.add.at(sums, positions[inside] - first, input[inside])
+    return sums
+
+
+@operator("girih.sums_by_position", piece=groups_piece, temporary=spots_and_rows, walked=1, numpy=sums_of_groups)
 def sums_by_position(input, positions, groups, first=0):
     return lambda g, *j: Sum(lambda k: Select(equal(positions[k], g + first), input[(k, *j)], 0))
 

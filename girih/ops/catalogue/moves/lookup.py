@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+import numpy as np
+
 from girih.ops.catalogue.moves.indices import inserted, opaque_along, replaced, whole, without
 from girih.ops.catalogue.reductions import first_piece
 from girih.ops.derive.temporaries import slice_bytes, slices
@@ -115,13 +117,13 @@ def place(value, index, dim, first=0):
     return lambda *i: Select(equal(index[without(i, dim)], i[dim] + first), value[without(i, dim)])
 
 
-@operator("aten.index_select")
+@operator("aten.index_select", numpy=lambda x, index, dim: np.take(x, index, axis=dim))
 def index_select(x, dim, index):
     dim %= x.rank
     return lambda *i: Sum(lambda v: Select(equal(index[i[dim]], v), x[replaced(i, dim, v)]))
 
 
-@operator("aten.gather")
+@operator("aten.gather", numpy=lambda x, index, dim, **_: np.take_along_axis(x, index, dim))
 def gather(x, dim, index):
     dim %= x.rank
     return lambda *i: Sum(lambda v: Select(equal(index[i], v), x[replaced(i, dim, v)]), sizes=(x.shape[dim],))
@@ -146,7 +148,13 @@ def scatter_value(x, dim, index, value):
     return lambda *i: Select(found(i, dim, index, lambda _: True, Max), value, x[i])
 
 
-@operator("aten.scatter.src", condition=aligned)
+def scattered_array(x, index, src, dim):
+    result = x.copy()
+    np.put_along_axis(result, index, src, dim)
+    return result
+
+
+@operator("aten.scatter.src", condition=aligned, numpy=scattered_array)
 def scatter_src(x, dim, index, src):
     dim %= x.rank
     new = lambda i: found(i, dim, index, lambda position: src[position], Sum)
@@ -163,7 +171,16 @@ def scatter_add(x, dim, index, src):
     return scattered_sum(x, dim, index, src)
 
 
-@operator("aten.scatter_reduce.two", condition=aligned)
+def reduced_array(x, index, src, dim, reduce):
+    result = x.copy()
+    places = list(np.indices(index.shape, sparse=True))
+    places[dim] = index
+    ufunc = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduce]
+    ufunc.at(result, tuple(places), src)
+    return result
+
+
+@operator("aten.scatter_reduce.two", condition=aligned, numpy=reduced_array)
 def scatter_reduce(x, dim, index, src, reduce, include_self=True):
     if reduce == "sum" and include_self:
         return scattered_sum(x, dim, index, src)
@@ -227,7 +244,11 @@ class Lookup:
         return tuple(self.x.shape[dim] for dim in self.dims)
 
 
-@operator("aten.index.Tensor")
+def places_of(indices):
+    return tuple(slice(None) if item is None else item for item in indices)
+
+
+@operator("aten.index.Tensor", numpy=lambda x, indices: x[places_of(indices)])
 def index(x, indices):
     look = Lookup(x, indices)
 
@@ -238,7 +259,16 @@ def index(x, indices):
     return meaning
 
 
-@operator("aten.index_put", "girih.assign")
+def written_array(x, indices, values, accumulate=False):
+    result = x.copy()
+    if accumulate:
+        np.add.at(result, places_of(indices), values)
+    else:
+        result[places_of(indices)] = values
+    return result
+
+
+@operator("aten.index_put", "girih.assign", numpy=written_array)
 def index_put(x, indices, values, accumulate=False):
     look = Lookup(x, indices)
 

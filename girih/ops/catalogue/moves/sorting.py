@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from girih.ops.catalogue.moves.indices import opaque_along
 from girih.ops.language import Opaque
 from girih.ops.operator import operator
@@ -11,12 +13,17 @@ def along(x, dim, linear=()):
     return opaque_along((dim % x.rank,) if x.rank else (), x, linear=linear)
 
 
-@operator("aten.cumsum")
+@operator("aten.cumsum", numpy=lambda x, dim, **_: np.cumsum(x, axis=dim, dtype=x.dtype))
 def cumsum(x, dim):
     return along(x, dim, linear=(0,))
 
 
-@operator("aten.cumprod", "aten.logcumsumexp", "aten.argsort")
+@operator("aten.cumprod", numpy=lambda x, dim, **_: np.cumprod(x, axis=dim, dtype=x.dtype))
+def cumprod(x, dim):
+    return along(x, dim)
+
+
+@operator("aten.logcumsumexp", "aten.argsort")
 def scan(x, dim=-1):
     return along(x, dim)
 
@@ -32,7 +39,11 @@ def places_and_line(work):
     return places(work) + 8 * (shape[work.attributes.get("dim", -1)] if shape else 1)
 
 
-@operator("aten.sort", "aten.sort.stable", result=0, temporary=places_and_line)
+def sorted_array(x, dim=-1, **_):
+    return np.sort(x, axis=dim, kind="stable")
+
+
+@operator("aten.sort", "aten.sort.stable", result=0, temporary=places_and_line, numpy=sorted_array)
 def sort(x, dim=-1):
     return along(x, dim)
 
@@ -58,7 +69,13 @@ def sorted_values(work):
     return work.inputs["input"].bytes
 
 
-@operator("girih.sort_indices", temporary=sorted_values)
+def sorting_places(x, dim, descending=False):
+    if not descending:
+        return np.argsort(x, axis=dim, kind="stable")
+    return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), axis=dim, kind="stable"), dim)
+
+
+@operator("girih.sort_indices", temporary=sorted_values, numpy=sorting_places)
 def sort_indices(input, dim):
     return along(input, dim)
 
@@ -68,7 +85,11 @@ def without_unknown(work):
     return work.inputs["sequence"].elements + 17 * work.inputs["values"].elements
 
 
-@operator("girih.search_sorted", temporary=without_unknown)
+def insertion_places(sequence, values, right=False):
+    return np.searchsorted(sequence, values, "right" if right else "left")
+
+
+@operator("girih.search_sorted", temporary=without_unknown, numpy=insertion_places)
 def search_sorted(sequence, values, right=False):
     return lambda *i: Opaque(sequence[:], values[i])[()]
 
@@ -78,7 +99,11 @@ def first_values(work):
     return x.bytes // max(x.shape[attributes["dim"]], 1) * attributes["k"]
 
 
-@operator("girih.topk_indices", temporary=first_values)
+def first_places(x, k, dim, largest=True):
+    return np.take(sorting_places(x, dim, largest), np.arange(k), axis=dim)
+
+
+@operator("girih.topk_indices", temporary=first_values, numpy=first_places)
 def topk_indices(input, dim):
     return along(input, dim)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from girih.ops.language import Select, equal, fn
 from girih.ops.operator import operator
 
@@ -119,12 +121,22 @@ def lerp(x, end, weight):
     return x + (end - x) * weight
 
 
-@operator("aten.maximum", "aten.fmax", "aten.clamp_min", "aten.clamp_min.Tensor", elementwise=True)
+@operator("aten.fmax", elementwise=True, numpy=np.fmax)
+def larger_number(x, other):
+    return maximum_of(x, other)
+
+
+@operator("aten.fmin", elementwise=True, numpy=np.fmin)
+def smaller_number(x, other):
+    return minimum_of(x, other)
+
+
+@operator("aten.maximum", "aten.clamp_min", "aten.clamp_min.Tensor", elementwise=True)
 def maximum(x, other=None, min=None):
     return maximum_of(x, other if min is None else min)
 
 
-@operator("aten.minimum", "aten.fmin", "aten.clamp_max", "aten.clamp_max.Tensor", elementwise=True)
+@operator("aten.minimum", "aten.clamp_max", "aten.clamp_max.Tensor", elementwise=True)
 def minimum(x, other=None, max=None):
     return minimum_of(x, other if max is None else max)
 
