@@ -1,0 +1,128 @@
+"""What does not fit into memory runs by moving tensors out and back: from the facade to the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from graphs import perceptron
+
+import girih
+from girih.api import plan_graph
+from girih.cli.main import main
+from girih.lower import MoveStep
+from girih.machine import machine
+from girih.plans.check import check
+
+
+@pytest.fixture(scope="module")
+def step() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (torch.nn.Linear(64, 64), torch.nn.Tanh())]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 8))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    batch = (torch.randn(128, 64), torch.randint(8, (128,)))
+    return girih.TrainingStep(model, loss=torch.nn.functional.cross_entropy, optimizer=optimizer), batch
+
+
+def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_path: Path) -> None:
+    training, batch = step
+    free = girih.plan(training, batch, machine="local:1", compare=())
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=())
+    check(plan)
+    assert plan.peak <= free.peak // 2 < free.peak
+    assert plan.unlimited == free.simulated
+    assert plan.simulated is not None
+    assert plan.simulated >= free.simulated
+    assert "by moving tensors: each step" in str(plan)
+    plan.save(tmp_path / "plan.json")
+    again = girih.load(tmp_path / "plan.json")
+    assert again.program == plan.program
+    assert (again.machine, again.residency, again.peak) == (plan.machine, plan.residency, plan.peak)
+    losses = []
+    for own, backend, model in (
+        (free, "threads", None),
+        (plan, "threads", None),
+        (again, "processes", training.model),
+    ):
+        with own.start(backend=backend, model=model) as run:
+            losses.append([run.step(*batch) for _ in range(5)])
+            if own is plan:
+                assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_smallest_limit_is_named_and_works(step) -> None:
+    training, batch = step
+    with pytest.raises(girih.PlanError, match=r"cannot be met, whatever is moved out: .* alone needs") as refused:
+        girih.plan(training, batch, machine="local:1", memory="1KB")
+    (smallest,) = map(int, re.findall(r"\((\d+) bytes\)", str(refused.value)))
+    plan = girih.plan(training, batch, machine="local:1", memory=smallest, compare=())
+    assert plan.peak <= smallest
+    with pytest.raises(girih.PlanError, match=f"\\({smallest} bytes\\)"):
+        girih.plan(training, batch, machine="local:1", memory=smallest - 1)
+
+
+def test_moving_can_be_forbidden_and_needs_a_large_memory() -> None:
+    graph = perceptron(2, 32, 32)
+    with pytest.raises(girih.PlanError, match="does not fit"):
+        plan_graph(graph, machine="local:1", memory="20KB", hold="none")
+    with pytest.raises(girih.PlanError, match="does not fit"):
+        plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB")
+    with pytest.raises(girih.PlanError, match="has no large memory to move tensors to: give its file a `host`"):
+        plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB", hold="swap")
+    with pytest.raises(girih.PlanError, match="no way 'magic' to hold tensors: expected one of auto, swap, none"):
+        plan_graph(graph, machine="local:1", memory="20KB", hold="magic")
+
+
+def test_a_slower_link_to_the_large_memory_makes_the_step_slower() -> None:
+    graph = perceptron(4, 512, 256)
+    fast = machine("p3.2xlarge")
+    assert fast.host is not None
+    limit = plan_graph(graph, machine=fast).peak * 6 // 10
+    times = []
+    for rate in (1e6, 1e9, 12e9, 1e15):
+        host = replace(fast.host, out_bytes_per_second=rate, in_bytes_per_second=rate)
+        plan = plan_graph(graph, machine=replace(fast, host=host), memory=limit)
+        times.append(plan.simulated)
+        moved = sum(isinstance(step, MoveStep) for step in plan.program)
+        assert moved > 0
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 10 * times[-1]
+    assert times[-1] <= 1.01 * plan_graph(graph, machine=fast).simulated
+
+
+def test_copies_are_on_the_timeline_of_their_own_streams() -> None:
+    graph = perceptron(4, 512, 256)
+    plan = plan_graph(graph, machine="p3.2xlarge", memory=plan_graph(graph, machine="p3.2xlarge").peak * 6 // 10)
+    timeline = plan.predict().timeline
+    assert timeline.streams[-2:] == ("copy out", "copy in")
+    assert plan.residency is not None
+    for stream, amount in zip((len(timeline.streams) - 2, len(timeline.streams) - 1),
+                              plan.residency.copied_bytes(plan.lifetimes), strict=True):  # fmt: skip
+        mine = timeline.stream == stream
+        assert int(timeline.amount[mine].sum()) == amount
+        order = np.argsort(timeline.begin[mine])
+        assert (timeline.begin[mine][order][1:] >= timeline.end[mine][order][:-1] - 1e-12).all()
+    assert int(timeline.memory[0].bytes.max()) == plan.peak <= plan.memory
+
+
+def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = ["plan", "lenet-tiny", "--batch", "16", "--machine", "local:1", "--memory", "1.3MB"]
+    assert main([*plan, "-o", "plan.json", "--json"]) == 0
+    assert max(json.loads(capsys.readouterr().out)["peak"]) <= 1_300_000
+    assert main(["show", "plan.json"]) == 0
+    assert "within 1.30 MB by moving tensors" in " ".join(capsys.readouterr().out.split())
+    assert main(["show", "plan.json", "--device", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "copy out" in shown
+    assert "copy in" in shown
+    assert main(["run", "plan.json", "--steps", "2", "--verify"]) == 0
+    assert main([*plan, "--hold", "none"]) == 2
+    assert "does not fit" in capsys.readouterr().err
