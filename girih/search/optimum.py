@@ -12,6 +12,10 @@ in the plan that the search `exact` finds, so that this plan is never faster. Th
    operators, `girih.simulate.kernels.lower_bounds` bounding every choice of some.
 4. All strategies that are left are simulated, those of the lowest bound first, until no bound lies below the best.
 
+The bounds are a model of the step time of their own, because nothing less proves anything: of the 9.6 · 10¹⁰ strategies
+of LeNet on four devices they leave 32 below the answer, after 2.9 million bounds; bounds by computing alone rule out no
+configuration, and leave more than 200,000.
+
 Strategies are simulated by their composed pieces (`girih.search.composed`), and the best ones as any plan is: if the
 two differ, the search fails.
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from girih.capture.torch.initial import Initial
 from girih.graph import Input
 from girih.lower import Program
 from girih.run.engines.crew import Crew
@@ -295,7 +295,7 @@ def start(
     if backend == "processes" and under_torchrun():
         backend = "torchrun"
     engine = engine_of(backend, TRAINING)
-    recipes = {path: _StateRecipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
+    recipes = {path: Initial(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
     tensors = state or {}
     steps, directory, digest, resumed = 0, None, None, list[str]()
     if resume is not None:
@@ -314,10 +314,3 @@ def start(
         run.close()
         raise
     return run
-
-
-@dataclass(frozen=True)
-class _StateRecipe:
-    kind: str
-    a: float
-    b: float = 0.0
