@@ -265,7 +265,7 @@ def torchrun_rank() -> int:
 
 def start(
     program: Program,
-    initial: Mapping[str, Recipe | tuple[str, float, float]] | None = None,
+    initial: Mapping[str, Recipe | tuple[Any, float, float]] | None = None,
     *,
     backend: str | Engine = "processes",
     state: Mapping[str, Tensor] | None = None,
