@@ -39,9 +39,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'girih' has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+    result = getattr(import_module(home), name)
+    globals()[name] = result
+    return result
 
 
 def __dir__() -> list[str]:

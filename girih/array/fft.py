@@ -58,8 +58,8 @@ def _whole(a: Any, sizes: Sequence[int | None], dims: Sequence[int], norm: str |
         x = _sized(x, size, dim)
     if not dims:
         return x.copy()
-    given = {"dim": tuple(dims), "normalization": _norm(norm, inverse), "forward": not inverse}
-    return apply("aten._fft_c2c", x.shape, x.dtype, self=x, **given)
+    arguments = {"dim": tuple(dims), "normalization": _norm(norm, inverse), "forward": not inverse}
+    return apply("aten._fft_c2c", x.shape, x.dtype, self=x, **arguments)
 
 
 def _half(a: Any, n: int | None, dim: int, norm: str | None) -> Array:
@@ -69,8 +69,8 @@ def _half(a: Any, n: int | None, dim: int, norm: str | None) -> Array:
         raise TypeError("ufunc 'rfft_n_even' did not contain a loop with signature matching types complex128")
     x = _sized(x, n, dim)
     shape = (*x.shape[:dim], x.shape[dim] // 2 + 1, *x.shape[dim + 1 :])
-    given = {"dim": (dim,), "normalization": _norm(norm, False), "onesided": True}
-    return apply("aten._fft_r2c", shape, np.result_type(x.dtype, np.complex64), self=x, **given)
+    arguments = {"dim": (dim,), "normalization": _norm(norm, False), "onesided": True}
+    return apply("aten._fft_r2c", shape, np.result_type(x.dtype, np.complex64), self=x, **arguments)
 
 
 def _from_half(a: Any, n: int | None, dim: int, norm: str | None) -> Array:
@@ -81,8 +81,8 @@ def _from_half(a: Any, n: int | None, dim: int, norm: str | None) -> Array:
         raise ValueError(f"Invalid number of FFT data points ({size}) specified.")
     x = _sized(x, size // 2 + 1, dim)
     shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
-    given = {"dim": (dim,), "normalization": _norm(norm, True), "last_dim_size": size}
-    return apply("aten._fft_c2r", shape, np.zeros(0, x.dtype).real.dtype, self=x, **given)
+    arguments = {"dim": (dim,), "normalization": _norm(norm, True), "last_dim_size": size}
+    return apply("aten._fft_c2r", shape, np.zeros(0, x.dtype).real.dtype, self=x, **arguments)
 
 
 def _places(x: Array, s: Any, axes: Any) -> tuple[list[int | None], list[int]]:

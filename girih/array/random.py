@@ -177,10 +177,10 @@ class Generator:
             draw.chunk(0, 0, parameters, 1)
         shape = _common(size, *arrays)
         rows = -(-math.prod(shape) // CHUNK)
-        given = [resize(broadcast_to(x, shape), (rows, CHUNK)) if x.ndim else x for x in arrays]
-        axes = (-1, 0, *(0 if x.ndim else -1 for x in given))
+        operands = [resize(broadcast_to(x, shape), (rows, CHUNK)) if x.ndim else x for x in arrays]
+        axes = (-1, 0, *(0 if x.ndim else -1 for x in operands))
         goal = {"axis": axes, "shape": (rows, CHUNK), "along": 0, "dtype": kind}
-        chunks = join_update(draw, self._seed(), arange(rows), *given, **goal)
+        chunks = join_update(draw, self._seed(), arange(rows), *operands, **goal)
         return chunks.reshape(-1)[: math.prod(shape)].reshape(shape).as_scalar()
 
     # --------------------------------------------------------------------------------------- choices and orders
@@ -252,8 +252,8 @@ def _method(name: str, parameters: str, kind: Any) -> Callable[..., Array]:
     def method(*arguments: Any, **options: Any) -> Array:
         bound = signature.bind(*arguments, **options)
         bound.apply_defaults()
-        generator, *given, size = bound.arguments.values()
-        return generator._drawn(name, given, size, kind)  # type: ignore[no-any-return]
+        generator, *operands, size = bound.arguments.values()
+        return generator._drawn(name, operands, size, kind)  # type: ignore[no-any-return]
 
     method.__name__, method.__qualname__ = name, f"Generator.{name}"
     method.__doc__ = f"Drawn by numpy.random.Generator.{name}, in chunks with seeds of their own."

@@ -23,27 +23,27 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeabl
     Raises:
         ValueError: NumPy's; writeable.
     """
-    made = as_array(x)
+    array = as_array(x)
     sizes = tuple(np.atleast_1d(window_shape).tolist())
     if writeable:
         raise ValueError("writeable=True: girih.array has no windows that are written through")
     if any(size < 0 for size in sizes):
         raise ValueError("`window_shape` cannot contain negative values")
     if axis is None:
-        axes = tuple(range(made.ndim))
-        if len(sizes) != made.ndim:
-            raise ValueError(f"window_shape {sizes} must have one size for each of the {made.ndim} dimensions of x")
+        axes = tuple(range(array.ndim))
+        if len(sizes) != array.ndim:
+            raise ValueError(f"window_shape {sizes} must have one size for each of the {array.ndim} dimensions of x")
     else:
-        axes = tuple(axis_of(dim, made.ndim) for dim in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+        axes = tuple(axis_of(dim, array.ndim) for dim in (axis if isinstance(axis, (tuple, list)) else (axis,)))
         if len(sizes) != len(axes):
             raise ValueError(f"window_shape {sizes} must have one size for each of the axes {axes}")
     for dim, size in zip(axes, sizes, strict=True):
-        if size > made.shape[dim]:
+        if size > array.shape[dim]:
             raise ValueError("window shape cannot be larger than input array shape")
-        shape = (*made.shape[:dim], made.shape[dim] - size + 1, *made.shape[dim + 1 :], size)
+        shape = (*array.shape[:dim], array.shape[dim] - size + 1, *array.shape[dim + 1 :], size)
         step = views.ReadOnly("aten.unfold", shape, (("dimension", dim), ("size", size), ("step", 1)))
-        made = views.view(made, step, UNKNOWN, writeable=False)
-    return made
+        array = views.view(array, step, UNKNOWN, writeable=False)
+    return array
 
 
 def __getattr__(name: str) -> Any:

@@ -16,5 +16,5 @@ COMPARISONS = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    found = getattr(testing, name)
-    return whole(found) if name in COMPARISONS else found
+    member = getattr(testing, name)
+    return whole(member) if name in COMPARISONS else member

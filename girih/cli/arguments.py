@@ -17,8 +17,8 @@ MOST_RATE = 1e6
 
 
 def refused(expected: str, text: str) -> argparse.ArgumentTypeError:
-    given = text if len(text) <= 40 else f"{text[:37]}..."
-    return argparse.ArgumentTypeError(f"expected {expected}, got {given!r}")
+    shown = text if len(text) <= 40 else f"{text[:37]}..."
+    return argparse.ArgumentTypeError(f"expected {expected}, got {shown!r}")
 
 
 def whole(least: int, most: int, what: str) -> Callable[[str], int]:

@@ -54,12 +54,12 @@ def _verify(options: argparse.Namespace) -> int:
     from girih.run.training.checkpoint import damages, read_manifest
 
     manifest = read_manifest(options.directories[0])
-    found = damages(options.directories[0])
+    damaged = damages(options.directories[0])
     if options.json:
-        print(json.dumps({**_facts(manifest), "damages": found}))
+        print(json.dumps({**_facts(manifest), "damages": damaged}))
     else:
-        print("\n".join(found) if found else f"whole: {_line(options.directories[0], manifest)}")
-    return 1 if found else 0
+        print("\n".join(damaged) if damaged else f"whole: {_line(options.directories[0], manifest)}")
+    return 1 if damaged else 0
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -31,9 +31,9 @@ def models(options: argparse.Namespace) -> int:
 
     if options.name:
         with clear_errors():
-            made = program(options.name)
-        parameters = sum(item.numel() for item in made.step.model.parameters())
-        tensors = {path: f"{item.dtype}{list(item.shape)}" for path, item in batch_of(made).items()}
+            named = program(options.name)
+        parameters = sum(item.numel() for item in named.step.model.parameters())
+        tensors = {path: f"{item.dtype}{list(item.shape)}" for path, item in batch_of(named).items()}
         if options.json:
             print(json.dumps({"name": options.name, "parameters": parameters, "batch": tensors}))
         else:
@@ -133,12 +133,12 @@ def _program(options: argparse.Namespace, progress: Progress) -> Program:
     kept = captured.file_of(options.model, options.batch, options.optimizer, options.micro_batches)
     if by_name and not options.fresh and (known := captured.load(kept)) is not None:
         return known
-    made = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
+    named = in_micro_batches(program(options.model, options.batch, options.optimizer), options.micro_batches)
     progress("capture", 0.0)
-    found = program_of(made.step, made.batch, made.name)
+    captured_program = program_of(named.step, named.batch, named.name)
     if by_name:
-        captured.save(kept, found)
-    return found
+        captured.save(kept, captured_program)
+    return captured_program
 
 
 def _numbers(item: Plan) -> dict[str, Any]:
@@ -246,11 +246,11 @@ def simulate(options: argparse.Namespace) -> int:
     with clear_errors(), Progress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
-        made = predicted(item, options)
+        prediction = predicted(item, options)
     if options.json:
-        print(json.dumps(simulation_numbers(item, made)))
+        print(json.dumps(simulation_numbers(item, prediction)))
     else:
-        for part in simulation_table(item, made):
+        for part in simulation_table(item, prediction):
             show_table(part)
     return 0
 
@@ -264,13 +264,13 @@ def report(options: argparse.Namespace) -> int:
     with clear_errors(), Progress() as progress:
         item = load(options.plan, trust=options.trust)
         progress("simulate", 0.0)
-        made = predicted(item, options)
+        prediction = predicted(item, options)
         progress("simulate the alternatives", 0.3)
         others = simulated_alternatives(item, machine=options.machine, store=store_path(options.store))
         measured = measured_steps(item, progress) if options.measure else None
         progress("page", 0.9)
         try:
-            path = write_page(options.output, item, made.timeline, measured=measured, others=others)
+            path = write_page(options.output, item, prediction.timeline, measured=measured, others=others)
         except MissingLibraryError as error:
             raise BadInputError(str(error)) from error
     _written(options, path)
@@ -305,8 +305,8 @@ def ops(options: argparse.Namespace) -> int:
         if options.models:
             from girih.capture import capture
         for model in options.models:
-            made = program(model)
-            graph = capture(made.step, made.batch).graph
+            named = program(model)
+            graph = capture(named.step, named.batch).graph
             rows.append(count(model, [(node.operator, description_of(graph, node)) for node in graph.nodes]))
     if options.json:
         print(json.dumps([{**vars(row), "described": row.described, "total": row.total} for row in rows]))

@@ -27,10 +27,10 @@ from girih.simulate.timeline import COMPUTE, Timeline
 MOST_CALIBRATED = 64
 
 
-def store_path(given: str | None) -> Path:
+def store_path(path: str | None) -> Path:
     """Where measured costs are kept: as given, or in the user's cache."""
-    if given:
-        return Path(given)
+    if path:
+        return Path(path)
     return cache_folder() / "costs.sqlite"
 
 
@@ -65,7 +65,7 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     except MachineError as error:
         raise PlanError(str(error)) from error
     device = profile.device
-    found = profile.roofline.error
+    fit = profile.roofline.error
     lines = [
         f"{profile.machine}, {profile.source}",
         f"each worker: {device.flops_per_second / 1e9:.3g} GFLOP/s, {format_bytes(device.memory_bytes_per_second)}/s "
@@ -74,10 +74,10 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
     for pattern, table in profile.links:
         latency, rate = table.line()
         lines.append(f"messages, {pattern}: {format_seconds(latency)}, then {format_bytes(rate)}/s")
-    if found is not None:
+    if fit is not None:
         lines.append(
-            f"the roofline is off by {found.median:.0%} in the median, {found.largest:.0%} at most, "
-            f"over {found.measurements} measured calls"
+            f"the roofline is off by {fit.median:.0%} in the median, {fit.largest:.0%} at most, "
+            f"over {fit.measurements} measured calls"
         )
     lines += [
         f"kept in {path}: from now on predictions for {profile.machine} (`girih plan --objective time`, `simulate`, "
@@ -91,7 +91,7 @@ def calibrate_machine(options: argparse.Namespace, progress: Observe) -> tuple[d
         "device": vars(device),
         "links": {pattern: dict(zip(("latency", "bytes_per_second"), table.line(), strict=True))
                   for pattern, table in profile.links},
-        "error": None if found is None else vars(found),
+        "error": None if fit is None else vars(fit),
         "store": str(path),
     }  # fmt: skip
     return numbers, lines
@@ -136,19 +136,19 @@ def by_operator(item: Plan, forecast: Timeline, measured: Timeline) -> list[Besi
             return program.graph.nodes[one.node].operator
         return moving if isinstance(one, TransferStep) else "starting transfers"
 
-    found: dict[str, list[float]] = {}
+    sums: dict[str, list[float]] = {}
     for column, timeline in enumerate((forecast, measured)):
         own = (timeline.stream == COMPUTE) if column == 0 else np.ones(len(timeline.step), np.bool_)
         for step, length in zip(
             timeline.step[own].tolist(), (timeline.end - timeline.begin)[own].tolist(), strict=True
         ):
-            row = found.setdefault(name(step), [0.0, 0.0, 0.0])
+            row = sums.setdefault(name(step), [0.0, 0.0, 0.0])
             row[column] += length
             row[2] += column
-    waits = found.get(moving) if item.bytes_received.any() else None
+    waits = sums.get(moving) if item.bytes_received.any() else None
     if waits is not None:  # predicted: what the devices do not compute
-        waits[0] = forecast.seconds * forecast.devices - sum(row[0] for other, row in found.items() if other != moving)
-    rows = [Beside(which, int(row[2]), row[0], row[1]) for which, row in found.items()]
+        waits[0] = forecast.seconds * forecast.devices - sum(row[0] for other, row in sums.items() if other != moving)
+    rows = [Beside(which, int(row[2]), row[0], row[1]) for which, row in sums.items()]
     return sorted(rows, key=lambda row: -row.measured)
 
 
@@ -197,30 +197,30 @@ def measured_steps(item: Plan, progress: Observe, steps: int = 2) -> Timeline:
         return running.timeline()
 
 
-def simulation_numbers(item: Plan, made: Prediction) -> dict[str, Any]:
+def simulation_numbers(item: Plan, prediction: Prediction) -> dict[str, Any]:
     """What `girih simulate --json` prints."""
-    result = made.simulation
+    result = prediction.simulation
     busy = result.timeline.busy() / result.seconds if result.seconds else result.timeline.busy()
     return {
-        "machine": made.machine.name,
+        "machine": prediction.machine.name,
         "seconds": result.seconds,
         "bound": item.certificate.bound if item.objective == "time" else None,
         "busiest": vars(result.busiest),
         "computing": [round(float(share), 6) for share in busy],
         "tasks": result.tasks.tasks,
         "resolution": result.resolution,
-        "sources": made.sources,
+        "sources": prediction.sources,
         "bytes": int(item.bytes_received.sum()),
         "peak": item.peak,
     }
 
 
-def simulation_table(item: Plan, made: Prediction) -> list[Any]:
+def simulation_table(item: Plan, prediction: Prediction) -> list[Any]:
     """What `girih simulate` prints: lines and a table of devices."""
-    result = made.simulation
+    result = prediction.simulation
     timeline = result.timeline
     links = timeline.streams[1:]
-    measured = any(made.sources.get(name) for name in ("measured", "calibrated"))
+    measured = any(prediction.sources.get(name) for name in ("measured", "calibrated"))
     heads = [name if links.count(name) == 1 else f"{name} (axis {axis})" for axis, name in enumerate(links)]
     table = Table("device", "computing", "share", *(f"receiving, {head}" for head in heads), box=None)
     busy = [timeline.busy(stream) for stream in range(len(timeline.streams))]
@@ -235,8 +235,9 @@ def simulation_table(item: Plan, made: Prediction) -> list[Any]:
             *(format_seconds(float(other[device])) if other[device] else "nothing" for other in busy[1:]),
         )
     head = [
-        f"{item.model or 'program'} on {made.machine}: a step takes {format_seconds(result.seconds)}",
-        f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; operators priced: {made.priced_by}",
+        f"{item.model or 'program'} on {prediction.machine}: a step takes {format_seconds(result.seconds)}",
+        f"busiest: {result.busiest.name}, {result.busiest.share:.0%} of the step; "
+        f"operators priced: {prediction.priced_by}",
         overlap_words(item, timeline),
     ]
     if measured:

@@ -44,9 +44,9 @@ def program(name: str, batch: int | None = None, optimizer: str | None = None, d
     """
     path, colon, function = name.rpartition(":")
     if colon and path.endswith(".py"):
-        for option, given in (("--batch", batch), ("--optimizer", optimizer)):
-            if given is not None:
-                raise ProgramError(f"{option} {given} is for models by name: {name} makes its own, change it there")
+        for option, value in (("--batch", batch), ("--optimizer", optimizer)):
+            if value is not None:
+                raise ProgramError(f"{option} {value} is for models by name: {name} makes its own, change it there")
         return _from_file(name, Path(path), function)
     if name.endswith(".py"):
         raise ProgramError(f"{name}: say which function makes the step and the batch, as {name}:training")
@@ -63,13 +63,15 @@ def _from_catalogue(name: str, batch: int | None, optimizer: str, device: str) -
     if at and not (size.isdecimal() and len(size) < 30):
         raise ProgramError(f"no batch {size!r} in {name!r}: expected a whole number, as in {base}@32")
     try:
-        made = example(base, batch=batch if batch is not None or not at else int(size), device=device)
+        example_model = example(base, batch=batch if batch is not None or not at else int(size), device=device)
     except (ValueError, RuntimeError, OverflowError, TypeError) as error:
         # PyTorch says the same of sizes that are too large in several ways and lines.
         said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ProgramError(said if isinstance(error, ValueError) else f"{name} cannot be built: {said}") from error
-    step = TrainingStep(made.module, step=made.step, optimizer=_optimizer(optimizer, made.module))
-    return NamedProgram(f"{base}@{made.batch}", step, made.inputs)
+    step = TrainingStep(
+        example_model.module, step=example_model.step, optimizer=_optimizer(optimizer, example_model.module)
+    )
+    return NamedProgram(f"{base}@{example_model.batch}", step, example_model.inputs)
 
 
 def _optimizer(name: str, module: Any) -> Any:
@@ -98,17 +100,17 @@ def _from_file(name: str, path: Path, function: str) -> NamedProgram:
     if not path.is_file():
         raise ProgramError(f"there is no file {path}")
     module = _module(path)
-    made = getattr(module, function, None)
-    if not callable(made):
+    builder = getattr(module, function, None)
+    if not callable(builder):
         own = [key for key, item in vars(module).items() if getattr(item, "__module__", None) == module.__name__]
         raise ProgramError(f"{path} has no function {function!r}{did_you_mean(function, own)}")
     with _own_errors(path, f"{path}:{function}"):
-        result = made()
-    given = result if isinstance(result, tuple) else (result,)
-    if len(given) != 2 or not isinstance(given[0], TrainingStep | Inference):
-        kinds = " and ".join(type(item).__name__ for item in given)
+        result = builder()
+    parts = result if isinstance(result, tuple) else (result,)
+    if len(parts) != 2 or not isinstance(parts[0], TrainingStep | Inference):
+        kinds = " and ".join(type(item).__name__ for item in parts)
         raise ProgramError(f"{name} must return a girih.TrainingStep (or Inference) and a batch, got {kinds or '()'}")
-    return NamedProgram(name, *given)
+    return NamedProgram(name, *parts)
 
 
 def _module(path: Path) -> ModuleType:
@@ -147,7 +149,7 @@ def _same(filename: str | None, path: Path) -> bool:
     return filename is not None and Path(filename).resolve() == path.resolve()
 
 
-def in_micro_batches(made: NamedProgram, count: int | None) -> NamedProgram:
+def in_micro_batches(named: NamedProgram, count: int | None) -> NamedProgram:
     """The program with its batch cut into so many micro-batches; None: as it is.
 
     Raises:
@@ -156,12 +158,12 @@ def in_micro_batches(made: NamedProgram, count: int | None) -> NamedProgram:
     from girih.capture import TrainingStep
 
     if count is None:
-        return made
-    if not isinstance(made.step, TrainingStep):
-        raise ProgramError(f"{made.name} does not train: micro-batches are of a girih.TrainingStep")
-    return replace(made, step=replace(made.step, micro_batches=count))
+        return named
+    if not isinstance(named.step, TrainingStep):
+        raise ProgramError(f"{named.name} does not train: micro-batches are of a girih.TrainingStep")
+    return replace(named, step=replace(named.step, micro_batches=count))
 
 
-def batch_of(made: NamedProgram) -> dict[str, Any]:
+def batch_of(named: NamedProgram) -> dict[str, Any]:
     """The batch's tensors by path."""
-    return flatten_batch(made.batch)
+    return flatten_batch(named.batch)

@@ -9,5 +9,5 @@ from difflib import get_close_matches
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3, cutoff: float = 0.6) -> str:
     """`: did you mean a or b?` for the known names that are near to a word; "" if none is."""
     lower = {name.lower(): name for name in known}
-    near = [lower[found] for found in get_close_matches(word.lower(), list(lower), limit, cutoff)]
+    near = [lower[match] for match in get_close_matches(word.lower(), list(lower), limit, cutoff)]
     return f": did you mean {' or '.join(near)}?" if near else ""

@@ -70,9 +70,9 @@ def check_output(path: str | None, folder: bool = False) -> None:
     goal = Path(path)
     if goal.is_dir() and not folder:
         raise BadInputError(f"{path} is a folder: give the name of a file to write")
-    found = goal if goal.exists() else next((item for item in goal.absolute().parents if item.exists()), Path("/"))
-    if not os.access(found, os.W_OK) or (found != goal and not found.is_dir()):
-        raise BadInputError(f"{path} cannot be written: {found} is no folder that one may write into")
+    nearest = goal if goal.exists() else next((item for item in goal.absolute().parents if item.exists()), Path("/"))
+    if not os.access(nearest, os.W_OK) or (nearest != goal and not nearest.is_dir()):
+        raise BadInputError(f"{path} cannot be written: {nearest} is no folder that one may write into")
 
 
 def show(item: Any, width: int = 140) -> None:
@@ -87,8 +87,8 @@ def show(item: Any, width: int = 140) -> None:
 def print_rows(rows: Sequence[tuple[str, ...]]) -> None:
     """Rows in columns, one line for each: on a terminal a line that is too long is cut, in a pipe it stays whole."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    given = os.environ.get("COLUMNS", "")
-    most = shutil.get_terminal_size().columns if sys.stdout.isatty() or given.isdecimal() else None
+    columns = os.environ.get("COLUMNS", "")
+    most = shutil.get_terminal_size().columns if sys.stdout.isatty() or columns.isdecimal() else None
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         print(line if most is None or len(line) <= most else f"{line[: max(most - 1, 0)]}…")

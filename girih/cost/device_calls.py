@@ -77,8 +77,8 @@ def local_calls(program: Program) -> LocalCalls:
 
 
 def _extents(regions: NDArray[np.int64]) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = regions[..., 1] - regions[..., 0]
-    return found
+    extents: NDArray[np.int64] = regions[..., 1] - regions[..., 0]
+    return extents
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,9 @@ class Collector(ABC, Generic[Found]):
             return
         first, target = step.reads[0], step.writes[0]
         if description.operator.view:
-            found = self.view(step, description)
-            if found is not None:
-                self.strides[target] = found
+            viewed = self.view(step, description)
+            if viewed is not None:
+                self.strides[target] = viewed
         elif description.operator.elementwise:
             shape, strides = self.shape_of(target), self.strides[first.buffer]
             if self.needed(step) == shape and all(strides):
@@ -171,8 +171,8 @@ class Collector(ABC, Generic[Found]):
 
     def needed(self, step: ComputeStep) -> Shape:
         """What the first device that computes reads of the first input."""
-        part, made = step.reads[0], self.program.places[step.writes[0]]
-        return self.program.part_shape(part.buffer, part.needed, made.first)
+        part, place = step.reads[0], self.program.places[step.writes[0]]
+        return self.program.part_shape(part.buffer, part.needed, place.first)
 
     def form(self, buffer: str) -> Form | None:
         """How a buffer lies in memory on every device, None for contiguous."""
@@ -207,8 +207,8 @@ class Collector(ABC, Generic[Found]):
         step, description = item.step, item.description
         mesh = self.program.mesh
         places = self.program.places
-        made = _extents(places[step.writes[0]].regions) if step.writes else np.zeros((mesh.devices, 0), np.int64)
-        columns = [made, *(_extents(part.needed.regions) for part in step.reads)]
+        extents = _extents(places[step.writes[0]].regions) if step.writes else np.zeros((mesh.devices, 0), np.int64)
+        columns = [extents, *(_extents(part.needed.regions) for part in step.reads)]
         columns += [_extents(places[part.buffer].regions) for part in step.reads]
         starts = stops = np.zeros((mesh.devices, 0), np.int64)
         if description is not None:

@@ -87,8 +87,8 @@ def setting_here() -> ScratchSetting:
     advice = [f"{key}={os.environ[key]}" for key in sorted(os.environ) if key.startswith(ADVICE)]
     caches = [f"{level} {size}" for level, size in _caches()]
     device = "; ".join([name, " ".join(flags), ", ".join(caches)])
-    found = re.search(r"MKL-DNN v([\w.]+)", torch.__config__.show())
-    library = f"torch {torch.__version__}, oneDNN {found[1] if found else 'unknown'}"
+    match = re.search(r"MKL-DNN v([\w.]+)", torch.__config__.show())
+    library = f"torch {torch.__version__}, oneDNN {match[1] if match else 'unknown'}"
     ways = f"kernels for {torch.backends.cpu.get_cpu_capability()}"
     return ScratchSetting(device, ", ".join([library, ways, *advice]))
 
@@ -153,14 +153,14 @@ def _affordable(call: ScratchCall) -> int:
 def _alone(call: ScratchCall) -> int:
     """The scratch of one call, in a thread of its own with as many threads as the call has."""
     before = torch.get_num_threads()
-    found: list[int | BaseException] = []
+    outcome: list[int | BaseException] = []
 
     def work() -> None:
         try:
             torch.set_num_threads(call.work.threads)
-            found.append(_scratch(call))
+            outcome.append(_scratch(call))
         except BaseException as error:
-            found.append(error)
+            outcome.append(error)
         finally:
             torch.set_num_threads(before)
 
@@ -168,7 +168,7 @@ def _alone(call: ScratchCall) -> int:
         thread = threading.Thread(target=work, name="girih scratch")
         thread.start()
         thread.join()
-    (result,) = found
+    (result,) = outcome
     if isinstance(result, BaseException):
         raise result
     return result

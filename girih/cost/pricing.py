@@ -77,16 +77,16 @@ class Pricing:
         seconds = np.stack([roofline.seconds(works) for roofline in self.rooflines], axis=1)
         if self.known:
             for number, item in enumerate(items):
-                if isinstance(item, Call) and (found := self.known.get(item.key)) is not None:
-                    seconds[number] = found.seconds
+                if isinstance(item, Call) and (measured := self.known.get(item.key)) is not None:
+                    seconds[number] = measured.seconds
         return seconds
 
     def on_devices(self, seconds: Seconds, numbers: NDArray[np.integer]) -> Seconds:
         """[…, devices]: what each device takes for the call with its number. seconds: of calls, as of `of`."""
         if not len(seconds):
             return np.zeros(numbers.shape)
-        found: Seconds = np.where(numbers == NOTHING, 0.0, seconds[numbers, self.kind_of_device])
-        return found
+        on_each: Seconds = np.where(numbers == NOTHING, 0.0, seconds[numbers, self.kind_of_device])
+        return on_each
 
 
 def price(
@@ -193,20 +193,20 @@ class TransferWork:
 
     def by_messages(self, step: TransferStep, item: int, scattered: bool) -> tuple[Seconds, Seconds]:
         """What `girih.run.worker.transfers` does on each device, message by message."""
-        found = message_arrays(self.program.mesh, step.before, step.after)
+        messages = message_arrays(self.program.mesh, step.before, step.after)
         packs, carry = self.copies.packs, self.copies.carry
-        sizes = found.extents.prod(axis=1) * float(item)
-        away = found.source != found.target
+        sizes = messages.extents.prod(axis=1) * float(item)
+        away = messages.source != messages.target
         reduced = self.program.terms_of(step) > 1
-        combines = (found.term > 0) & reduced
+        combines = (messages.term > 0) & reduced
         if reduced:
             copies = ~combines
         else:
-            copies = ~away | (~_runs(found, step.after.regions[found.target]) if packs else carry is None)
-        parted = away & (scattered | ~_runs(found, step.before.regions[found.source])) & packs
-        packing = _different(found, np.flatnonzero(parted))
-        sending = _OnDevices(found.source, sizes, self.program.mesh.devices)
-        getting = _OnDevices(found.target, sizes, self.program.mesh.devices)
+            copies = ~away | (~_runs(messages, step.after.regions[messages.target]) if packs else carry is None)
+        parted = away & (scattered | ~_runs(messages, step.before.regions[messages.source])) & packs
+        packing = _different(messages, np.flatnonzero(parted))
+        sending = _OnDevices(messages.source, sizes, self.program.mesh.devices)
+        getting = _OnDevices(messages.target, sizes, self.program.mesh.devices)
         before = sending.seconds(self.copies.copy, packing) * self.copies.slower
         after = getting.seconds(self.copies.copy, copies) + getting.seconds(self.copies.combine, combines)
         after *= self.copies.slower
@@ -243,17 +243,17 @@ class _OnDevices:
 
     def seconds(self, table: SizeTable, which: NDArray[np.int64] | NDArray[np.bool_]) -> Seconds:
         """[devices]: of some of the messages."""
-        found = np.bincount(self.device[which], table.of_sizes(self.sizes[which]), self.devices)
-        return found.astype(np.float64)  # of no messages they are integers
+        sums = np.bincount(self.device[which], table.of_sizes(self.sizes[which]), self.devices)
+        return sums.astype(np.float64)  # of no messages they are integers
 
     def count(self, which: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.int64]:
         """[devices]: how many of them."""
         return np.bincount(self.device[which], minlength=self.devices)
 
 
-def _runs(found: MessageArrays, regions: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _runs(messages: MessageArrays, regions: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Does a message lie in one run of a contiguous buffer of its region? regions: [messages, dimensions, 2]"""
-    extents = found.extents
+    extents = messages.extents
     good = np.ones(len(extents), np.bool_)
     run, stride = np.ones(len(extents), np.int64), np.ones(len(extents), np.int64)
     for dimension in range(extents.shape[1] - 1, -1, -1):
@@ -263,13 +263,13 @@ def _runs(found: MessageArrays, regions: NDArray[np.int64]) -> NDArray[np.bool_]
     return good
 
 
-def _different(found: MessageArrays, which: NDArray[np.int64]) -> NDArray[np.int64]:
+def _different(messages: MessageArrays, which: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of some messages the first of each sender with each box: what is packed once."""
     if not len(which):
         return which
     from girih.layout import kernels
 
-    rows = np.column_stack([found.source[which], found.box[which].reshape(len(which), -1)])
+    rows = np.column_stack([messages.source[which], messages.box[which].reshape(len(which), -1)])
     _, firsts = kernels.distinct_rows(rows)
     first: NDArray[np.int64] = which[firsts]
     return first

@@ -74,23 +74,25 @@ class Profile:
         if table is not None:
             latency, rate = table.line()
             meeting = self.link(ALL_TO_ALL)
-            found: dict[str, Any] = {
+            figures: dict[str, Any] = {
                 "points": table.points,
                 "meeting_points": () if meeting is None else meeting.points,
             }
-            levels = tuple(replace(level, bytes_per_second=rate, latency_seconds=latency, **found) for level in levels)
+            levels = tuple(
+                replace(level, bytes_per_second=rate, latency_seconds=latency, **figures) for level in levels
+            )
         return replace(item, device=device, levels=levels, source=self.source, groups=())
 
     def simulated(self, item: Machine) -> Machine:
         """`applied`, but where workers carry the messages links take no time: that is in the prices of their work."""
-        made = self.applied(item)
+        applied = self.applied(item)
         if not self.carried:
-            return made
+            return applied
         levels = tuple(
             replace(level, bytes_per_second=NO_TIME, latency_seconds=1 / NO_TIME, points=(), meeting_points=())
-            for level in made.levels
+            for level in applied.levels
         )
-        return replace(made, levels=levels)
+        return replace(applied, levels=levels)
 
 
 def save_profile(store: Store, profile: Profile) -> None:
@@ -102,8 +104,8 @@ def load_profile(
     store: Store, machine: str, backend: str = "processes", where: Mapping[str, str | int] | None = None
 ) -> Profile | None:
     """The newest profile of a machine; where: `device`, `library` or `threads` that it must have."""
-    found = store.profile_texts({"machine": machine, "backend": backend, **(where or {})})
-    return parse_profile(found[0]) if found else None
+    texts = store.profile_texts({"machine": machine, "backend": backend, **(where or {})})
+    return parse_profile(texts[0]) if texts else None
 
 
 def parse_profile(text: str) -> Profile:

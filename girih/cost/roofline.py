@@ -72,13 +72,13 @@ class Roofline:
         groups: dict[str, list[int]] = {}
         for number, work in enumerate(works):
             groups.setdefault(work.operator if work.operator in rates else work.kind, []).append(number)
-        made = np.zeros(len(works))
+        seconds = np.zeros(len(works))
         for name, members in groups.items():
-            found = rates.get(name) or (None if name == VIEW else _plain(self.device))
-            if found is not None:
-                made[members] = _predict(found, self.device, operations[members], sizes[members])
-        made *= np.asarray([factors.get(work.operator, 1.0) for work in works])
-        return made
+            rate = rates.get(name) or (None if name == VIEW else _plain(self.device))
+            if rate is not None:
+                seconds[members] = _predict(rate, self.device, operations[members], sizes[members])
+        seconds *= np.asarray([factors.get(work.operator, 1.0) for work in works])
+        return seconds
 
     def calibrated(self, work: Work) -> bool:
         """Do measurements speak of this operator or of its kind?"""
@@ -101,15 +101,15 @@ def _plain(device: Device) -> Rates:
 def _share(table: tuple[tuple[float, float], ...], sizes: Floats) -> Floats:
     at, share = np.asarray(table).T
     logs = np.interp(np.log(np.maximum(sizes, 1.0)), np.log(at), np.log(share))
-    made: Floats = np.exp(logs)
-    return made
+    shares: Floats = np.exp(logs)
+    return shares
 
 
 def _predict(rates: Rates, device: Device, operations: Floats, sizes: Floats) -> Floats:
     arithmetic = operations / (device.flops_per_second * _share(rates.flops, operations))
     traffic = sizes / (device.memory_bytes_per_second * _share(rates.memory, sizes))
-    made: Floats = rates.launch_seconds + np.maximum(arithmetic, traffic)
-    return made
+    seconds: Floats = rates.launch_seconds + np.maximum(arithmetic, traffic)
+    return seconds
 
 
 # ------------------------------------------------------------------------------------------- fitting
@@ -139,9 +139,9 @@ def fit(samples: Iterable[tuple[Work, float]], device: Device) -> Roofline:
         elif chosen:
             weight = len(chosen) / (len(chosen) + 1)
             factors.append((operator, float(np.exp(weight * np.median(ratios[chosen])))))
-    made = Roofline(device, tuple(rates), tuple(factors))
-    wrong = np.abs(made.seconds(works) / measured - 1)
-    return replace(made, error=Error(float(np.median(wrong)), float(wrong.max()), len(known)))
+    fitted = Roofline(device, tuple(rates), tuple(factors))
+    wrong = np.abs(fitted.seconds(works) / measured - 1)
+    return replace(fitted, error=Error(float(np.median(wrong)), float(wrong.max()), len(known)))
 
 
 def _measured_device(samples: Sequence[tuple[Work, float]], device: Device) -> Device:
@@ -214,8 +214,8 @@ class _Term:
         ) or ((1.0, float(self.rates.max())),)
 
     def seconds(self) -> Floats:
-        made: Floats = self.amounts / _share(self.table(), self.amounts)
-        return made
+        seconds: Floats = self.amounts / _share(self.table(), self.amounts)
+        return seconds
 
     def learn(self, mine: NDArray[np.bool_], rest: Floats) -> None:
         for number in range(len(self.sizes)):

@@ -100,16 +100,16 @@ class Scratch:
             return Scratch(None, 2)
         try:
             setting, threads, calls = data["setting"], data["threads"], data["calls"].items()
-            found = {str(key): Told(amount, how) for key, (amount, how) in calls}
+            by_key = {str(key): Told(amount, how) for key, (amount, how) in calls}
             where = None if setting is None else ScratchSetting(str(setting["device"]), str(setting["library"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no record of scratch memory: {error!r}") from error
-        good = all(type(told.bytes) is int and told.bytes >= 0 and told.how in HOW for told in found.values())
+        good = all(type(told.bytes) is int and told.bytes >= 0 and told.how in HOW for told in by_key.values())
         if type(threads) is not int or threads < 1 or not good:
             raise ValueError(
                 "a record of scratch memory has 1 or more threads, and of each call bytes and how it was told"
             )
-        return Scratch(where, threads, found)
+        return Scratch(where, threads, by_key)
 
 
 def _threads(count: int) -> str:

@@ -109,7 +109,7 @@ class Store:
     def measured(self, setting: Setting, calls: Iterable[Call]) -> dict[str, Measurement]:
         """What is known of these calls, by key."""
         wanted = {call.key for call in calls}
-        return {key: found for key, found in self.every(setting).items() if key in wanted}
+        return {key: measurement for key, measurement in self.every(setting).items() if key in wanted}
 
     def every(self, setting: Setting) -> dict[str, Measurement]:
         """All that was measured in a setting, by the calls' keys."""
@@ -139,10 +139,10 @@ class Store:
         """Measurements in a setting, or in all."""
         with self._errors():
             if setting is None:
-                found = self._connection.execute("SELECT count(*) FROM operators")
+                rows = self._connection.execute("SELECT count(*) FROM operators")
             else:
-                found = self._connection.execute(f"SELECT count(*) FROM operators WHERE {_SETTING}", astuple(setting))
-            return int(found.fetchone()[0])
+                rows = self._connection.execute(f"SELECT count(*) FROM operators WHERE {_SETTING}", astuple(setting))
+            return int(rows.fetchone()[0])
 
     def put_profile(self, machine: str, backend: str, setting: Setting, profile: str, when: str) -> None:
         """Keep a profile's text; see `girih.cost.profile`."""

@@ -45,10 +45,10 @@ def work_of(
 def _looked_up(description: Description, extents: Sequence[int], inputs: Sequence[float]) -> list[float]:
     """Bytes that are read of each input: of a table what is found, one row for each number; of all else everything."""
     tables, compared = _tables(Same(description))
-    found = prod(extent for variable, extent in enumerate(extents) if variable not in compared)
+    count = prod(extent for variable, extent in enumerate(extents) if variable not in compared)
     kinds = description.inputs
     return [
-        min(size, float(found * ITEM_BYTES[kinds[number].dtype])) if number in tables else size
+        min(size, float(count * ITEM_BYTES[kinds[number].dtype])) if number in tables else size
         for number, size in enumerate(inputs)
     ]
 
@@ -76,12 +76,12 @@ def operations_of(description: Description) -> int:
 
 def index_ranges(description: Description) -> dict[int, int]:
     """By number, the tensors of whole numbers that are compared with positions: one more than the largest position."""
-    found: dict[int, int] = {}
+    ranges: dict[int, int] = {}
     for item in walk(description.body):
         hit = hit_of(item, description)
         if hit is not None:
             tensor, index = hit
             largest = sum(max(0, factor * (description.sizes[variable] - 1)) for variable, factor in index.terms)
             count = largest + index.constant + 1
-            found[tensor] = min(count, found.get(tensor, count))
-    return found
+            ranges[tensor] = min(count, ranges.get(tensor, count))
+    return ranges

@@ -69,9 +69,9 @@ def numpy_call(operator: str, arguments: Mapping[str, Any], output: TensorType) 
     described = catalogue().get(operator)
     with np.errstate(all="ignore"):
         if described is not None and described.numpy is not None:
-            given = [name for name, value in arrays.items() if _has_array(value)]
-            rest = {name: value for name, value in arrays.items() if name not in given}
-            return described.numpy(*(arrays[name] for name in given), **rest)
+            tensor_names = [name for name, value in arrays.items() if _has_array(value)]
+            rest = {name: value for name, value in arrays.items() if name not in tensor_names}
+            return described.numpy(*(arrays[name] for name in tensor_names), **rest)
         tensors: dict[str, Array] = {}
         attributes: dict[str, Any] = {}
         for name, value in arrays.items():

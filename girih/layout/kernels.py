@@ -42,8 +42,8 @@ SMALL = 1 << 14
 def distinct_rows(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of [count, width]: the number of each row among the different ones, and the first row of each."""
     if rows.size > SMALL:
-        found: tuple[NDArray[np.int64], NDArray[np.int64]] = _distinct_rows(rows)
-        return found
+        rows_and_numbers: tuple[NDArray[np.int64], NDArray[np.int64]] = _distinct_rows(rows)
+        return rows_and_numbers
     known: dict[bytes, int] = {}
     numbers = np.asarray([known.setdefault(row.tobytes(), len(known)) for row in rows], np.int64)
     return numbers, np.unique(numbers, return_index=True)[1]
@@ -57,7 +57,7 @@ def _distinct_rows(rows):  # type: ignore[no-untyped-def]
     while slots < 2 * count:
         slots *= 2
     table = np.full(slots, -1, np.int64)
-    numbers, firsts, found = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    numbers, firsts, different = np.empty(count, np.int64), np.empty(count, np.int64), 0
     for row in range(count):
         mixed = np.uint64(14695981039346656037)
         for place in range(width):
@@ -67,11 +67,11 @@ def _distinct_rows(rows):  # type: ignore[no-untyped-def]
         while table[slot] >= 0 and not _equal(rows, row, firsts[table[slot]]):
             slot = (slot + 1) & (slots - 1)
         if table[slot] < 0:
-            table[slot] = found
-            firsts[found] = row
-            found += 1
+            table[slot] = different
+            firsts[different] = row
+            different += 1
         numbers[row] = table[slot]
-    return numbers, firsts[:found]
+    return numbers, firsts[:different]
 
 
 @inside()
@@ -248,7 +248,7 @@ def hulls(regions, sizes):  # type: ignore[no-untyped-def]
             for first in range(0, devices, group):
                 low[:] = 0
                 high[:] = 0
-                found = False
+                any_row = False
                 for other in range(first, first + group, inner):
                     part = held[p, level + 1, other]
                     empty = False
@@ -257,9 +257,9 @@ def hulls(regions, sizes):  # type: ignore[no-untyped-def]
                     if empty:
                         continue
                     for d in range(dimensions):
-                        low[d] = min(low[d], part[d, 0]) if found else part[d, 0]
-                        high[d] = max(high[d], part[d, 1]) if found else part[d, 1]
-                    found = True
+                        low[d] = min(low[d], part[d, 0]) if any_row else part[d, 0]
+                        high[d] = max(high[d], part[d, 1]) if any_row else part[d, 1]
+                    any_row = True
                 for other in range(first, first + group):
                     for d in range(dimensions):
                         held[p, level, other, d, 0] = low[d]

@@ -155,10 +155,10 @@ class Sharding:
     def taking_part(self, mesh: Mesh) -> NDArray[np.bool_]:
         """Does each device take part? [devices]"""
         able = [axis.on or range(size) for axis, size in zip(self.axes, mesh.sizes, strict=True)]
-        found: NDArray[np.bool_] = np.ones(mesh.devices, np.bool_)
+        taking: NDArray[np.bool_] = np.ones(mesh.devices, np.bool_)
         for number, some in enumerate(able):
-            found &= np.isin(mesh.coordinates[:, number], some)
-        return found
+            taking &= np.isin(mesh.coordinates[:, number], some)
+        return taking
 
     def empty_part(self, sizes: tuple[int, ...], mesh: Mesh) -> str:
         """Which extent the stated shares leave nothing of to a device that takes part; "" if none."""

@@ -95,9 +95,9 @@ class Placements:
             (np.zeros((len(self), 1), np.int64), rows.reshape(len(self), -1), self.partial), axis=1, dtype=np.int64
         )
         if len(flat) <= 64:  # a dictionary is quicker than sorting
-            found: dict[bytes, int] = {}
-            number = [found.setdefault(row.tobytes(), len(found)) for row in flat]
-            kept = [number.index(place) for place in range(len(found))]
+            numbers: dict[bytes, int] = {}
+            number = [numbers.setdefault(row.tobytes(), len(numbers)) for row in flat]
+            kept = [number.index(place) for place in range(len(numbers))]
             return Placements(self.regions[kept], self.partial[kept]), np.asarray(number, np.int64)
         words = np.ascontiguousarray(flat).view(np.dtype((np.void, flat.dtype.itemsize * flat.shape[1])))
         _, first, inverse = np.unique(words.ravel(), return_index=True, return_inverse=True)
@@ -195,18 +195,18 @@ def _between(shape: tuple[int, ...], mesh: Mesh) -> Placements:
 @lru_cache(maxsize=4096)
 def full_layouts(shape: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
     """All layouts without partial sums in which no part is empty."""
-    found: list[Layout] = [()]
+    layouts: list[Layout] = [()]
     for size in mesh.sizes:
         longer: list[Layout] = []
-        for layout in found:
+        for layout in layouts:
             for code in range(-1, len(shape)):
                 parts = size
                 for axis, other in enumerate(layout):
                     parts *= mesh.sizes[axis] if other == code else 1
                 if code < 0 or shape[code] >= parts:
                     longer.append((*layout, code))
-        found = longer
-    return tuple(found)
+        layouts = longer
+    return tuple(layouts)
 
 
 def route(

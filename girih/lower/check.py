@@ -212,9 +212,9 @@ class _Law:
                 return f"{buffer} is made a second time"
             if buffer not in self.program.places or buffer not in self.program.value_of:
                 return f"{buffer} has no place"
-        made = [buffer for buffer in writes_of(step) if self.holds(buffer)]
-        self.made.update(made)
-        self.live.update(made)
+        written = [buffer for buffer in writes_of(step) if self.holds(buffer)]
+        self.made.update(written)
+        self.live.update(written)
         return ""
 
     def members(self, step: BlockStep) -> str:
@@ -333,9 +333,9 @@ class _Law:
     def _present(self, place: Placement, axis: int) -> np.ndarray:
         """[size of the axis]: the coordinates on which some device has a part."""
         mesh = self.program.mesh
-        found = np.zeros(mesh.sizes[axis], np.bool_)
-        found[mesh.coordinates[(place.regions[..., 0] < place.regions[..., 1]).all(axis=1), axis]] = True
-        return found
+        present = np.zeros(mesh.sizes[axis], np.bool_)
+        present[mesh.coordinates[(place.regions[..., 0] < place.regions[..., 1]).all(axis=1), axis]] = True
+        return present
 
     def _along(self, axis: int) -> str:
         return _along(self.program, axis)

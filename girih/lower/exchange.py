@@ -101,12 +101,12 @@ def _exchange(
 
 def _holders(source: np.ndarray) -> list[tuple[Box, list[int]]]:
     """The different regions, in order, each with the devices that hold it. They are disjoint."""
-    found: dict[Box, list[int]] = {}
+    holders: dict[Box, list[int]] = {}
     for device, region in enumerate(source):
         box: Box = tuple((int(low), int(high)) for low, high in region)
         if all(high > low for low, high in box):
-            found.setdefault(box, []).append(device)
-    return sorted(found.items())
+            holders.setdefault(box, []).append(device)
+    return sorted(holders.items())
 
 
 def _intersect(first: Box, second: Box) -> Box | None:

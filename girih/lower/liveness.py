@@ -51,10 +51,10 @@ def last_touched(steps: Iterable[tuple[int, Step]], kept: set[str]) -> dict[int,
 
 def free_early(steps: Iterable[Step], kept: set[str]) -> list[Step]:
     """Insert after each step the frees of the buffers that it reads last, or that nobody reads."""
-    given = list(steps)
-    ending = last_touched(enumerate(given), kept)
+    ordered = list(steps)
+    ending = last_touched(enumerate(ordered), kept)
     result: list[Step] = []
-    for position, step in enumerate(given):
+    for position, step in enumerate(ordered):
         result.append(step)
         if position in ending:
             result.append(FreeStep(tuple(ending[position])))

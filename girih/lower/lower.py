@@ -26,13 +26,13 @@ from girih.partition.strategy import Strategy
 def node_placements(graph: Graph, number: int, strategy: Strategy) -> NodeOptions:
     """Where the pieces of one node read and write under its division in the strategy."""
     node = graph.nodes[number]
-    found = several_descriptions(graph)[number]
+    several = several_descriptions(graph)[number]
     inputs = tuple(graph.values[name] for name in node.inputs)
     outputs = tuple(graph.values[name] for name in node.outputs)
-    if not found:
+    if not several:
         return whole_options(inputs, outputs, strategy.mesh)
     items = tuple(value.item_bytes for value in (*inputs, *outputs))
-    return options_under(found, strategy.divisions[number], items, strategy.mesh)
+    return options_under(several, strategy.divisions[number], items, strategy.mesh)
 
 
 class Lowering:
@@ -75,10 +75,10 @@ class Lowering:
             needed = options.needs[operand][0]
             goal = f"{name}@{node.name}.{operand}"
             reads.append(ReadPart(self.move(name, number, name, goal, needed, "fetch", "sum"), needed))
-        made = [options.makes[result][0] for result in range(len(node.outputs))]
-        direct = [_same(place, self.lies(name)) for place, name in zip(made, node.outputs, strict=True)]
+        places = [options.makes[result][0] for result in range(len(node.outputs))]
+        direct = [_same(place, self.lies(name)) for place, name in zip(places, node.outputs, strict=True)]
         writes = tuple(name if same else f"{name}~" for name, same in zip(node.outputs, direct, strict=True))
-        for write, name, place in zip(writes, node.outputs, made, strict=True):
+        for write, name, place in zip(writes, node.outputs, places, strict=True):
             self.buffer(write, name, place)
         self.steps.append(ComputeStep(number, tuple(reads), writes))
         for write, name, same in zip(writes, node.outputs, direct, strict=True):

@@ -31,8 +31,8 @@ class MessageArrays(NamedTuple):
     @property
     def extents(self) -> Ints:
         """[messages, dimensions]."""
-        found: Ints = self.box[..., 1] - self.box[..., 0]
-        return found
+        lengths: Ints = self.box[..., 1] - self.box[..., 0]
+        return lengths
 
 
 def message_arrays(mesh: Mesh, source: Placement, target: Placement) -> MessageArrays:

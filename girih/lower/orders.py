@@ -118,5 +118,5 @@ def _arranged(program: Program, steps: list[Step], kept: set[str]) -> Program:
                 orders[number].append(len(result))
             result.append(FreeStep(buffers))
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-    found = [shared.setdefault(tuple(order), tuple(order)) for order in orders]
-    return replace(program, steps=tuple(result), orders=tuple(map(Order, classes, found)))
+    ordered = [shared.setdefault(tuple(order), tuple(order)) for order in orders]
+    return replace(program, steps=tuple(result), orders=tuple(map(Order, classes, ordered)))

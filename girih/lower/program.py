@@ -100,14 +100,14 @@ class Program:
 
     def kinds(self) -> dict[str, tuple[int, int]]:
         """For each collective: how often, and the bytes received by all devices together."""
-        found: dict[str, tuple[int, int]] = {}
+        counts: dict[str, tuple[int, int]] = {}
         for step in self.transfers:
             swap = self.exchange_of(step)
             item = self.graph.values[step.value].item_bytes
             size = sum(message.elements * item for message in swap.messages if message.source != message.target)
-            count, total = found.get(swap.kind, (0, 0))
-            found[swap.kind] = (count + 1, total + size)
-        return found
+            count, total = counts.get(swap.kind, (0, 0))
+            counts[swap.kind] = (count + 1, total + size)
+        return counts
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)

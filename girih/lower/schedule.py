@@ -102,7 +102,7 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
         if (begin := _begin(node)) is not None and node.inputs[0] in starts:
             starts[node.inputs[0]].add(begin)
     places = {name: sorted(begins) for name, begins in starts.items()}
-    found: list[frozenset[int]] = []
+    sets: list[frozenset[int]] = []
     known: dict[str, frozenset[int]] = dict.fromkeys(places, frozenset((0,)))
     for node in graph.nodes:
         begin = _begin(node)
@@ -110,12 +110,12 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
             parts = frozenset((places[node.inputs[0]].index(begin),))
         else:
             parts = frozenset().union(*(known.get(name, frozenset()) for name in node.inputs))
-        found.append(parts)
+        sets.append(parts)
         known.update(dict.fromkeys(node.outputs, parts))
-    back = [parts for node, parts in zip(graph.nodes, found, strict=True) if node.phase == "backward"]
+    back = [parts for node, parts in zip(graph.nodes, sets, strict=True) if node.phase == "backward"]
     count = max([1, *map(len, places.values())])
     order = list(dict.fromkeys([*(part for parts in back if len(parts) == 1 for part in parts), *range(count)]))
-    return [max(map(order.index, parts), default=None) for parts in found], count
+    return [max(map(order.index, parts), default=None) for parts in sets], count
 
 
 def _begin(node: Node) -> int | None:
@@ -151,12 +151,12 @@ def sequence(stage: int, stages: int, count: int) -> list[tuple[bool, int]]:
     """What a stage does, in its order, as (backward?, micro-batch): warm-up, one backward and one forward in turn,
     cool-down."""
     warm = min(count, stages - stage)
-    found = [(False, part) for part in range(warm)]
+    work = [(False, part) for part in range(warm)]
     for part in range(count):
-        found.append((True, part))
+        work.append((True, part))
         if warm + part < count:
-            found.append((False, warm + part))
-    return found
+            work.append((False, warm + part))
+    return work
 
 
 def _chunks(graph: Graph, parts: Sequence[int | None], stages: dict[int, int], number: int, count: int) -> list[Place]:
@@ -257,14 +257,14 @@ def _with_starts(program: Program, steps: Sequence[Step], chunks: Sequence[Place
     """The steps with exchanges that start early, and with stores that end where their target is first read."""
     first: dict[Place, int] = {}  # by chunk the position of its first step
     first_read: dict[str, int] = {}
-    made: dict[str, int] = {}  # the position before which a buffer is there
+    there: dict[str, int] = {}  # the position before which a buffer is there
     chunk_of = [chunks[step.node] if isinstance(step, ComputeStep | TransferStep) else None for step in steps]
     for position, step in enumerate(steps):
         first.setdefault(chunk_of[position], position)
         for buffer in reads_of(step):
             first_read.setdefault(buffer, position)
         if isinstance(step, ComputeStep):
-            made.update(dict.fromkeys(writes_of(step), position + 1))
+            there.update(dict.fromkeys(writes_of(step), position + 1))
     starting: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
     ending: list[list[Step]] = [[] for _ in range(len(steps) + 1)]
     arrived: set[str] = set()
@@ -273,14 +273,14 @@ def _with_starts(program: Program, steps: Sequence[Step], chunks: Sequence[Place
             continue
         end = position if step.purpose == "fetch" else first_read.get(step.target, position)
         reading = chunk_of[end]
-        start = made.get(step.source, 0)
+        start = there.get(step.source, 0)
         if reading is not None:
             start = max(start, first.get((reading[0], reading[1] - 1), 0))
         if start < end and not is_local(program.mesh, step.before, step.after):
-            behind = step.source in arrived and made[step.source] == start  # it comes right before
+            behind = step.source in arrived and there[step.source] == start  # it comes right before
             (ending if behind else starting)[start].append(StartStep(step))
         ending[end].append(step)
-        made[step.target] = end
+        there[step.target] = end
         arrived.add(step.target)
     result: list[Step] = []
     for position in range(len(steps) + 1):

@@ -142,7 +142,7 @@ class Devices:
     def of(numbers: Iterable[int]) -> Devices:
         """Equal sets have equal ranges, each as long as it can be from the smallest number on."""
         left = sorted(set(numbers))
-        found: list[range] = []
+        ranges: list[range] = []
         at = 0
         while at < len(left):
             distance = left[at + 1] - left[at] if at + 1 < len(left) else 1
@@ -151,9 +151,9 @@ class Devices:
                 end += 1
             if end - at == 2 and distance > 1:  # two alone, or the second begins a range
                 end, distance = at + 1, 1
-            found.append(range(left[at], left[end - 1] + 1, distance))
+            ranges.append(range(left[at], left[end - 1] + 1, distance))
             at = end
-        return Devices(tuple(found))
+        return Devices(tuple(ranges))
 
     @property
     def first(self) -> int:

@@ -135,13 +135,13 @@ def _step(step: Step, places: _Places) -> str:
 
 def _runs(numbers: Iterable[int]) -> str:
     """`0-12, 15, 17-19`: numbers in their order, whatever it is."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 # ------------------------------------------------------------------------------------------------ reading

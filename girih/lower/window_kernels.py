@@ -150,8 +150,8 @@ def ordered(outline, begin, end):  # type: ignore[no-untyped-def]
     starting = np.argsort(begin * (slots + 1) + end, kind="mergesort")
     waiting = np.argsort(end, kind="mergesort")
     begun, waited = 0, 0
-    made = np.zeros(outline.buffers, np.bool_)
-    made[outline.entering] = True
+    written = np.zeros(outline.buffers, np.bool_)
+    written[outline.entering] = True
     kinds, numbers = np.empty(slots + 2 * transfers, np.uint8), np.empty(slots + 2 * transfers, np.int64)
     queue = np.empty(transfers, np.int64)
     count = 0
@@ -171,7 +171,7 @@ def ordered(outline, begin, end):  # type: ignore[no-untyped-def]
             if turn >= after or turn == place:
                 left = 0
                 for number in queue[:queued]:
-                    if made[outline.source[number]]:
+                    if written[outline.source[number]]:
                         kinds[count], numbers[count] = START, number
                         count += 1
                     else:
@@ -181,12 +181,12 @@ def ordered(outline, begin, end):  # type: ignore[no-untyped-def]
             if turn < place:
                 kinds[count], numbers[count] = TRANSFER, waiting[turn]
                 count += 1
-                made[outline.target[waiting[turn]]] = True
+                written[outline.target[waiting[turn]]] = True
         assert queued == 0, "a source is made after its exchange starts"
         waited = place
         if slot < slots:
             kinds[count], numbers[count] = COMPUTE, slot
             count += 1
             for read in range(outline.writes_from[slot], outline.writes_from[slot + 1]):
-                made[outline.writes[read]] = True
+                written[outline.writes[read]] = True
     return kinds[:count], numbers[:count]

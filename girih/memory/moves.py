@@ -71,17 +71,17 @@ class _Writer:
 
     def write(self) -> Program:
         stays, extra = self.residency.stays, self.lives.extra
-        made = _grouped((stay.start, stay) for stay in stays if stay.made)
-        starting = _grouped((stay.start, stay) for stay in stays if not stay.made)
-        arriving = _grouped((stay.first, stay) for stay in stays if not stay.made)
+        fresh = _grouped((stay.start, stay) for stay in stays if stay.fresh)
+        starting = _grouped((stay.start, stay) for stay in stays if not stay.fresh)
+        arriving = _grouped((stay.first, stay) for stay in stays if not stay.fresh)
         ending = _grouped((stay.last, stay) for stay in stays if not stay.lasts)
-        self.begin(made.get(-1, []))
+        self.begin(fresh.get(-1, []))
         for stay in ending.get(-1, []):
             self.end(stay)
         for number, step in enumerate((*self.lives.steps, None)):
             if step is not None:
                 self.node = _node_of(step)
-            coming = sum(self.bytes_of(stay) for stay in made.get(number, [])) + int(extra[number])
+            coming = sum(self.bytes_of(stay) for stay in fresh.get(number, [])) + int(extra[number])
             for stay in starting.get(number, []):
                 self.start(stay, coming)
             for stay in arriving.get(number, []):

@@ -30,15 +30,15 @@ from girih.memory.lifetimes import Lifetimes
 class Stay:
     """A storage on the device, from before step `start` (its first use there is step `first`) to behind step `last`.
 
-    start < first where a copy in runs beside computation. made: a step makes it, or the program begins with it; else it
-    is copied in. copied: it is copied out behind its last use. lasts: it is there at the end.
+    start < first where a copy in runs beside computation. fresh: a step makes it, or the program begins with it; else
+    it is copied in. copied: it is copied out behind its last use. lasts: it is there at the end.
     """
 
     storage: int
     start: int
     first: int
     last: int
-    made: bool
+    fresh: bool
     copied: bool = False
     lasts: bool = False
 
@@ -55,7 +55,7 @@ class Residency:
         """Bytes that go out, and that come in, in one application."""
         sizes = [storage.bytes for storage in lives.storages]
         out = sum(sizes[stay.storage] for stay in self.stays if stay.copied)
-        return out, sum(sizes[stay.storage] for stay in self.stays if not stay.made)
+        return out, sum(sizes[stay.storage] for stay in self.stays if not stay.fresh)
 
     def used(self, lives: Lifetimes) -> NDArray[np.int64]:
         """Bytes on the device in each step: [steps + 1]."""
@@ -176,7 +176,7 @@ class _Planner:
 
     def enter(self, number: int, step: int) -> None:
         born = self.lives.storages[number].born
-        self.present[number] = Stay(number, step, step, step, made=born == step)
+        self.present[number] = Stay(number, step, step, step, fresh=born == step)
         self.bytes += self.lives.storages[number].bytes
 
     def leave(self, number: int, keep: bool) -> None:
@@ -222,7 +222,7 @@ def _prefetched(lives: Lifetimes, stays: tuple[Stay, ...], cap: int, home: froze
     result: dict[int, list[Stay]] = {}  # by storage
     for stay in sorted(stays, key=lambda stay: (stay.first, stay.last)):
         mine = result.setdefault(stay.storage, [])
-        if not stay.made:
+        if not stay.fresh:
             size = lives.storages[stay.storage].bytes
             full = np.flatnonzero(used[: stay.first] + size > cap)
             earliest = mine[-1].last + 1 if mine else 0
@@ -231,7 +231,7 @@ def _prefetched(lives: Lifetimes, stays: tuple[Stay, ...], cap: int, home: froze
             stay = replace(stay, start=start)
             if mine and start == earliest:  # there is room for it to stay
                 before = mine.pop()
-                stay = replace(stay, start=before.start, first=before.first, made=before.made)
+                stay = replace(stay, start=before.start, first=before.first, fresh=before.fresh)
                 stay = replace(stay, copied=stay.copied or before.copied)
         mine.append(stay)
     for number, mine in result.items():

@@ -25,16 +25,16 @@ def several_descriptions(graph: Graph) -> Several:
 
 
 def _found(graph: Graph) -> tuple[weakref.ref[Graph], Several, Descriptions]:
-    found = _known.get(id(graph))
-    if found is None or found[0]() is not graph:
+    entry = _known.get(id(graph))
+    if entry is None or entry[0]() is not graph:
         number = id(graph)
         alive = weakref.ref(graph, lambda _: _known.pop(number, None))
         several = tuple([descriptions_of(graph, node) for node in graph.nodes])
         single = tuple(
             [
-                made[0] if made and len(node.outputs) == 1 else None
-                for made, node in zip(several, graph.nodes, strict=True)
+                each[0] if each and len(node.outputs) == 1 else None
+                for each, node in zip(several, graph.nodes, strict=True)
             ]
         )
-        found = _known[number] = alive, several, single
-    return found
+        entry = _known[number] = alive, several, single
+    return entry

@@ -187,11 +187,11 @@ class Description:
 
     @cached_property
     def reads(self) -> tuple[tuple[tuple[Affine | None, ...], ...], ...]:
-        found: list[dict[tuple[Affine | None, ...], None]] = [{} for _ in self.inputs]
+        every: list[dict[tuple[Affine | None, ...], None]] = [{} for _ in self.inputs]
         for expression in walk(self.body):
             if isinstance(expression, Read):
-                found[expression.tensor][expression.index] = None
-        return tuple(tuple(reads) for reads in found)
+                every[expression.tensor][expression.index] = None
+        return tuple(tuple(reads) for reads in every)
 
     @cached_property
     def _rooted(self) -> Root | None:

@@ -28,10 +28,10 @@ class ScratchCall:
     def key(self) -> str:
         """Everything that the scratch depends on, but for processor and libraries; equal keys are measured once."""
         attributes = sorted(self.work.attributes.items())
-        given = [f"{name}={format_argument(value)}" for name, value in attributes]
+        written = [f"{name}={format_argument(value)}" for name, value in attributes]
         operands = [f"{name}: {_lies(operand)}" for name, operand in self.work.inputs.items()]
         result = _lies(self.work.output)
-        return f"{self.operator}({', '.join(given)}) {'; '.join(operands)} -> {result}, {self.work.threads} threads"
+        return f"{self.operator}({', '.join(written)}) {'; '.join(operands)} -> {result}, {self.work.threads} threads"
 
     @cached_property
     def bound(self) -> int:

@@ -24,25 +24,25 @@ MOST_DEVICES = 1 << 17
 MOST_WORK = 4 << 30  # bytes of tables that say what of each tensor is where
 
 
-def check(made: Plan) -> None:
+def check(plan: Plan) -> None:
     """Prove the invariants of a plan; see `girih.plans.plan.check`."""
-    if made.file:
-        _check_file(made)
+    if plan.file:
+        _check_file(plan)
     try:
-        check_graph(made.graph)
+        check_graph(plan.graph)
     except GraphError as error:
         raise PlanError(f"the plan's graph is broken: {error}") from error
-    _check_strategy(made)
+    _check_strategy(plan)
     try:
-        check_program(made.program)
+        check_program(plan.program)
     except ProgramError as error:
         raise PlanError(f"the plan's program is broken: {error}") from error
-    if made.objective == "bytes" and not abs(made.certificate.cost - int(made.bytes_received.sum())) <= 0.5:
+    if plan.objective == "bytes" and not abs(plan.certificate.cost - int(plan.bytes_received.sum())) <= 0.5:
         raise PlanError(
-            f"the certificate says {made.certificate.cost:.0f} bytes, the program moves {made.bytes_received.sum()}"
+            f"the certificate says {plan.certificate.cost:.0f} bytes, the program moves {plan.bytes_received.sum()}"
         )
-    if made.memory is not None and made.peak > made.memory:
-        raise PlanError(f"the plan needs {made.peak} bytes on a device, its limit is {made.memory}")
+    if plan.memory is not None and plan.peak > plan.memory:
+        raise PlanError(f"the plan needs {plan.peak} bytes on a device, its limit is {plan.memory}")
 
 
 def one_line(error: BaseException) -> str:
@@ -61,13 +61,13 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def _check_file(made: Plan) -> None:
+def _check_file(plan: Plan) -> None:
     """What a file may hold: before anything is computed of it."""
-    for node, why in refusals(made.graph, trust=made.trusted):
-        raise PlanError(f"{made.file} is refused: node {node.name!r}: {why}")
-    _check_sizes(made.graph, made.machine.mesh)
-    _check_constants(made.graph)
-    _check_work(made)
+    for node, why in refusals(plan.graph, trust=plan.trusted):
+        raise PlanError(f"{plan.file} is refused: node {node.name!r}: {why}")
+    _check_sizes(plan.graph, plan.machine.mesh)
+    _check_constants(plan.graph)
+    _check_work(plan)
 
 
 def _check_sizes(graph: Graph, mesh: Mesh) -> None:
@@ -92,12 +92,12 @@ def _check_constants(graph: Graph) -> None:
     """A tensor that is written out in the graph has the numbers that it says."""
     for node in graph.nodes:
         if node.operator == "girih.constant":
-            shape, given = graph.values[node.outputs[0]].shape, node.attributes
-            written = sum(1 for _ in _numbers(given.get("data")))
-            if given.get("size") != shape or written != prod(shape):
+            shape, attributes = graph.values[node.outputs[0]].shape, node.attributes
+            written = sum(1 for _ in _numbers(attributes.get("data")))
+            if attributes.get("size") != shape or written != prod(shape):
                 raise PlanError(
                     f"node {node.name!r}, girih.constant, writes out {written} numbers of size "
-                    f"{_short(given.get('size'))}: expected {_short(shape)}"
+                    f"{_short(attributes.get('size'))}: expected {_short(shape)}"
                 )
 
 
@@ -109,10 +109,10 @@ def _numbers(item: Argument) -> Iterator[Argument]:
         yield item
 
 
-def _check_work(made: Plan) -> None:
+def _check_work(plan: Plan) -> None:
     """Is the plan within what can be worked out? Bytes of the tables of regions, of cuts and of sizes."""
-    mesh, graph = made.machine.mesh, made.graph
-    layouts = made.strategy.layouts
+    mesh, graph = plan.machine.mesh, plan.graph
+    layouts = plan.strategy.layouts
     each = {(value.shape, layouts.get(name)) for name, value in graph.values.items()}
     extents = {extent for value in graph.values.values() for extent in value.shape}
     sets = min(mesh.axes, 64)
@@ -124,9 +124,9 @@ def _check_work(made: Plan) -> None:
         )
 
 
-def _check_strategy(made: Plan) -> None:
-    mesh: Mesh = made.machine.mesh
-    strategy, graph = made.strategy, made.graph
+def _check_strategy(plan: Plan) -> None:
+    mesh: Mesh = plan.machine.mesh
+    strategy, graph = plan.strategy, plan.graph
     if strategy.mesh != mesh:
         raise PlanError(f"the strategy is for a mesh {strategy.mesh}, the machine has {mesh}")
     if len(strategy.divisions) != len(graph.nodes):
@@ -159,28 +159,28 @@ def _check_divisions(graph: Graph, mesh: Mesh, divisions: tuple[Sharding, ...]) 
     for number, division in enumerate(divisions):
         node = graph.nodes[number]
         try:
-            found = descriptions_of(graph, node)
+            descriptions = descriptions_of(graph, node)
         except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError) as error:
             raise PlanError(
                 f"node {node.name!r}: {node.operator} does not take these arguments ({type(error).__name__}: {error})"
             ) from error
-        key = (tuple(map(id, found)), division)  # equal nodes share their descriptions
-        if found and key in known:
+        key = (tuple(map(id, descriptions)), division)  # equal nodes share their descriptions
+        if descriptions and key in known:
             continue
-        if wrong := _wrongly_divided(found, division, mesh):
+        if wrong := _wrongly_divided(descriptions, division, mesh):
             raise PlanError(
                 f"node {node.name!r}, {node.operator}, is divided as {_cut(str(division), 60)} on {mesh}: {wrong}"
             )
         known.add(key)
 
 
-def _wrongly_divided(found: tuple[Description, ...], division: Sharding, mesh: Mesh) -> str:
-    if not found:
+def _wrongly_divided(descriptions: tuple[Description, ...], division: Sharding, mesh: Mesh) -> str:
+    if not descriptions:
         if wrong := division.misfit(mesh, 0, MOST_DIMENSIONS):
             return wrong
         repeats = all(isinstance(axis, Replicated) for axis in division.axes)
         return "" if repeats else "nobody has described how it can be divided"
-    for description in found:
+    for description in descriptions:
         if wrong := division.misfit(mesh, description.rank, MOST_DIMENSIONS):
             return wrong
         able, passing = divisible(description), len(passing_sets(description))

@@ -40,14 +40,14 @@ OLDEST = 2  # that is read
 MOST_TEXT = 1 << 27  # bytes of a plan's text, uncompressed: about a quarter of a million nodes
 
 
-def save(made: Plan, path: str | Path) -> None:
+def save(plan: Plan, path: str | Path) -> None:
     """Write the plan as JSON (gzipped if the name ends in .gz): whole, or the file is as it was before.
 
     Raises:
         PlanError: it cannot be written, or calls a function that a file cannot name.
     """
     where = Path(path)
-    text = json.dumps(to_json(made), indent=1, allow_nan=False).encode()
+    text = json.dumps(to_json(plan), indent=1, allow_nan=False).encode()
     if len(text) > MOST_TEXT:
         raise PlanError(f"{where}: the plan is {len(text)} bytes of text, and a file holds at most {MOST_TEXT}")
     written = gzip.compress(text) if where.suffix == ".gz" else text
@@ -76,49 +76,49 @@ def _keep_name(folder: Path) -> None:
         os.close(number)
 
 
-def to_json(made: Plan) -> dict[str, Any]:
-    certificate = vars(made.certificate)
+def to_json(plan: Plan) -> dict[str, Any]:
+    certificate = vars(plan.certificate)
     machine_json: dict[str, Any] = {
-        "name": made.machine.name,
-        "source": made.machine.source,
-        "device": vars(made.machine.device),
-        "levels": [vars(level) for level in made.machine.levels],
+        "name": plan.machine.name,
+        "source": plan.machine.source,
+        "device": vars(plan.machine.device),
+        "levels": [vars(level) for level in plan.machine.levels],
     }
-    if made.machine.host is not None:
-        machine_json["host"] = vars(made.machine.host)
-    if made.machine.groups:
-        machine_json["groups"] = [(vars(device), count) for device, count in made.machine.groups]
+    if plan.machine.host is not None:
+        machine_json["host"] = vars(plan.machine.host)
+    if plan.machine.groups:
+        machine_json["groups"] = [(vars(device), count) for device, count in plan.machine.groups]
     return {
         "girih plan": VERSION,
-        "model": made.model,
-        "search": made.search,
-        "objective": made.objective,
-        "memory": made.memory,
+        "model": plan.model,
+        "search": plan.search,
+        "objective": plan.objective,
+        "memory": plan.memory,
         "machine": machine_json,
         "certificate": _finite(certificate),
-        "simulated": _finite(made.simulated),
-        "notes": made.notes,
-        "baselines": [_finite(vars(item)) for item in made.baselines],
-        "scalars": _finite(made.scalars),
-        "ranges": made.ranges,
-        "overlap": vars(made.overlap),
-        "scratch": made.told_scratch.to_json(),
-        "keys": made.keys,
-        "constants": made.constants,
-        "initial": _finite(made.initial),
-        "layouts": {name: str(layout) for name, layout in made.strategy.layouts.items()},
-        "divisions": [str(division) for division in made.strategy.divisions],
-        "graph": format_graph(_named(made.graph)).splitlines(),
-        **({} if made.schedule == "graph" else {"schedule": made.schedule}),
-        **({} if made.residency is None else {"residency": _residency(made), "unlimited": _finite(made.unlimited)}),
+        "simulated": _finite(plan.simulated),
+        "notes": plan.notes,
+        "baselines": [_finite(vars(item)) for item in plan.baselines],
+        "scalars": _finite(plan.scalars),
+        "ranges": plan.ranges,
+        "overlap": vars(plan.overlap),
+        "scratch": plan.told_scratch.to_json(),
+        "keys": plan.keys,
+        "constants": plan.constants,
+        "initial": _finite(plan.initial),
+        "layouts": {name: str(layout) for name, layout in plan.strategy.layouts.items()},
+        "divisions": [str(division) for division in plan.strategy.divisions],
+        "graph": format_graph(_named(plan.graph)).splitlines(),
+        **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
+        **({} if plan.residency is None else {"residency": _residency(plan), "unlimited": _finite(plan.unlimited)}),
     }
 
 
-def _residency(made: Plan) -> dict[str, Any]:
-    assert made.residency is not None
-    stays = [[stay.storage, stay.start, stay.first, stay.last, stay.made, stay.copied, stay.lasts]
-             for stay in made.residency.stays]  # fmt: skip
-    return {"stays": stays, "home": sorted(made.residency.home)}
+def _residency(plan: Plan) -> dict[str, Any]:
+    assert plan.residency is not None
+    stays = [[stay.storage, stay.start, stay.first, stay.last, stay.fresh, stay.copied, stay.lasts]
+             for stay in plan.residency.stays]  # fmt: skip
+    return {"stays": stays, "home": sorted(plan.residency.home)}
 
 
 def _finite(item: Any) -> Any:
@@ -212,11 +212,11 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
     """Read a plan that `save` wrote; see `girih.plans.plan.load`."""
     where = Path(path)
     with _refused(where):
-        made = from_json(read_schema(_text(where), OLDEST, VERSION), trust, str(where))
-        check(made)
+        result = from_json(read_schema(_text(where), OLDEST, VERSION), trust, str(where))
+        check(result)
         if trust:
-            _import_all(made.graph)
-    return made
+            _import_all(result.graph)
+    return result
 
 
 def _text(where: Path) -> bytes:

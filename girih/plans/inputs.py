@@ -74,22 +74,22 @@ def learning_rates(step: Any) -> dict[str, float]:
     return {f"lr/{number}": float(group["lr"]) for number, group in enumerate(groups)}
 
 
-def rates_of(scalars: Mapping[str, float], given: Any) -> dict[str, float]:
-    """Learning rates by path. given: one for all groups, one for each of them, or None for those of the plan.
+def rates_of(scalars: Mapping[str, float], rates: Any) -> dict[str, float]:
+    """Learning rates by path. rates: one for all groups, one for each of them, or None for those of the plan.
 
     Raises:
         ValueError: another number of rates than there are groups.
     """
-    if given is None:
+    if rates is None:
         return dict(scalars)
-    if not isinstance(given, Sequence):
-        return dict.fromkeys(scalars, float(given))
-    if len(given) != len(scalars):
+    if not isinstance(rates, Sequence):
+        return dict.fromkeys(scalars, float(rates))
+    if len(rates) != len(scalars):
         raise ValueError(
-            f"lr= has {len(given)} learning rates for {len(scalars)} of the optimizer's groups: give one for each, as "
+            f"lr= has {len(rates)} learning rates for {len(scalars)} of the optimizer's groups: give one for each, as "
             "a scheduler's get_last_lr() does, or one number for all"
         )
-    return {path: float(rate) for path, rate in zip(scalars, given, strict=True)}
+    return {path: float(rate) for path, rate in zip(scalars, rates, strict=True)}
 
 
 def state_keys(model: Any) -> dict[str, str]:
@@ -121,8 +121,8 @@ def constants_of(batch: Any) -> dict[str, str]:
 
 def ranges_of(batch: Mapping[str, Any]) -> dict[str, int]:
     """By path, one more than the largest number in each real integer tensor: for making data like it."""
-    found = {}
+    ranges = {}
     for path, tensor in batch.items():
         if not tensor.is_floating_point() and tensor.device.type == "cpu" and type(tensor).__name__ == "Tensor":
-            found[path] = int(tensor.max()) + 1 if tensor.numel() else 1
-    return found
+            ranges[path] = int(tensor.max()) + 1 if tensor.numel() else 1
+    return ranges

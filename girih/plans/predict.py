@@ -78,11 +78,11 @@ def predict(
     backend: whose measurements count. memory: follow it over time.
     """
     where = plan.machine if machine is None else _other(plan, machine)
-    found = priced_on(plan, where, store, backend)
+    priced = priced_on(plan, where, store, backend)
     notes = notes_of(plan.program, plan.machine, plan.scratch)
-    prices = found.priced.prices
-    simulation = simulate(plan.program, found.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
-    return Prediction(simulation, found.real, found.priced.sources, _driver(plan, found.profile))
+    prices = priced.priced.prices
+    simulation = simulate(plan.program, priced.simulated, prices, memory=memory, threads=notes.threads, scratch=notes)
+    return Prediction(simulation, priced.real, priced.priced.sources, _driver(plan, priced.profile))
 
 
 def _driver(plan: Plan, profile: Profile | None) -> float:

@@ -181,9 +181,9 @@ def _told(text: bytes, error: Exception) -> str:
     if len(message) > 200:
         message = f"{message[:200]}…"
     place = place.strip("`").removeprefix("$").removeprefix(".")
-    found = _found(text, place)
+    value = _found(text, place)
     said = message[:1].lower() + message[1:].replace("`", "")
-    return f"{place or 'the plan'}: {said}{f', there is {found}' if found else ''}"
+    return f"{place or 'the plan'}: {said}{f', there is {value}' if value else ''}"
 
 
 def _found(text: bytes, place: str) -> str:

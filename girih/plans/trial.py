@@ -84,17 +84,17 @@ def refused_call(graph: Graph, node: Node) -> str:
         return ""
     try:
         schema = resolve(node.operator)._schema  # type: ignore[attr-defined]
-        given = {name: _on_meta(graph, item) for name, item in node.arguments}
+        on_meta = {name: _on_meta(graph, item) for name, item in node.arguments}
         if any(item.name == "device" for item in schema.arguments):
-            given["device"] = torch.device("meta")
-        made = call(node.operator, given)
+            on_meta["device"] = torch.device("meta")
+        results = call(node.operator, on_meta)
     except NotImplementedError:  # it has no rule for the meta device
         return ""
     except GraphError as error:
         return f"cannot be called: {one_line(error)}"
     except Exception as error:
         return f"does not take these arguments: {one_line(error)}"
-    return _other_results(graph, node, made if isinstance(made, (tuple, list)) else (made,))
+    return _other_results(graph, node, results if isinstance(results, (tuple, list)) else (results,))
 
 
 def _on_meta(graph: Graph, item: Any) -> Any:
@@ -104,8 +104,8 @@ def _on_meta(graph: Graph, item: Any) -> Any:
     return tuple(_on_meta(graph, part) for part in item) if isinstance(item, tuple) else item
 
 
-def _other_results(graph: Graph, node: Node, made: Iterable[Any]) -> str:
-    results = list(made)
+def _other_results(graph: Graph, node: Node, tensors: Iterable[Any]) -> str:
+    results = list(tensors)
     if len(node.outputs) > len(results):
         return f"makes {len(results)} tensors, and the plan says {len(node.outputs)}"
     for number, (name, tensor) in enumerate(zip(node.outputs, results, strict=False)):
@@ -127,11 +127,11 @@ def _refused_by_kernel(node: Node) -> str:
     """Of girih's own: are the arguments there, and of the kind that the kernel's parameters say?"""
     try:
         parameters = inspect.signature(resolve(node.operator)).parameters
-        given = dict(node.arguments)
-        inspect.signature(resolve(node.operator)).bind(**given)
+        arguments = dict(node.arguments)
+        inspect.signature(resolve(node.operator)).bind(**arguments)
     except (TypeError, GraphError) as error:
         return f"does not take these arguments: {one_line(error)}"
-    for name, item in given.items():
+    for name, item in arguments.items():
         if not _fits(item, str(parameters[name].annotation)):
             return f"takes {name} as {parameters[name].annotation}, and the plan says {_short(item)}"
     return ""

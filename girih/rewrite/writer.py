@@ -28,8 +28,8 @@ class Writer:
         """results: shape and dtype of each. names: of those that the graph has already; "" of others."""
         outputs = tuple(name or self._new(operator) for name in names)
         self.values |= {name: Value(name, shape, dtype) for name, (shape, dtype) in zip(outputs, results, strict=True)}
-        given = tuple(arguments.items())
-        self.nodes.append(replace(self.like, name=outputs[0], operator=operator, arguments=given, outputs=outputs))
+        operands = tuple(arguments.items())
+        self.nodes.append(replace(self.like, name=outputs[0], operator=operator, arguments=operands, outputs=outputs))
         return outputs
 
     def _new(self, operator: str) -> str:

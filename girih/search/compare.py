@@ -68,7 +68,7 @@ def compared(
     graph: as it was given; the plan's search may have written it otherwise.
     """
     objective = Objective(plan.objective, plan.machine)
-    found, missing = [], []
+    others, missing = [], []
     for name, search in {search.name: search for search in map(_over_tables, searches)}.items():
         if name == plan.search:
             continue
@@ -83,8 +83,8 @@ def compared(
         if plan.objective == "time":
             took = predict(beside, store=store, memory=False).seconds
             beside = replace(beside, certificate=replace(beside.certificate, cost=took))
-        found.append(replace(beside, simulated=simulated_step(beside, store)).costs)
-    return tuple(found), tuple(missing)
+        others.append(replace(beside, simulated=simulated_step(beside, store)).costs)
+    return tuple(others), tuple(missing)
 
 
 def simulated_alternatives(
@@ -94,24 +94,24 @@ def simulated_alternatives(
     not in the table, is left out. See `predict`."""
     if plan.objective == "time" and machine is None:
         return plan.baselines
-    made = []
+    costs = []
     for item in plan.baselines:
         try:
             search = search_of(item.name, SECONDS)
-            found = searched(search, plan.graph, Objective(plan.objective, plan.machine))
+            outcome = searched(search, plan.graph, Objective(plan.objective, plan.machine))
         except (PlanError, SearchError):
             continue
         other = replace(
             plan,
-            graph=found.graph or plan.graph,
-            strategy=found.strategy,
-            certificate=found.certificate,
-            schedule=found.schedule,
+            graph=outcome.graph or plan.graph,
+            strategy=outcome.strategy,
+            certificate=outcome.certificate,
+            schedule=outcome.schedule,
             search=item.name,
             memory=None,
             residency=None,
             baselines=(),
         )
         seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds
-        made.append(replace(item, seconds=seconds))
-    return tuple(made)
+        costs.append(replace(item, seconds=seconds))
+    return tuple(costs)

@@ -35,7 +35,7 @@ from girih.machine import Machine
 from girih.ops.known import descriptions
 from girih.partition import Strategy
 from girih.simulate.columns import Column, Staged
-from girih.simulate.kernels.workspace import Room
+from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.ports import ports_of
 from girih.simulate.tasks import PatternStore, TaskGraph, resolution_for
 from girih.simulate.ticks import TICKS_PER_SECOND, ticks
@@ -114,8 +114,8 @@ class Composer:
         nothing = Program(graph, Strategy(self.mesh, (), {}), (), {}, {})
         self.moving = TransferWork(nothing, frozenset(), self.pricing.copies)
         self.kind = [  # descriptions are known by identity: they live as long as the graph
-            number if found is None else len(graph.nodes) + id(found)
-            for number, found in enumerate(descriptions(graph))
+            number if description is None else len(graph.nodes) + id(description)
+            for number, description in enumerate(descriptions(graph))
         ]
         self.work = Column(np.int64, width=(self.mesh.devices,))
         self.work.extend(np.zeros((1, self.mesh.devices), np.int64))
@@ -150,12 +150,12 @@ class Composer:
 
         if not self.graph.nodes:
             return 0.0
-        found = self.variants(strategy)
-        if found is None:
+        chosen = self.variants(strategy)
+        if chosen is None:
             return float("inf")
         if self.waiting:
             self._settle()
-        variants = np.asarray(found, np.int64)
+        variants = np.asarray(chosen, np.int64)
         table = self._table()
         outline, pattern, before, after = loops.outlined(self.nodes, table, variants)
         work = self.work.array[: self.work.size]
@@ -164,7 +164,7 @@ class Composer:
             pattern, table.compute[variants], before, after, work.any(axis=1),
         )  # fmt: skip
         graph = TaskGraph.of(self.store, kind, pattern, partner, work[before], work[after])
-        return Room(graph).simulate_all() / TICKS_PER_SECOND
+        return Workspace(graph).simulate_all() / TICKS_PER_SECOND
 
     def _table(self) -> Variants:
         from girih.simulate.kernels.composed import Variants
@@ -175,7 +175,7 @@ class Composer:
         """The number of each node's variant; None if a node's steps are impossible."""
         strides: dict[str, Strides] = {}  # of values; without those that lie in one run
         layouts, divisions = strategy.layouts, strategy.divisions
-        found = []
+        numbers = []
         for number, node in enumerate(self.graph.nodes):
             key = (
                 self.kind[number],
@@ -198,12 +198,12 @@ class Composer:
             variant = piece.known.get(orders)
             if variant is None:
                 variant = piece.known[orders] = self.new_variant(piece, orders or (None,) * len(piece.direct))
-            found.append(variant)
-            if (made := self.strides[variant]) is not None:
-                for name, order, stored in zip(node.outputs, made, piece.stored, strict=True):
+            numbers.append(variant)
+            if (lying := self.strides[variant]) is not None:
+                for name, order, stored in zip(node.outputs, lying, piece.stored, strict=True):
                     if order is not None and not stored:
                         strides[name] = order
-        return found
+        return numbers
 
     def new_piece(self, number: int, strategy: Strategy) -> _Piece:
         program = self.lowering.program(number, strategy)
@@ -227,11 +227,11 @@ class Composer:
 
     def new_variant(self, piece: _Piece, orders: Orders) -> int:
         """Price a piece whose inputs lie in memory in these orders; the number under which the columns have it."""
-        own, made = self.computed(piece, orders)
+        own, written = self.computed(piece, orders)
         inputs = self.graph.nodes[piece.compute.node].inputs
         reads, writes = [part.buffer for part in piece.compute.reads], piece.compute.writes
         scattered = {
-            name for name, order in (*zip(inputs, orders, strict=True), *zip(writes, made, strict=True)) if order
+            name for name, order in (*zip(inputs, orders, strict=True), *zip(writes, written, strict=True)) if order
         }
         self._append("compute", self._row(own))
         self._append("works", works(piece.program, piece.compute))
@@ -247,16 +247,16 @@ class Composer:
                     self.remote[pattern] = not is_local(self.mesh, step.before, step.after)
                 self._append("remote", self.remote[pattern])
                 self._append("pattern", pattern)
-                found = self.moving.priced(step, step.source in scattered)
-                if id(found) not in self.transfers:
-                    self.transfers[id(found)] = self._row(found[0]), self._row(found[1])
-                before, after = self.transfers[id(found)]
+                priced = self.moving.priced(step, step.source in scattered)
+                if id(priced) not in self.transfers:
+                    self.transfers[id(priced)] = self._row(priced[0]), self._row(priced[1])
+                before, after = self.transfers[id(priced)]
                 self._append("before", before)
                 self._append("after", after)
             self._append("hop_from", self.columns["remote"].size)
         for name, of in (("read_from", "read"), ("stored_from", "stored"), ("move_from", "port")):
             self._append(name, self.columns[of].size)
-        self.strides.append(made if any(made) else None)
+        self.strides.append(written if any(written) else None)
         return len(self.strides) - 1
 
     def _append(self, name: str, *entries: int) -> None:
@@ -300,10 +300,10 @@ class Composer:
 
 def _moves(transfers: Sequence[TransferStep]) -> list[list[TransferStep]]:
     """Routes: transfers of one purpose of which each goes on from the one before."""
-    found: list[list[TransferStep]] = []
+    moves: list[list[TransferStep]] = []
     for step in transfers:
-        if found and found[-1][-1].target == step.source and found[-1][-1].purpose == step.purpose:
-            found[-1].append(step)
+        if moves and moves[-1][-1].target == step.source and moves[-1][-1].purpose == step.purpose:
+            moves[-1].append(step)
         else:
-            found.append([step])
-    return found
+            moves.append([step])
+    return moves

@@ -184,10 +184,10 @@ class _Candidates:
         started, left = time.perf_counter(), self.left
         if not needed and left < self.took * (LONGER if name == "exact" else 1):
             return
-        given = max(share * left, min(self.took, left) if name in EXPERTS else 0.0)
-        objective = self.objective if needed else replace(self.objective, deadline=started + given)
+        seconds = max(share * left, min(self.took, left) if name in EXPERTS else 0.0)
+        objective = self.objective if needed else replace(self.objective, deadline=started + seconds)
         try:
-            result = search_of(name, max(given, LEAST)).search(self.graph, objective)
+            result = search_of(name, max(seconds, LEAST)).search(self.graph, objective)
         except (OutOfTimeError, SearchError):
             return
         if name == "exact":

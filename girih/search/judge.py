@@ -116,8 +116,8 @@ def judged(plan: Plan, search: Search, first: str, *, clock: Clock, store: str |
 
 def _by_data_sheet(plan: Plan, store: str | Path | None) -> None:
     """The bounds of the search `optimum` know the data sheet alone."""
-    found = priced_on(plan, plan.machine, store, "processes")
-    if other := {name: count for name, count in found.priced.sources.items() if count and name != PRESET}:
+    priced = priced_on(plan, plan.machine, store, "processes")
+    if other := {name: count for name, count in priced.priced.sources.items() if count and name != PRESET}:
         raise PlanError(
             f"search 'optimum' proves by the prices of data sheets; of {plan.machine.name} the store {store} has "
             f"others ({', '.join(f'{count} operators {name}' for name, count in other.items())}): plan without it"

@@ -74,18 +74,18 @@ def fit(
         raise PlanError(_refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)) from error
 
 
-def widest_overlap(made: Plan) -> Overlap:
+def widest_overlap(plan: Plan) -> Overlap:
     """The first of the windows with which the plan, which meets its memory limit without, still does. A schedule of its
     own has its exchanges overlap already."""
-    if made.schedule != "graph":
+    if plan.schedule != "graph":
         return Overlap()
-    if made.memory is None:
+    if plan.memory is None:
         return WINDOWS[0]
-    worst_first = [use.device for use in sorted(made.memory_by_device, key=lambda use: -use.peak)]
+    worst_first = [use.device for use in sorted(plan.memory_by_device, key=lambda use: -use.peak)]
     for window in WINDOWS:
-        program = overlapped(made.program, window)
-        notes = notes_of(program, made.machine, made.scratch)
-        if all(memory_use(program, device, notes.threads, notes).peak <= made.memory for device in worst_first):
+        program = overlapped(plan.program, window)
+        notes = notes_of(program, plan.machine, plan.scratch)
+        if all(memory_use(program, device, notes.threads, notes).peak <= plan.memory for device in worst_first):
             return window
     return WINDOWS[-1]
 

@@ -25,7 +25,7 @@ from girih.partition import Strategy
 from girih.partition.space.configurations import Space
 from girih.partition.space.problem import Objective
 from girih.search.memory_limit import WINDOWS
-from girih.simulate.kernels.lower_bounds import IMPOSSIBLE, NOTHING, Relaxed
+from girih.simulate.kernels.lower_bounds import IMPOSSIBLE, NOTHING, BoundTables
 from girih.simulate.patterns import Pattern
 from girih.simulate.ports import ports_of
 from girih.simulate.tasks import PatternStore, resolution_for
@@ -39,7 +39,7 @@ class _Hop:
 
 
 class Pieces:
-    """Prices all nodes and transfers of a space, for `Relaxed`."""
+    """Prices all nodes and transfers of a space, for the lower bounds of `girih.simulate.kernels.lower_bounds`."""
 
     def __init__(self, space: Space, objective: Objective) -> None:
         self.space, self.graph, self.mesh = space, space.graph, space.mesh
@@ -53,7 +53,7 @@ class Pieces:
         self.hops: list[list[_Hop]] = []
         self.lies: dict[tuple[str, int], Placement] = {}
 
-    def relaxed(self) -> Relaxed:
+    def tables(self) -> BoundTables:
         compute, part, rows = self.computes()
         edges, table = self.edges(part, rows)
         least, together = [], []
@@ -63,7 +63,7 @@ class Pieces:
             smallest = int(pieces.min(initial=np.iinfo(np.int64).max))
             least.append(0 if smallest == np.iinfo(np.int64).max else smallest)
             together.append(int(compute[row : row + size].sum(axis=1).min()))
-        return Relaxed(
+        return BoundTables(
             operator=np.asarray(self.space.operator_of, np.int64),
             rows=np.asarray(rows, np.int64),
             compute=compute,
@@ -105,9 +105,9 @@ class Pieces:
             seconds = self.priced(strategy, nodes, configuration)
             for node, row in zip(nodes, seconds, strict=True):
                 at = rows[node] + configuration
-                made = self.makes[node, configuration]
+                places = self.makes[node, configuration]
                 compute[at] = row
-                part[at] = np.any([_filled(place) for place in made], axis=0) if made else 1
+                part[at] = np.any([_filled(place) for place in places], axis=0) if places else 1
         return compute, part, rows
 
     def priced(self, strategy: Strategy, nodes: Sequence[int], configuration: int) -> NDArray[np.int64]:
@@ -133,16 +133,16 @@ class Pieces:
         program = Program(self.graph, strategy, tuple(self.with_sources(steps, places, value_of)), places, value_of)
         seconds = price(program, self.machine).prices.before
         kept = [position for position, step in enumerate(program.steps) if isinstance(step, ComputeStep)]
-        found = ticks(seconds[kept])
+        amounts = ticks(seconds[kept])
         for position, number in enumerate(nodes):
             description = description_of(self.graph, self.graph.nodes[number])
             if description is not None and description.operator.view:
-                found[position] = 0
-        return found
+                amounts[position] = 0
+        return amounts
 
     def inputs(self, strategy: Strategy) -> tuple[dict[str, Placement], dict[str, str]]:
         """A program's places and values of buffers, to begin with."""
-        shapes = {given.name: self.graph.values[given.name].shape for given in self.graph.inputs}
+        shapes = {item.name: self.graph.values[item.name].shape for item in self.graph.inputs}
         places = {name: Placement.of(strategy.layouts[name], shape, self.mesh) for name, shape in shapes.items()}
         return places, {name: name for name in shapes}
 
@@ -166,7 +166,7 @@ class Pieces:
         for number, node in enumerate(self.graph.nodes):
             mine = self.space.operator_of[number]
             for side, names in enumerate((node.inputs, node.outputs)):
-                starts, found = sides[side]
+                starts, entries = sides[side]
                 for place, name in enumerate(names):
                     decider = self.space.decides[name]
                     chained = 1
@@ -181,13 +181,13 @@ class Pieces:
                                 lies = self.lie(name, other)
                                 ends = (piece, lies) if side else (lies, piece)
                                 transfer[other, own] = self.move(name, number, *ends, "store" if side else "fetch")
-                    found.append([position[name], decider, end, int(chained)])
+                    entries.append([position[name], decider, end, int(chained)])
                     table.append(transfer.ravel())
                     end += transfer.size
-                starts.append(len(found))
+                starts.append(len(entries))
         columns: dict[str, Any] = {}
-        for name, (starts, found) in zip(("read", "make"), sides, strict=True):
-            array = np.ascontiguousarray(np.asarray(found, np.int64).reshape(-1, 4).T)
+        for name, (starts, entries) in zip(("read", "make"), sides, strict=True):
+            array = np.ascontiguousarray(np.asarray(entries, np.int64).reshape(-1, 4).T)
             columns[f"{name}_from"] = np.asarray(starts, np.int64)
             columns |= dict(zip((f"{name}_value", f"{name}_decider", f"{name}_at"), array[:3], strict=True))
             if name == "read":
@@ -230,7 +230,7 @@ class Pieces:
         return not np.isfinite(self.transfers.direct(*ends, self.graph.values[name].item_bytes)[0, 0])
 
     def messages(self) -> dict[str, Any]:
-        """The columns of `Relaxed` from hop_from on."""
+        """The columns of `BoundTables` from hop_from on."""
         flat = [hop for hops in self.hops for hop in hops]
         hop_from = np.cumsum([0, *(len(hops) for hops in self.hops)])
         before, after = self.own_work(flat)
@@ -255,12 +255,12 @@ class Pieces:
                     bundle_at.append(len(bundle_task))
             bundle_from.append(len(bundle_device))
             task_from.append(len(sender))
-        found: dict[str, Any] = {
+        arrays: dict[str, Any] = {
             "hop_from": hop_from, "before": before, "after": after, "task_from": task_from, "sender": sender,
             "receiver": receiver, "duration": duration, "delay": delay, "bundle_from": bundle_from,
             "bundle_device": bundle_device, "bundle_at": bundle_at, "bundle_task": bundle_task,
         }  # fmt: skip
-        return {name: np.ascontiguousarray(np.asarray(column, np.int64)) for name, column in found.items()}
+        return {name: np.ascontiguousarray(np.asarray(column, np.int64)) for name, column in arrays.items()}
 
     def own_work(self, flat: Sequence[_Hop]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Ticks of each device before and after the messages of each hop, if what it sends lies in one run."""

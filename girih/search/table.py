@@ -53,8 +53,8 @@ def search_class(name: str) -> type[Search]:
     if name not in SEARCHES:
         raise SearchError(f"no search {name!r}: expected one of {', '.join(SEARCHES)}")
     module, _, cls = SEARCHES[name].rpartition(".")
-    found: type[Search] = getattr(import_module(module), cls)
-    return found
+    search: type[Search] = getattr(import_module(module), cls)
+    return search
 
 
 def options_of(search: type[Search]) -> dict[str, Field[Any]]:

@@ -168,8 +168,8 @@ class _Kinds:
             flops, memory = (max(share for _, share in table) for table in (rates.flops, rates.memory))
         arithmetic = operations / (self.device.flops_per_second * flops)
         traffic = sizes / (self.device.memory_bytes_per_second * memory)
-        made: Floats = (launch + np.maximum(arithmetic, traffic)) * self.factors.get(operator, 1.0)
-        return made
+        seconds: Floats = (launch + np.maximum(arithmetic, traffic)) * self.factors.get(operator, 1.0)
+        return seconds
 
     def undivided(self, graph: Graph, node: Node) -> _Least:
         """An operator that nobody has described runs whole."""
@@ -183,8 +183,8 @@ class _Kinds:
         whole = np.asarray(description.sizes, np.int64)
         extents = whole // parts
         kind = kind_of(description)
-        made = _read(description.place, extents, whole, [2**62] * len(description.place)) * item_bytes[-1]
-        sizes = made.astype(np.float64)
+        written = _read(description.place, extents, whole, [2**62] * len(description.place)) * item_bytes[-1]
+        sizes = written.astype(np.float64)
         chained = []
         for reads, value, item in zip(description.reads, description.inputs, item_bytes, strict=False):
             amount = _read(reads[0], extents, whole, value.shape) if reads else np.zeros(len(extents), np.int64)
@@ -206,16 +206,16 @@ def _divisions(description: Description, mesh: Mesh) -> NDArray[np.int64]:
     """Into how many parts each index variable can be cut, all ways: [ways, index variables]."""
     sizes = description.sizes
     able = [number for number, yes in enumerate(divisible(description)) if yes and sizes[number] > 1]
-    found = {(1,) * len(sizes)}
+    divisions = {(1,) * len(sizes)}
     for size in mesh.sizes:  # parts only grow: what does not fit need not be followed
         cut = {
             (*parts[:number], parts[number] * size, *parts[number + 1 :])
-            for parts in found
+            for parts in divisions
             for number in able
             if parts[number] * size <= sizes[number]
         }
-        found |= cut
-    return np.asarray(sorted(found), np.int64).reshape(len(found), len(sizes))
+        divisions |= cut
+    return np.asarray(sorted(divisions), np.int64).reshape(len(divisions), len(sizes))
 
 
 def _read(

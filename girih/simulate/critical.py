@@ -100,8 +100,8 @@ def _members(pattern: Pattern, task: int) -> NDArray[np.int64]:
     """The devices that post at a task's gate."""
     gate = int(np.searchsorted(pattern.first, task, side="right")) - 1
     device = np.repeat(np.arange(len(pattern.offsets) - 1), np.diff(pattern.offsets))
-    found: NDArray[np.int64] = device[pattern.gates == gate]
-    return found
+    members: NDArray[np.int64] = device[pattern.gates == gate]
+    return members
 
 
 def critical_path(schedule: Schedule) -> CriticalPath:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from girih.cost.prices import Prices
 from girih.lower import Program, Step
 from girih.machine import Machine
-from girih.simulate.kernels.workspace import Room
+from girih.simulate.kernels.workspace import Workspace
 from girih.simulate.patterns import Resolution
 from girih.simulate.spans import Schedule
 from girih.simulate.tasks import NO_ROW, POSTS, WAITS, build, items_of
@@ -61,11 +61,11 @@ class Simulator:
             raise ValueError("blocks are positions of steps: ascending, from 0")
         first = np.searchsorted(self.graph.step.array[self.graph.order], starts)
         self.offsets: NDArray[np.int64] = np.append(first, len(self.graph.order))
-        room = Room(self.graph)
-        self.makespan = room.simulate_all()
-        self.effort = room.effort
-        self.past = room.as_past()
-        self.room: Room | None = None
+        workspace = Workspace(self.graph)
+        self.makespan = workspace.simulate_all()
+        self.effort = workspace.effort
+        self.past = workspace.as_past()
+        self.workspace: Workspace | None = None
         self.proposal: _Proposal | None = None
 
     @property
@@ -89,21 +89,21 @@ class Simulator:
         links = self.links(numbers, gone)
         priced = [(changes[number].steps, *self.ticks_of(changes[number])) for number in numbers]
         started: dict[str, int] = {}
-        made = [
+        new = [
             self.graph.add(steps, self.item_bytes, before, after, [NO_ROW] * len(steps), started)
             for steps, before, after in priced
         ]
-        proposal = self.proposal = _Proposal.of(order, self.offsets, numbers, gone, made)
+        proposal = self.proposal = _Proposal.of(order, self.offsets, numbers, gone, new)
         if any(row >= 0 for row in started.values()):
             self.forget()
             raise ValueError(f"the transfers of {', '.join(sorted(started))} are started and never finished")
-        regions = proposal.regions(numbers, [*links, *self.links(numbers, made)])
-        if self.room is None or not self.room.fits(self.graph):
-            self.room = Room(self.graph)
-            self.past = self.room.grown(self.past)
-        self.room.fresh[proposal.made] = 1
-        proposal.makespan = self.room.simulate(proposal.order, regions, self.past)
-        self.effort = self.room.effort
+        regions = proposal.regions(numbers, [*links, *self.links(numbers, new)])
+        if self.workspace is None or not self.workspace.fits(self.graph):
+            self.workspace = Workspace(self.graph)
+            self.past = self.workspace.grown(self.past)
+        self.workspace.fresh[proposal.made] = 1
+        proposal.makespan = self.workspace.simulate(proposal.order, regions, self.past)
+        self.effort = self.workspace.effort
         return proposal.makespan / TICKS_PER_SECOND
 
     def accept(self) -> None:
@@ -112,10 +112,10 @@ class Simulator:
         Raises:
             ValueError: there is no proposal.
         """
-        if self.proposal is None or self.room is None:
+        if self.proposal is None or self.workspace is None:
             raise ValueError("there is no proposal to accept")
         proposal, self.proposal = self.proposal, None
-        self.room.commit(proposal.order, self.past)
+        self.workspace.commit(proposal.order, self.past)
         self.graph.remove(proposal.gone)
         self.graph.order, self.offsets, self.makespan = proposal.order, proposal.offsets, proposal.makespan
 
@@ -123,8 +123,8 @@ class Simulator:
         """Leave the schedule as it is."""
         if self.proposal is not None:
             self.graph.remove(self.proposal.made)
-            if self.room is not None:
-                self.room.fresh[self.proposal.made] = 0
+            if self.workspace is not None:
+                self.workspace.fresh[self.proposal.made] = 0
             self.proposal = None
 
     def ticks_of(self, block: Segment) -> tuple[Ticks, Ticks]:
@@ -141,7 +141,7 @@ class Simulator:
         for number, rows in zip(numbers, blocks, strict=True):
             parts = rows[(kind[rows] == POSTS) | (kind[rows] == WAITS)]
             block_of.update((row, number) for row in parts.tolist())
-        found = []
+        pairs = []
         for row, number in block_of.items():
             other = block_of.get(int(partner[row]))
             if other is None:
@@ -150,8 +150,8 @@ class Simulator:
                     "give both anew"
                 )
             if number < other:
-                found.append((number, other))
-        return found
+                pairs.append((number, other))
+        return pairs
 
     def schedule(self) -> Schedule:
         """The schedule that is kept."""
@@ -184,11 +184,11 @@ class _Proposal:
         offsets: NDArray[np.int64],
         numbers: Sequence[int],
         gone: Sequence[NDArray[np.int32]],
-        made: Sequence[NDArray[np.int32]],
+        new: Sequence[NDArray[np.int32]],
     ) -> _Proposal:
         pieces, last = [], 0
         lengths = np.diff(offsets)
-        for number, rows in zip(numbers, made, strict=True):
+        for number, rows in zip(numbers, new, strict=True):
             pieces += [order[last : offsets[number]], rows]
             last = int(offsets[number + 1])
             lengths[number] = len(rows)
@@ -198,16 +198,16 @@ class _Proposal:
             np.concatenate(pieces),
             np.concatenate([[0], np.cumsum(lengths)]),
             np.concatenate([nothing, *gone]),
-            np.concatenate([nothing, *made]),
+            np.concatenate([nothing, *new]),
         )
 
     def regions(self, numbers: Sequence[int], links: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         """[begin, end) of the changed positions. What is linked lies in one region, with what lies between."""
-        found: list[list[int]] = []
+        spans: list[list[int]] = []
         for first, last in sorted([*((number, number) for number in numbers), *links]):
             begin, end = int(self.offsets[first]), int(self.offsets[last + 1])
-            if found and begin <= found[-1][1]:
-                found[-1][1] = max(found[-1][1], end)
+            if spans and begin <= spans[-1][1]:
+                spans[-1][1] = max(spans[-1][1], end)
             else:
-                found.append([begin, end])
-        return np.asarray(found, np.int64).reshape(-1, 2)
+                spans.append([begin, end])
+        return np.asarray(spans, np.int64).reshape(-1, 2)

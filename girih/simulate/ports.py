@@ -45,16 +45,16 @@ class Ports:
 
         meets: of each message, does its receiver get others in the same exchange? Default: none does.
         """
-        made = self._occupied(self.levels[axis], amounts, False)
+        occupied = self._occupied(self.levels[axis], amounts, False)
         if meets is not None and self.levels[axis].meeting_points and meets.any():
-            made[meets] = self._occupied(self.levels[axis], amounts[meets], True)
-        return made
+            occupied[meets] = self._occupied(self.levels[axis], amounts[meets], True)
+        return occupied
 
     def _occupied(self, level: Level, amounts: NDArray[np.int64], meeting: bool) -> Ticks:
         different, number = np.unique(amounts, return_inverse=True)
         seconds = np.asarray([level.occupied_seconds(int(size), meeting) for size in different], np.float64)
-        made: Ticks = np.maximum(ticks(seconds), 1)[number]
-        return made
+        occupied: Ticks = np.maximum(ticks(seconds), 1)[number]
+        return occupied
 
     def copies(self, amounts: NDArray[np.int64], out: bool) -> Ticks:
         """Ticks of copies of so many bytes between a device and the large memory; at least one."""

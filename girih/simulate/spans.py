@@ -32,32 +32,32 @@ class Schedule:
 
     @cached_property
     def kind(self) -> NDArray[np.int8]:
-        found: NDArray[np.int8] = self.graph.columns["kind"].array[self.graph.order]
-        return found
+        column: NDArray[np.int8] = self.graph.columns["kind"].array[self.graph.order]
+        return column
 
     @cached_property
     def before(self) -> Ticks:
-        found: Ticks = self.graph.columns["before"].array[self.graph.order]
-        return found
+        column: Ticks = self.graph.columns["before"].array[self.graph.order]
+        return column
 
     @cached_property
     def after(self) -> Ticks:
-        found: Ticks = self.graph.columns["after"].array[self.graph.order]
-        return found
+        column: Ticks = self.graph.columns["after"].array[self.graph.order]
+        return column
 
     @cached_property
     def step(self) -> NDArray[np.int32]:
         """The program's step of each row."""
-        found: NDArray[np.int32] = self.graph.step.array[self.graph.order]
-        return found
+        column: NDArray[np.int32] = self.graph.step.array[self.graph.order]
+        return column
 
     @cached_property
     def partner(self) -> NDArray[np.int64]:
         """The position of each row's partner: of one that posts the one that waits, and the other way round."""
         position = np.zeros(self.graph.row_places.end, np.int64)
         position[self.graph.order] = np.arange(len(self.graph.order))
-        found: NDArray[np.int64] = position[self.graph.columns["partner"].array[self.graph.order]]
-        return found
+        partner: NDArray[np.int64] = position[self.graph.columns["partner"].array[self.graph.order]]
+        return partner
 
     @cached_property
     def arrival(self) -> Ticks:
@@ -104,7 +104,7 @@ def timeline_of(
     duration = np.concatenate([nothing, *(pattern.duration for pattern in patterns)])
     return Timeline(
         graph.devices,
-        ("compute", *(level.name for level in ports.levels), *(("copy out", "copy in") if ports.host else ())),
+        ("compute", *(level.name for level in ports.levels), *(("copy out", "copy in") if program.host else ())),
         np.concatenate([device, receiver]).astype(np.int32),
         np.concatenate([np.full(len(device), COMPUTE), 1 + over]).astype(np.int32),
         np.concatenate([step, np.repeat(waiting, np.diff(schedule.first_task))]).astype(np.int32),

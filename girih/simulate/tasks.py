@@ -93,9 +93,9 @@ class PatternStore:
     def number(self, source: Placement, target: Placement, item_bytes: int) -> int:
         """The number of the pattern that turns one placement into another in one hop."""
         short = (id(source), id(target), item_bytes)
-        found = self.known.get(short)
-        if found is not None:
-            return found[0]
+        known = self.known.get(short)
+        if known is not None:
+            return known[0]
         key = (source.regions.tobytes(), source.partial, target.regions.tobytes(), target.partial, item_bytes)
         number = self.numbers.get(key)
         if number is None:
@@ -239,17 +239,17 @@ class TaskGraph:
                 started[step.transfer.target] = row
             elif kind:
                 pairs.append((row if kind & POSTS else posting, row))
-        made = np.asarray(rows, np.int32)
-        self.fill(made, np.asarray(kinds, np.int8), np.asarray(used, np.int32), before[which], after[which])
+        added = np.asarray(rows, np.int32)
+        self.fill(added, np.asarray(kinds, np.int8), np.asarray(used, np.int32), before[which], after[which])
         partner = self.columns["partner"].array
         for posting, waiting in pairs:
             partner[posting], partner[waiting] = waiting, posting
-        self.step.array[made] = np.asarray(positions, np.int32)[which]
+        self.step.array[added] = np.asarray(positions, np.int32)[which]
         release = self.columns["release"].array
         for ending, row in released:
             self.releases.extend(np.asarray([[row, release[ending]]], np.int32))
             release[ending] = self.releases.size - 1
-        return made
+        return added
 
     def pattern(
         self,

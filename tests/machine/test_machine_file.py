@@ -103,11 +103,11 @@ def test_mistakes_are_reported_with_line_and_key(old: str, new: str, expected: s
         ("# nothing\n", "mine.yaml:1: the file is empty"),
         (
             "- a\n",
-            "mine.yaml:1: with the keys name, source, device, devices, levels, host, got a list",
+            "name, source, device, devices, levels, host, got a list",
         ),
         (
             "hello",
-            "mine.yaml:1: with the keys name, source, device, devices, levels, host, got 'hello'",
+            "name, source, device, devices, levels, host, got 'hello'",
         ),
         ("levels: []\n", "mine.yaml:1: the key 'device' is missing"),
         ("device: V10\n", "mine.yaml:1: device: no device 'V10'; did you mean 'V100'? expected one of K80"),

@@ -35,9 +35,9 @@ def _product(first: Array, second: Array) -> Array:
         return _flat(first, second)
     left = reshape(first, (1, -1)) if first.ndim == 1 else first
     right = reshape(second, (-1, 1)) if second.ndim == 1 else second
-    made = _batched(left, right)
-    shape = made.shape[:-2] + left.shape[-2:-1] * (first.ndim > 1) + right.shape[-1:] * (second.ndim > 1)
-    return reshape(made, shape)
+    result = _batched(left, right)
+    shape = result.shape[:-2] + left.shape[-2:-1] * (first.ndim > 1) + right.shape[-1:] * (second.ndim > 1)
+    return reshape(result, shape)
 
 
 def _flat(left: Array, right: Array) -> Array:
@@ -154,11 +154,11 @@ def einsum(*operands: Any, optimize: Any = True, out: Any = None, dtype: Any = N
     terms = [_diagonals(x, letters) for x, letters in zip(arrays, parts, strict=True)]
     for chosen in order:
         picked = [terms.pop(number) for number in sorted(chosen, reverse=True)]
-        made = picked[0]
+        result = picked[0]
         for number, other in enumerate(picked[1:], 1):
             left = {letter for _, letters in (*terms, *picked[number + 1 :]) for letter in letters}
-            made = _contracted(made, other, left | set(goal))
-        terms.append(made)
+            result = _contracted(result, other, left | set(goal))
+        terms.append(result)
     x, letters = _summed(terms[0], set(goal))
     return written(transpose(x, [letters.index(letter) for letter in goal]), out)
 
@@ -176,7 +176,7 @@ def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     if isinstance(operands[0], str):
         return operands[0], operands[1:]
     lists = [*operands[1::2], *(operands[-1:] if len(operands) % 2 else ())]
-    letters = ["".join("..." if item is Ellipsis else chr(ord("a") + item) for item in given) for given in lists]
+    letters = ["".join("..." if item is Ellipsis else chr(ord("a") + item) for item in axes) for axes in lists]
     count = len(operands) // 2
     goal = f"->{letters[-1]}" if len(operands) % 2 else ""
     return ",".join(letters[:count]) + goal, operands[: 2 * count : 2]
@@ -185,8 +185,8 @@ def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
 def _letters(subscripts: str, arrays: list[Array]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, the ellipsis written out."""
     text = subscripts.replace(" ", "")
-    given, arrow, goal = text.partition("->")
-    parts = given.split(",")
+    inputs_written, arrow, goal = text.partition("->")
+    parts = inputs_written.split(",")
     free = [chr(code) for code in range(ord("A"), ord("Z") + 1) if chr(code) not in text]
     widest = 0
     for number, (part, x) in enumerate(zip(parts, arrays, strict=True)):

@@ -94,7 +94,7 @@ class SparseArray:
         matrix = cast(x, kind).reshape((x.shape[0], -1)) if x.ndim == 1 else cast(x, kind)
         if self.nnz == 0:
             return zeros((self.shape[0], *x.shape[1:]), kind)
-        made = apply(
+        result = apply(
             "girih.sparse_product",
             (self.shape[0], matrix.shape[1]),
             kind,
@@ -104,7 +104,7 @@ class SparseArray:
             x=matrix,
             count=self.shape[0],
         )
-        return made.reshape((self.shape[0],)) if x.ndim == 1 else made
+        return result.reshape((self.shape[0],)) if x.ndim == 1 else result
 
     def __rmatmul__(self, other: Any) -> Array:
         """A dense matrix or vector with this one: (selfᵀ @ otherᵀ)ᵀ."""
@@ -252,8 +252,8 @@ def _sums(values: Array, places: Array, size: int) -> Array:
         return zeros((size,), values.dtype)
     if values.dtype.kind == "b":
         return _sums(cast(values, np.int64), places, size) != 0
-    given = {"grad": values.reshape((-1, 1)), "indices": places, "rows": size}
-    return apply("girih.embedding_gradient", (size, 1), values.dtype, **given).reshape((size,))
+    arguments = {"grad": values.reshape((-1, 1)), "indices": places, "rows": size}
+    return apply("girih.embedding_gradient", (size, 1), values.dtype, **arguments).reshape((size,))
 
 
 def _is_sparse(item: Any) -> bool:

@@ -41,10 +41,10 @@ def map(function: Function, *arrays: Any, dtype: Any = None) -> Array:
         TypeError: the function fails on one element each, and no dtype is given. EvaluationError: later, naming the
             line: it fails, or makes an array of another shape.
     """
-    given = _operands(arrays, "map")
-    shape = broadcast_shapes(*(x.shape for x in given))
-    kind = _dtype(dtype, function, [_one(x) for x in given], "map")
-    return apply("girih.map", shape, kind, tensors=tuple(given), function=_text(function), kind=name_of(kind))
+    operands = _operands(arrays, "map")
+    shape = broadcast_shapes(*(x.shape for x in operands))
+    kind = _dtype(dtype, function, [_one(x) for x in operands], "map")
+    return apply("girih.map", shape, kind, tensors=tuple(operands), function=_text(function), kind=name_of(kind))
 
 
 def filter(predicate: Any, array: Any) -> Array:
@@ -76,10 +76,10 @@ def fold(function: Function, array: Any, axis: int = 0, combine: Any = None, dty
     shape = (*x.shape[:dim], *x.shape[dim + 1 :])
     if not x.shape[dim]:
         raise ValueError(f"fold: nothing to aggregate along axis {dim} of an array of shape {x.shape}")
-    given = {"function": _text(aggregate), "kind": name_of(kind)}
+    arguments = {"function": _text(aggregate), "kind": name_of(kind)}
     if combine is not None:
-        return apply("girih.fold", shape, kind, input=x, axis=dim, reducer=combine, **given)
-    return apply("girih.fold_whole", shape, kind, input=x, axis=dim, **given)
+        return apply("girih.fold", shape, kind, input=x, axis=dim, reducer=combine, **arguments)
+    return apply("girih.fold_whole", shape, kind, input=x, axis=dim, **arguments)
 
 
 def scan(function: Function, array: Any, axis: int = 0, combine: Any = None, dtype: Any = None) -> Array:
@@ -101,8 +101,8 @@ def scan(function: Function, array: Any, axis: int = 0, combine: Any = None, dty
     if not callable(combine):
         raise TypeError(f"scan: combine={combine!r}: expected a function of two arrays, or one of {list(UFUNCS)}")
     kind = _dtype(dtype, cumulate, [_one(x), dim], "scan")
-    given = {"function": _text(cumulate), "kind": name_of(kind)}
-    return apply("girih.scan", x.shape, kind, input=x, axis=dim, combine=_text(combine), **given)
+    arguments = {"function": _text(cumulate), "kind": name_of(kind)}
+    return apply("girih.scan", x.shape, kind, input=x, axis=dim, combine=_text(combine), **arguments)
 
 
 def join_update(
@@ -125,21 +125,21 @@ def join_update(
         TypeError, ValueError: wrong arguments. EvaluationError: later, naming the line: the function fails, or makes an
             array of another shape.
     """
-    given = _operands(arrays, "join_update")
-    axes = _axes(given, axis)
+    operands = _operands(arrays, "join_update")
+    axes = _axes(operands, axis)
     goal = tuple(int(size) for size in shape)
     if accumulate not in UFUNCS:
         raise ValueError(f"join_update: accumulate={accumulate!r}: expected one of {list(UFUNCS)}")
-    kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in given))
-    size = next(x.shape[at] for x, at in zip(given, axes, strict=True) if at >= 0)
+    kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in operands))
+    size = next(x.shape[at] for x, at in zip(operands, axes, strict=True) if at >= 0)
     more: dict[str, Any] = {"function": _text(function), "axes": axes, "shape": goal, "kind": name_of(kind)}
     more.update({"location": True} if location else {})
     if along is None:
-        return apply("girih.join_update", goal, kind, tensors=tuple(given), reducer=accumulate, **more)
+        return apply("girih.join_update", goal, kind, tensors=tuple(operands), reducer=accumulate, **more)
     at = axis_of(along, len(goal))
     if goal[at] != size:
         raise ValueError(f"join_update: the result has {goal[at]} elements along dimension {at}, the tiles {size}")
-    return apply("girih.join_along", goal, kind, tensors=tuple(given), along=at, **more)
+    return apply("girih.join_along", goal, kind, tensors=tuple(operands), along=at, **more)
 
 
 # ------------------------------------------------------------------------------------------- arrays and views
@@ -225,12 +225,12 @@ def _axes(arrays: Sequence[Array], axis: int | Sequence[int]) -> tuple[int, ...]
     axes = (axis,) * len(arrays) if isinstance(axis, int) else tuple(axis)
     if len(axes) != len(arrays):
         raise ValueError(f"join_update: {len(axes)} axes for {len(arrays)} arrays")
-    found = tuple(at if at == -1 else axis_of(at, x.ndim) for x, at in zip(arrays, axes, strict=True))
-    sizes = {x.shape[at] for x, at in zip(arrays, found, strict=True) if at >= 0}
+    result = tuple(at if at == -1 else axis_of(at, x.ndim) for x, at in zip(arrays, axes, strict=True))
+    sizes = {x.shape[at] for x, at in zip(arrays, result, strict=True) if at >= 0}
     if not sizes:
         raise ValueError("join_update: every axis is -1: give the axis along which one of the arrays is cut")
     if len(sizes) > 1:
         raise ValueError(
             f"join_update: the arrays have {sorted(sizes)} elements along their axes: expected equal sizes"
         )
-    return found
+    return result

@@ -54,8 +54,8 @@ def reduce(
     if self.__name__ in REDUCTIONS:
         if self.__name__ in ("add", "multiply"):
             more["dtype"] = dtype
-        made = getattr(reductions, REDUCTIONS[self.__name__])(x, axis, **more)
-        return written(made, out)
+        result = getattr(reductions, REDUCTIONS[self.__name__])(x, axis, **more)
+        return written(result, out)
     if self.__name__ not in ASSOCIATIVE:
         raise TypeError(f"girih.array.{self.__name__} has no reduce: its result depends on the order of elements")
     if where is not True:
@@ -108,8 +108,8 @@ def accumulate(self: UniversalFunction, array: Any, axis: int = 0, dtype: Any = 
         return written(getattr(scans, SCANS[self.__name__])(x, dim, dtype), out)
     if self.__name__ not in ASSOCIATIVE and self.__name__ not in REDUCTIONS:
         raise TypeError(f"girih.array.{self.__name__} has no accumulate: the function is not associative")
-    made = self.function(x, x)  # in the dtype of its results
-    x, before, step = cast(x, dtype if dtype is not None else made.dtype).copy(), (slice(None),) * dim, 1
+    result = self.function(x, x)  # in the dtype of its results
+    x, before, step = cast(x, dtype if dtype is not None else result.dtype).copy(), (slice(None),) * dim, 1
     while step < x.shape[dim]:
         head = x[(*before, slice(0, step))]
         x = manipulation.concatenate(
@@ -154,10 +154,10 @@ def at(self: UniversalFunction, array: Any, indices: Any, b: Any = None, /) -> N
         raise TypeError(f"girih.array has no {self.__name__}.at: expected one of {names}")
     if self.__name__ in SCATTERED and array.dtype.kind == "c":
         raise TypeError(f"girih.array.{self.__name__}.at takes no complex numbers, as add.at and subtract.at do")
-    made = self.ufunc.resolve_dtypes((array.dtype, kind_of(*operands(b)), None))[-1]
-    if not np.can_cast(made, array.dtype, "same_kind"):
+    kind = self.ufunc.resolve_dtypes((array.dtype, kind_of(*operands(b)), None))[-1]
+    if not np.can_cast(kind, array.dtype, "same_kind"):
         raise TypeError(
-            f"girih.array.{self.__name__}.at of {made} into {array.dtype}: what is rounded at an index depends on "
+            f"girih.array.{self.__name__}.at of {kind} into {array.dtype}: what is rounded at an index depends on "
             "the order of indices; use an array of floating-point numbers"
         )
     for dim, (item, size) in enumerate(zip(indices, array.shape, strict=False)):
@@ -168,8 +168,8 @@ def at(self: UniversalFunction, array: Any, indices: Any, b: Any = None, /) -> N
         array[...] = _scattered(SCATTERED[self.__name__], array, places, value)
         return
     value = value if self.__name__ == "add" else -value
-    given = {"self": array, "indices": places, "values": value, "accumulate": True}
-    array[...] = apply("aten.index_put", array.shape, array.dtype, **given)
+    arguments = {"self": array, "indices": places, "values": value, "accumulate": True}
+    array[...] = apply("aten.index_put", array.shape, array.dtype, **arguments)
 
 
 def reduceat(
@@ -200,9 +200,9 @@ def _stretches(self: UniversalFunction, x: Array, starts: np.ndarray, dim: int, 
     sizes = np.diff(starts, append=x.shape[dim])
     labels = as_array(np.repeat(np.arange(len(starts)), sizes))
     first = cast(rows[as_array(starts)], kind) if self.identity is None else None
-    made = full((len(starts), *rows.shape[1:]), self.identity, kind) if first is None else first
-    at(self, made, labels, cast(rows[int(starts[0]) :], kind))
-    return moveaxis(made, 0, dim)
+    result = full((len(starts), *rows.shape[1:]), self.identity, kind) if first is None else first
+    at(self, result, labels, cast(rows[int(starts[0]) :], kind))
+    return moveaxis(result, 0, dim)
 
 
 def _check_binary(self: UniversalFunction, method: str) -> None:
@@ -222,5 +222,5 @@ def _scattered(reducer: str, x: Array, places: tuple[Array, ...], value: Array) 
     values = expanded(value, (*line.shape, *rest)).reshape((line.size, size))
     index = expanded(line.reshape((-1, 1)), values.shape)
     flat = x.copy().reshape((math.prod(x.shape[:count]), size))
-    given = {"self": flat, "dim": 0, "index": index, "src": values, "reduce": reducer}
-    return apply("aten.scatter_reduce.two", flat.shape, x.dtype, **given).reshape(x.shape)
+    arguments = {"self": flat, "dim": 0, "index": index, "src": values, "reduce": reducer}
+    return apply("aten.scatter_reduce.two", flat.shape, x.dtype, **arguments).reshape(x.shape)

@@ -45,9 +45,9 @@ def whole(function: Callable[..., Any]) -> Callable[..., Any]:
     name = f"{function.__module__ or 'numpy.random'}.{function.__name__}"
 
     def evaluated(*arguments: Any, **options: Any) -> Any:
-        given, more = plain(arguments), plain(options)
+        operands, more = plain(arguments), plain(options)
         before = (*arguments, *options.values())
-        return _ours(function(*given, **more), name, list(zip((*given, *more.values()), before, strict=True)))
+        return _ours(function(*operands, **more), name, list(zip((*operands, *more.values()), before, strict=True)))
 
     return as_numpys(evaluated, function, NOTE)
 
@@ -72,8 +72,8 @@ def of_types(function: Callable[..., Any]) -> Callable[..., Any]:
     """NumPy's function of shapes and dtypes."""
 
     def evaluated(*arguments: Any, **options: Any) -> Any:
-        given, more = plain(arguments, _type_of), plain(options, _type_of)
-        return _ours(function(*given, **more), function.__name__, ())
+        operands, more = plain(arguments, _type_of), plain(options, _type_of)
+        return _ours(function(*operands, **more), function.__name__, ())
 
     return as_numpys(evaluated, function, "Of shapes and dtypes alone: computes nothing.")
 
@@ -98,26 +98,26 @@ def _type_of(x: Array) -> np.ndarray:
     return np.broadcast_to(np.zeros((), x.dtype), x.shape)
 
 
-def _ours(result: Any, name: str, given: Sequence[tuple[Any, Any]]) -> Any:
+def _ours(result: Any, name: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
     """NumPy's arrays and scalars in a result as girih arrays.
 
-    given: what NumPy was called with, and what that was before. An array that NumPy gives back as it is stays what it
+    pairs: what NumPy was called with, and what that was before. An array that NumPy gives back as it is stays what it
     was; what shows a part of one is read-only: writing to it would not be seen there.
     """
     if type(result) in (tuple, list):
-        return type(result)(_ours(part, name, given) for part in result)
+        return type(result)(_ours(part, name, pairs) for part in result)
     if isinstance(result, np.generic):
         return as_array(result).as_scalar()
     if not isinstance(result, np.ndarray):
         return result
-    same = [as_array(before) for item, before in given if item is result]
+    same = [as_array(before) for item, before in pairs if item is result]
     if same:
         return same[0]
-    made = from_memory(result, copy=result.base is not None)
-    made.writeable = not any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in given)
-    if made.ndim:
-        made.expression.source += f" ({name}, evaluated whole)"
-    return made
+    ours = from_memory(result, copy=result.base is not None)
+    ours.writeable = not any(isinstance(item, np.ndarray) and np.may_share_memory(item, result) for item, _ in pairs)
+    if ours.ndim:
+        ours.expression.source += f" ({name}, evaluated whole)"
+    return ours
 
 
 def as_numpys(function: Callable[..., Any], model: Callable[..., Any], note: str = "") -> Callable[..., Any]:

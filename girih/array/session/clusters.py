@@ -20,7 +20,7 @@ import torch
 
 from girih.array.core import evaluation
 from girih.array.session.contents import placed_content, portions
-from girih.array.session.limits import MemoryLimitError, Room, default_limit, fitted
+from girih.array.session.limits import MemoryBudget, MemoryLimitError, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, LiveView, live_arrays
 from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
@@ -97,8 +97,8 @@ class Cluster:
         limit = default_limit(self.workers)
         if described is not None:
             limit = min(limit, described.device.memory_bytes)
-        self.room = Room(limit if memory is None else parse_bytes(memory))
-        self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.room.limit // BLOCKS_IN_LIMIT)))
+        self.budget = MemoryBudget(limit if memory is None else parse_bytes(memory))
+        self.blocks = Blocks(cache=max(1, min(CACHE_BYTES, self.budget.limit // BLOCKS_IN_LIMIT)))
         self.view = LiveView(progress)
         self.evaluations = 0
         self.planned = 0
@@ -184,7 +184,7 @@ class Cluster:
             self._run.close()
             self._run = None
         self._seconds.clear()
-        self.room = Room(self.room.limit)
+        self.budget = MemoryBudget(self.budget.limit)
         if self._hosts is not None:
             self._hosts.close()
             self._hosts = None
@@ -258,7 +258,7 @@ class Cluster:
             wanted = Wanted(self.search, budget, held)
             graph = work.graph()
             tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
-            fits = fitted(tiled.plan, self.room.limit, streamed, on_files, files, self.engine.one_process)
+            fits = fitted(tiled.plan, self.budget.limit, streamed, on_files, files, self.engine.one_process)
             planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
@@ -274,7 +274,7 @@ class Cluster:
         streamed, files = set(), set()
         for item in work.inputs:
             key = item.kept.key if item.kept is not None else None
-            if key in self.room.files:
+            if key in self.budget.files:
                 files.add(work.names[item])
             elif item.kept is None and self._streams(item.content):
                 streamed.add(work.names[item])
@@ -282,7 +282,7 @@ class Cluster:
 
     def _streams(self, content: Any) -> bool:
         """With checkpoints, tiles are saved: then a source is held, too."""
-        return self.checkpoint is None and self.room.streams(content, self.workers)
+        return self.checkpoint is None and self.budget.streams(content, self.workers)
 
     def _command(self, work: Needed, planned: Planned, report: set[str]) -> dict[str, Any] | None:
         """What is to be reported; None: a user's function updated more than was planned for, and nothing was made."""
@@ -301,10 +301,10 @@ class Cluster:
             else:
                 held[name] = (item.kept.second if name in planned.tiled.staying else item.kept).key
         free = self._free()
-        self.room.free(free)
-        self.room.use(held.values())
+        self.budget.free(free)
+        self.budget.use(held.values())
         moved = [held[name] for name in planned.plan.program.files if name in held]
-        spilled = self.room.to_files(planned.peak, set(held.values()), moved)
+        spilled = self.budget.to_files(planned.peak, set(held.values()), moved)
         what = Evaluation(
             planned.number,
             held,
@@ -340,7 +340,7 @@ class Cluster:
 
     def _keep(self, item: Expression, place: Materialised, first: bool) -> None:
         """It lies with the workers now, until nobody refers to it; in its first layout or in its second."""
-        self.room.keep(place.key, place.tile_bytes, place.name in place.plan.program.files)
+        self.budget.keep(place.key, place.tile_bytes, place.name in place.plan.program.files)
         weakref.finalize(item, self._dropped.append, place.key).atexit = False
         if first:
             item.keep(place)

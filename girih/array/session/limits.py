@@ -107,7 +107,7 @@ def _refusal(plan: Plan, use: MemoryUse, limit: int) -> str:
     )
 
 
-class Room:
+class MemoryBudget:
     """The tiles that workers hold, as the driver knows them. limit: bytes for each worker."""
 
     def __init__(self, limit: int) -> None:

@@ -227,14 +227,16 @@ class _Work:
         window = self.shape if known is None else known.window(self.shape)
         parts = Value(f"parts.{result.name}", (count, *window), result.dtype)
         seen = Value(f"seen.{result.name}", (count, seen_of(rank)), "int64")
-        given = (*self.node.arguments, ("size", self.size), ("window", window), ("along", along))
-        given = (*given, ("timed", True)) if known is None else given
+        arguments = (*self.node.arguments, ("size", self.size), ("window", window), ("along", along))
+        arguments = (*arguments, ("timed", True)) if known is None else arguments
         names = (parts.name, seen.name)
-        written.append((replace(self.node, operator="girih.join_parts", arguments=given, outputs=names), (parts, seen)))
+        written.append(
+            (replace(self.node, operator="girih.join_parts", arguments=arguments, outputs=names), (parts, seen))
+        )
 
-        def then(operator: str, name: str, shape: tuple[int, ...], /, **given: Argument) -> Ref:
+        def then(operator: str, name: str, shape: tuple[int, ...], /, **arguments: Argument) -> Ref:
             value = Value(name, shape, result.dtype)
-            node = replace(self.node, name=name, operator=operator, arguments=tuple(given.items()), outputs=(name,))
+            node = replace(self.node, name=name, operator=operator, arguments=tuple(arguments.items()), outputs=(name,))
             if name == result.name:  # the first of these nodes has its name
                 node = replace(node, name=f"placed.{name}")
             written.append((node, (value,)))

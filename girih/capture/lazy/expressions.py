@@ -253,18 +253,20 @@ class Needed:
         """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""
         names = self.names
 
-        made = {item: self._made(item) for item in self.nodes if item.operator != RESULT}
+        nodes_of = {item: self._made(item) for item in self.nodes if item.operator != RESULT}
         entering = (Value(names[item], item.shape, item.dtype) for item in self.inputs)
-        values = {value.name: value for value in (*entering, *(value for found in made.values() for value in found))}
+        values = {
+            value.name: value for value in (*entering, *(value for entries in nodes_of.values() for value in entries))
+        }
         nodes = tuple(
             Node(
                 names[item],
                 item.operator,
                 tuple((name, _argument(argument, names)) for name, argument in item.arguments),
-                tuple(value.name for value in found),
+                tuple(value.name for value in entries),
                 source=item.source,
             )
-            for item, found in made.items()
+            for item, entries in nodes_of.items()
         )
         inputs = tuple(
             Input(names[item], "scalar" if item.operator == NUMBER else "state", names[item]) for item in self.inputs

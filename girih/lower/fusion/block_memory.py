@@ -35,8 +35,8 @@ def chunks(low: int, high: int, rows: int) -> list[tuple[int, int, int]]:
     whole = (high - low) // rows
     each = max(LEAST_BLOCKS, -(-whole // CHUNKS)) * rows
     middle = low + whole * rows
-    found = [(first, min(first + each, middle), rows) for first in range(low, middle, each)]
-    return [*found, (middle, high, high - middle)] if middle < high else found
+    spans = [(first, min(first + each, middle), rows) for first in range(low, middle, each)]
+    return [*spans, (middle, high, high - middle)] if middle < high else spans
 
 
 def kept_as(member: Member) -> str:
@@ -64,21 +64,21 @@ def loop_bytes(program: Program, step: BlockStep, device: int, threads: int) -> 
     """Exact for buffers, results and sums where nobody steals, else a bound; as exact as the operators' `temporary`
     rules for kernels, and a bound where these are `Measured`: nobody measures blocks."""
     members = members_of(program, step, device)
-    made = registers(members, step.writes)
+    registered = registers(members, step.writes)
     low, high = ranges(program, step.members[0], step.variables[0])[device].tolist()
     rows = min(step.rows, high - low)
     once, each = _streamed(program, members, low, low + rows)
-    each += sum(members[first].result_bytes(low, low + rows) for first in made.pool)
+    each += sum(members[first].result_bytes(low, low + rows) for first in registered.pool)
     reduced = [member for member in members if member.kind == "reduced"]
     sums = sum(_sum_bytes(member, low, low + rows) for member in reduced)
-    found = chunks(low, high, rows)
-    offered = is_offered(program, len(found))
+    spans = chunks(low, high, rows)
+    offered = is_offered(program, len(spans))
     peak = beside = 0
-    for number, (first, last, length) in enumerate(found):
-        if 2 <= number < len(found) - 1:  # as the chunk before
+    for number, (first, last, length) in enumerate(spans):
+        if 2 <= number < len(spans) - 1:  # as the chunk before
             continue
-        others = sums * (len(found) - 1) if offered else sums if number else 0
-        most, without = _chunk_bytes(members, made.ends, first, first + length, last - first > length, threads)
+        others = sums * (len(spans) - 1) if offered else sums if number else 0
+        most, without = _chunk_bytes(members, registered.ends, first, first + length, last - first > length, threads)
         peak, beside = max(peak, others + most), max(beside, without)
     wide = sum(
         _sum_bytes(member, low, low + rows)

@@ -76,13 +76,13 @@ def ordered(parts: list[tuple[Unit, list[Step]]]) -> list[Step]:
     ready = [(unit.position, number) for number, (unit, _) in enumerate(parts) if not waiting[number]]
     heapq.heapify(ready)
     result: list[Step] = []
-    made: set[str] = set()
+    written: set[str] = set()
     while ready:
         number = heapq.heappop(ready)[1]
         for step in parts[number][1]:
-            if isinstance(step, ComputeStep) and made.issuperset(step.writes):
+            if isinstance(step, ComputeStep) and written.issuperset(step.writes):
                 continue  # a view that two groups have taken in
-            made.update(writes_of(step))
+            written.update(writes_of(step))
             result.append(step)
         for reader in readers[number]:
             waiting[reader].discard(number)

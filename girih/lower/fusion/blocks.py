@@ -162,12 +162,12 @@ class _Gathering:
         """The node along each of its variables that can be cut on every device."""
         description = description_of(self.program.graph, self.program.graph.nodes[step.node])
         assert description is not None
-        found = {}
+        variables = {}
         for variable in range(description.rank):
             devices = [member_of(self.program, step, variable, d) for d in range(self.program.mesh.devices)]
             if devices[0] is not None and None not in devices and self.sensible(devices[0]):
-                found[variable] = devices[0]
-        return found
+                variables[variable] = devices[0]
+        return variables
 
     def sensible(self, member: Member) -> bool:
         """Is the work of all blocks that of the whole? Each block of a sum adds to all of the result, which must stay
@@ -244,8 +244,8 @@ class _Gathering:
             if buffer in self.again:
                 return (at >= 0 and self.pull(unit, buffer, at, pulled)) or not unit.taken
             buffer = root
-        made = self.maker.get(buffer)
-        return made is None or (made is not unit and (made.level < unit.level or not unit.taken))
+        maker = self.maker.get(buffer)
+        return maker is None or (maker is not unit and (maker.level < unit.level or not unit.taken))
 
     def pull(self, unit: Unit, buffer: str, at: int, pulled: _Pulled) -> bool:
         """Take a view into the group, or what is made again, with what that is made of."""
@@ -319,8 +319,8 @@ class _Gathering:
 
     def blocked(self, unit: Unit, wanted: set[str]) -> list[Step]:
         """A group as a step; as single steps where there is nothing to win."""
-        made = [step.writes[0] for step, _ in unit.members if self.maker.get(step.writes[0]) is unit]
-        writes = tuple(name for name in made if name in wanted)
+        written = [step.writes[0] for step, _ in unit.members if self.maker.get(step.writes[0]) is unit]
+        writes = tuple(name for name in written if name in wanted)
         reads = tuple(sorted(unit.outside))
         steps, variables = zip(*unit.members, strict=True)
         step = BlockStep(steps, variables, 1, reads, writes)

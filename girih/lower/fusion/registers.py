@@ -66,8 +66,8 @@ class Member:
         return prod(self.read_shape(number, low, high)) * ITEM_BYTES[self.description.inputs[number].dtype]
 
     def attributes(self, low: int, high: int) -> dict[str, Any]:
-        made: dict[str, Any] = at_block(self.piece.attributes, low, high)
-        return made
+        attributes: dict[str, Any] = at_block(self.piece.attributes, low, high)
+        return attributes
 
 
 def _shape(box: Any, low: int, high: int) -> tuple[int, ...]:
@@ -123,10 +123,10 @@ def _moving(
 
 
 def members_of(program: Program, step: BlockStep, device: int) -> list[Member]:
-    found = [
+    members = [
         member_of(program, one, variable, device) for one, variable in zip(step.members, step.variables, strict=True)
     ]
-    return [member for member in found if member is not None]
+    return [member for member in members if member is not None]
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,11 @@ class _Pool:
             self.sizes.append(size)
             return len(self.sizes) - 1
         enough = [number for number in self.spare if self.sizes[number] >= size]
-        found = min(enough, key=self.sizes.__getitem__) if enough else max(self.spare, key=self.sizes.__getitem__)
-        self.spare.remove(found)
-        if size > self.sizes[found]:
-            self.largest[found], self.sizes[found] = position, size
-        return found
+        register = min(enough, key=self.sizes.__getitem__) if enough else max(self.spare, key=self.sizes.__getitem__)
+        self.spare.remove(register)
+        if size > self.sizes[register]:
+            self.largest[register], self.sizes[register] = position, size
+        return register
 
     def view(self, memory: int, position: int) -> int:
         """The number of the buffer with the shape and type of a member's result."""
@@ -246,9 +246,9 @@ def _in_place(member: Member, position: int, held: dict[str, _Held]) -> int | No
 
 def row_bytes(members: list[Member], writes: tuple[str, ...]) -> int:
     """Bytes that pass through the cache for each value of the variable: buffers, results, operands from outside."""
-    made = registers(members, writes)
+    registered = registers(members, writes)
     inside = {member.write for member in members}
-    total = sum(members[first].result_bytes(0, 1) for first in made.pool)
+    total = sum(members[first].result_bytes(0, 1) for first in registered.pool)
     largest, outside = 0, set()
     for member in members:
         size = 0 if member.kind in ("view", "reduced") else member.result_bytes(0, 1)

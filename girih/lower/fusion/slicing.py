@@ -43,27 +43,27 @@ def along(description: Description, variable: int) -> Along | None:
     able = divisible(description)[variable] and description.sizes[variable] >= SHORTEST
     if not able or description.operator.padding is not None:
         return None
-    made = [d for d, index in enumerate(description.place) if any(term == variable for term, _ in index.terms)]
-    if any(description.place[d].variable != variable for d in made) or len(made) > 1:
+    dimensions = [d for d, index in enumerate(description.place) if any(term == variable for term, _ in index.terms)]
+    if any(description.place[d].variable != variable for d in dimensions) or len(dimensions) > 1:
         return None
     # What is added to a sum would be added once for each block.
     root = description.root.variables if description.root is not None and not description.alongside else ()
-    if not made and variable not in root:
+    if not dimensions and variable not in root:
         return None
     read = tuple(_read_at(description, number, variable) for number in range(len(description.inputs)))
-    return Along(made[0] if made else None, read)
+    return Along(dimensions[0] if dimensions else None, read)
 
 
 def _read_at(description: Description, number: int, variable: int) -> int:
-    found, exact = set(), True
+    dimensions, exact = set(), True
     for read in description.reads[number]:
         for dimension, index in enumerate(read):
             if index is not None and any(term == variable for term, _ in index.terms):
-                found.add(dimension)
+                dimensions.add(dimension)
                 exact = exact and index.variable == variable
-    if not found:
+    if not dimensions:
         return FREE
-    return found.pop() if exact and len(found) == 1 else MOVING
+    return dimensions.pop() if exact and len(dimensions) == 1 else MOVING
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ def moving_piece(
     if any((other.operator, other.names, other.result) != (one.operator, one.names, one.result) for other in pieces):
         return None
     try:
-        given, regions, output = (
+        named, regions, output = (
             _fitted([getattr(piece, name) for piece in pieces], boxes) for name in ("attributes", "regions", "output")
         )
     except _NotAffineError:
         return None
-    return PieceCall(one.operator, given, one.names, regions, one.pads, one.padding, output, one.result)
+    return PieceCall(one.operator, named, one.names, regions, one.pads, one.padding, output, one.result)
 
 
 class _NotAffineError(Exception):
@@ -146,10 +146,10 @@ def _fitted(parts: list[Any], boxes: list[tuple[int, int]]) -> Any:
     by_high, rest = divmod(parts[2] - first, longer - high)
     if by_low_and_high or rest:
         raise _NotAffineError
-    made = Moving(first - (both - by_high) * low - by_high * high, both - by_high, by_high)
-    if any(made.at(*box) != part for box, part in zip(boxes, parts, strict=True)):
+    moving = Moving(first - (both - by_high) * low - by_high * high, both - by_high, by_high)
+    if any(moving.at(*box) != part for box, part in zip(boxes, parts, strict=True)):
         raise _NotAffineError
-    return made
+    return moving
 
 
 def at_block(item: Any, low: int, high: int) -> Any:

@@ -50,14 +50,14 @@ class ModelFamily:
     @property
     def builder(self) -> Callable[..., Any]:
         """The function that makes the module. Loads torch."""
-        made: Callable[..., Any] = getattr(import_module("girih.models.architectures"), self.build)
-        return made
+        builder: Callable[..., Any] = getattr(import_module("girih.models.architectures"), self.build)
+        return builder
 
     @property
     def loss(self) -> Callable[..., Any]:
         """`(model, batch) -> scalar loss`. Loads torch."""
-        found: Callable[..., Any] = getattr(import_module("girih.models.steps"), self.step)
-        return found
+        loss: Callable[..., Any] = getattr(import_module("girih.models.steps"), self.step)
+        return loss
 
 
 def tiny(family: str, **options: Any) -> Preset:

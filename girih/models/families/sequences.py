@@ -24,8 +24,8 @@ def _rnn_batch(options: Options, batch: int) -> BatchDescription:
 
 def _unrolled_options(layers: int | None = None, hidden: int | None = None, steps: int | None = None) -> Options:
     """FlexFlow's sizes where the name leaves them out."""
-    given = {"layers": layers, "hidden": hidden, "steps": steps}
-    return {key: number for key, number in given.items() if number is not None}
+    sizes = {"layers": layers, "hidden": hidden, "steps": steps}
+    return {key: number for key, number in sizes.items() if number is not None}
 
 
 def _text_batch(options: Options, batch: int) -> BatchDescription:

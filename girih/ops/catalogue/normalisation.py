@@ -79,7 +79,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     return meaning
 
 
-@operator("aten.native_layer_norm_backward", result=0, condition=lambda _, given: given["output_mask"][0])
+@operator("aten.native_layer_norm_backward", result=0, condition=lambda _, attributes: attributes["output_mask"][0])
 def layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight=None, bias=None):
     batches = input.rank - len(normalized_shape)
     rest = (slice(None),) * len(normalized_shape)
@@ -120,7 +120,7 @@ def group_backward_piece(attributes, piece):
     "aten.native_group_norm_backward",
     result=0,
     piece=group_backward_piece,
-    condition=lambda _, given: given["output_mask"][0],
+    condition=lambda _, attributes: attributes["output_mask"][0],
 )
 def group_norm_backward(grad_out, input, mean, rstd, N, weight=None):
     rest = (slice(None),) * (input.rank - 1)

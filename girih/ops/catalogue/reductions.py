@@ -30,7 +30,9 @@ def mean_by_count(attributes, piece):
     return "girih.mean", {"dims": dims, "keepdim": attributes["keepdim"], "count": count}
 
 
-@operator("aten.mean", "aten.mean.dim", piece=mean_by_count, condition=lambda _, given: given.get("dtype") is None)
+@operator(
+    "aten.mean", "aten.mean.dim", piece=mean_by_count, condition=lambda _, attributes: attributes.get("dtype") is None
+)
 def mean(x, dim=None, keepdim=False):
     return reduced(Sum, x, dim, keepdim, finish=lambda total: total / extent(x, dim))
 

@@ -102,12 +102,12 @@ def span(index: Affine, starts: Sequence[int], stops: Sequence[int]) -> tuple[in
 
 def read_box(description: Description, tensor: int, starts: Sequence[int], stops: Sequence[int]) -> Box:
     """`input_regions` of one box in plain numbers."""
-    found = []
+    box = []
     for dimension, size in enumerate(description.inputs[tensor].shape):
         indices = [read[dimension] for read in description.reads[tensor]]
         ends = [(0, size) if index is None else span(index, starts, stops) for index in indices]
-        found.append((min(low for low, _ in ends), max(high for _, high in ends)) if ends else (0, 0))
-    return tuple(found)
+        box.append((min(low for low, _ in ends), max(high for _, high in ends)) if ends else (0, 0))
+    return tuple(box)
 
 
 def clip_box(box: Box, shape: Sequence[int]) -> Box:
@@ -159,14 +159,14 @@ def _bare(description: Description, tensor: int) -> tuple[int, ...] | None:
     shape = description.inputs[tensor].shape if tensor >= 0 else description.output.shape
     if len(reads) != 1:
         return None
-    found = []
+    dimensions = []
     for index, size in zip(reads[0], shape, strict=True):
         first = index is not None and not index.terms and index.constant == 0
         variable = description.rank if first else None if index is None else index.variable
         if variable is None or sizes[variable] > size:
             return None
-        found.append(variable)
-    return tuple(found)
+        dimensions.append(variable)
+    return tuple(dimensions)
 
 
 def clipped_regions(description: Description, tensor: int, spans: Regions) -> Regions:
@@ -229,11 +229,11 @@ def executable(description: Description, starts: Bounds, stops: Bounds) -> NDArr
 def merged(description: Description) -> tuple[tuple[Affine, ...], ...]:
     """Where positions merge several index variables: of the output, and one to one of each read that has such."""
     zeros, sizes = np.zeros(description.rank, np.int64), np.asarray(description.sizes, np.int64)
-    found = [tuple([index for index in description.place if len(index.terms) > 1])]
+    groups = [tuple([index for index in description.place if len(index.terms) > 1])]
     for read in (read for reads in description.reads for read in reads):
         several = [index for index in read if index is not None and len(index.terms) > 1]
-        found.append(tuple([index for index in several if exact_box((index,), zeros, sizes).item()]))
-    return tuple([indices for indices in found if indices])
+        groups.append(tuple([index for index in several if exact_box((index,), zeros, sizes).item()]))
+    return tuple([indices for indices in groups if indices])
 
 
 # ------------------------------------------------------------------------------------------- linearity
@@ -251,19 +251,19 @@ def passing_sets(description: Description) -> tuple[frozenset[int], ...]:
     count = len(description.inputs)
     read = [number for number in range(count) if description.reads[number]]
     floating = [number for number in read if is_floating(description.inputs[number].dtype)]
-    found: list[frozenset[int]] = []
+    sets: list[frozenset[int]] = []
     # Operators of many inputs are concatenations and sums of one shape of term: linear in one input, or in all.
     few = len(floating) <= 6
     sizes = range(1, min(len(floating), 3) + 1) if few else range(1, 2)
     for size in sizes:
         for chosen in combinations(floating, size):
             candidate = frozenset(chosen)
-            if not any(known <= candidate for known in found) and degree(description.body, candidate) == 1:
-                found.append(candidate)
+            if not any(known <= candidate for known in sets) and degree(description.body, candidate) == 1:
+                sets.append(candidate)
     everything = frozenset(floating)
-    if len(floating) > 3 and not found and degree(description.body, everything) == 1:
-        found.append(everything)
-    return tuple(found)
+    if len(floating) > 3 and not sets and degree(description.body, everything) == 1:
+        sets.append(everything)
+    return tuple(sets)
 
 
 # ------------------------------------------------------------------------------------------- cost
@@ -290,13 +290,13 @@ def groups_of(description: Description) -> int:
 
     They are chosen by where they end, `ends[e - 1] <= t < ends[e]`; 1 where nothing is.
     """
-    found: set[int] = set()
+    groups: set[int] = set()
     for item in walk(description.body):
         if isinstance(item, Choice) and isinstance(item.condition, Call) and item.condition.function == "and":
             begin, end = item.condition.arguments
             if (variable := _between(begin, end)) is not None:
-                found.add(variable)
-    return prod(description.sizes[variable] for variable in found)
+                groups.add(variable)
+    return prod(description.sizes[variable] for variable in groups)
 
 
 def _between(begin: Expression, end: Expression) -> int | None:

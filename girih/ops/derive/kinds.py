@@ -37,8 +37,8 @@ def kind_of(description: Description) -> str:
     if is_opaque(description):
         return OPAQUE
     for item in expressions:
-        if isinstance(item, Reduce) and item.reducer == "sum" and (found := _contraction(item)):
-            return found
+        if isinstance(item, Reduce) and item.reducer == "sum" and (contraction := _contraction(item)):
+            return contraction
     if any(isinstance(item, Reduce) for item in expressions):
         return REDUCTION
     functions = {item.function for item in expressions if isinstance(item, Call)}

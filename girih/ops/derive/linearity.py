@@ -94,10 +94,10 @@ def root_of(body: Expression, dtypes: Sequence[str]) -> Root | None:
 
     dtypes: of the inputs.
     """
-    found = _with_terms(body)
-    if found is None:
+    root = _with_terms(body)
+    if root is None:
         return None
-    reduction, terms = found
+    reduction, terms = root
     if not terms:
         return Root(reduction)
     inside = {item.tensor for item in walk(reduction) if isinstance(item, Read)}
@@ -121,7 +121,7 @@ def _with_terms(body: Expression) -> tuple[Reduce, tuple[Expression, ...]] | Non
         scaled = body.function != "div" or not isinstance(body.arguments[0], Constant)
         return _sum_of(tensors[0]) if len(tensors) == 1 and scaled else None
     if body.function in ("add", "sub"):
-        both = [(number, found) for number, item in enumerate(body.arguments) if (found := _sum_of(item)) is not None]
+        both = [(number, inner) for number, item in enumerate(body.arguments) if (inner := _sum_of(item)) is not None]
         if len(both) == 1:
             number, (reduction, terms) = both[0]
             return reduction, (*terms, body.arguments[1 - number])
@@ -129,5 +129,5 @@ def _with_terms(body: Expression) -> tuple[Reduce, tuple[Expression, ...]] | Non
 
 
 def _sum_of(body: Expression) -> tuple[Reduce, tuple[Expression, ...]] | None:
-    found = _with_terms(body)
-    return found if found is not None and found[0].reducer == "sum" else None
+    root = _with_terms(body)
+    return root if root is not None and root[0].reducer == "sum" else None

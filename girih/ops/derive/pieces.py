@@ -47,19 +47,19 @@ class PieceCall:
 
     def arguments(self, tensors: Sequence[Any]) -> dict[str, Any]:
         """The arguments of the call by name; `tensors` are the regions in order, padded."""
-        given: dict[str, Any] = {}
+        filled: dict[str, Any] = {}
         for name, tensor in zip(self.names, tensors, strict=True):
             if name is None:
                 continue
             base, dot, position = name.partition(".")
             if dot:
-                items = given.setdefault(base, [])
+                items = filled.setdefault(base, [])
                 items += [None] * (int(position) + 1 - len(items))
                 items[int(position)] = tensor
             else:
-                given[base] = tensor
-        lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-        return {**self.attributes, **given, **lists}
+                filled[base] = tensor
+        lists = {name: tuple(value) for name, value in filled.items() if isinstance(value, list)}
+        return {**self.attributes, **filled, **lists}
 
 
 def make_piece(

@@ -43,13 +43,13 @@ def batch_dimensions(graph: Graph) -> dict[str, int]:
 
     An index variable carries the batch if it leads (has the largest coefficient in) a read of a batch dimension.
     """
-    found = {item.name: 0 for item in graph.inputs if item.role == "batch" and graph.values[item.name].shape}
+    dimensions = {item.name: 0 for item in graph.inputs if item.role == "batch" and graph.values[item.name].shape}
     for node, description in zip(graph.nodes, descriptions(graph), strict=True):
-        if description is not None and not found.keys().isdisjoint(node.inputs):
-            dimension = _carried(description, tuple(map(found.get, node.inputs)))
+        if description is not None and not dimensions.keys().isdisjoint(node.inputs):
+            dimension = _carried(description, tuple(map(dimensions.get, node.inputs)))
             if dimension is not None:
-                found.setdefault(node.outputs[0], dimension)
-    return found
+                dimensions.setdefault(node.outputs[0], dimension)
+    return dimensions
 
 
 @lru_cache(maxsize=65536)
@@ -122,13 +122,13 @@ def along_the_batch(graph: Graph, mesh: Mesh, carriers: Mapping[str, int] | None
     Without this, weights' gradients would be computed whole on every device where activations are the smaller.
     """
     carriers = batch_dimensions(graph) if carriers is None else carriers
-    found = {}
+    layouts = {}
     for number, (node, description) in enumerate(zip(graph.nodes, descriptions(graph), strict=True)):
         if description is not None:
             codes = _along(description, tuple(map(carriers.get, node.inputs)), mesh)
             if len(codes):
-                found[number] = codes
-    return found
+                layouts[number] = codes
+    return layouts
 
 
 @lru_cache(maxsize=65536)

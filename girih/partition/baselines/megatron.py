@@ -63,18 +63,18 @@ class Megatron(Search):
         mesh = objective.machine.mesh
         inner = len(objective.machine.levels[-1].axes)
         within = Mesh(mesh.sizes[mesh.axes - inner :])
-        found = recognised(apart, within.devices)
-        grouped = AddPartsFirst(frozenset(found.flow.sums)).apply(apart)
+        blocks = recognised(apart, within.devices)
+        grouped = AddPartsFirst(frozenset(blocks.flow.sums)).apply(apart)
         if grouped is not apart:
-            apart, found = grouped, recognised(grouped, within.devices)
-        if not any(block.kind != VOCABULARY for block in found.blocks):
+            apart, blocks = grouped, recognised(grouped, within.devices)
+        if not any(block.kind != VOCABULARY for block in blocks.blocks):
             raise SearchError(
                 "this program has no attention block or MLP (products with weights, one behind the other) that "
-                f"divides over {many(within.devices, 'device')} as Megatron-LM does{found.left_whole}: search by "
+                f"divides over {many(within.devices, 'device')} as Megatron-LM does{blocks.left_whole}: search by "
                 "`exact` or `data`"
             )
-        candidates = _candidates(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), found.flow)
-        space = f"Megatron-LM: {found.space}; all else computed by each of them, the batch divided over outer levels"
+        candidates = _candidates(apart, mesh, Mesh(mesh.sizes[: mesh.axes - inner]), blocks.flow)
+        space = f"Megatron-LM: {blocks.space}; all else computed by each of them, the batch divided over outer levels"
         result = exact(apart, objective, rules=SECONDS, candidates=candidates, seconds=self.seconds, space=space)
         return result if apart is graph else replace(result, graph=apart)
 
@@ -105,7 +105,7 @@ def _layouts(
     inner = mesh.axes - outer.axes
     entering = {item.name: item.role for item in graph.inputs}
     leaving = {item.name for item in graph.outputs}
-    found: dict[str, tuple[Layout, ...]] = {}
+    by_name: dict[str, tuple[Layout, ...]] = {}
     for name, value in graph.values.items():
         cut, stored = flow.cuts.get(name, REPLICATE), name in entering or name in leaving
         within = [cut, *([PARTIAL] if name in flow.sums and not stored else [])]
@@ -118,10 +118,10 @@ def _layouts(
             floating = value.dtype.startswith(("float", "bfloat")) and not stored
             across = value_layouts(value.shape, floating, outer, SECONDS)
         both = [(*one, *(code,) * inner) for one in across for code in within]
-        found[name] = tuple(layout for layout in both if _fits(value.shape, layout, mesh))
+        by_name[name] = tuple(layout for layout in both if _fits(value.shape, layout, mesh))
     for old, new in graph.updates.items():
-        found[new] = found[old]
-    return {name: layouts for name, layouts in found.items() if layouts}
+        by_name[new] = by_name[old]
+    return {name: layouts for name, layouts in by_name.items() if layouts}
 
 
 def _fits(shape: Sequence[int], layout: Layout, mesh: Mesh) -> bool:

@@ -129,7 +129,7 @@ def _layouts(graph: Graph, stages: Mapping[int, int], mesh: Mesh) -> dict[str, t
     for number, node in enumerate(graph.nodes):
         for name in (*node.inputs, *node.outputs):
             users.setdefault(variable[name], set()).add(stages.get(number))
-    found = {}
+    layouts = {}
     for name, number in variable.items():
         using = users.get(number, {None})
         some = sorted((stage for stage in using if stage is not None), key=lambda at: (at != makers.get(number), at))
@@ -138,8 +138,8 @@ def _layouts(graph: Graph, stages: Mapping[int, int], mesh: Mesh) -> dict[str, t
             lies = ((REPLICATE,) * mesh.axes, *lies)
         elif number in entering and len(some) > 1:
             lies = (_at(mesh, *some), *lies)
-        found[name] = lies
-    return found
+        layouts[name] = lies
+    return layouts
 
 
 def stages_of(graph: Graph, objective: Objective) -> dict[int, int]:
@@ -170,22 +170,22 @@ def _units(graph: Graph, devices: int) -> dict[int, str]:
     a module where blocks are too few."""
     blocks = {_block(node.scope) for node in graph.nodes if node.scope}
     name_of = _block if len(blocks) >= devices else str
-    made: dict[str, str] = {}
-    found: dict[int, str] = {}
+    makers: dict[str, str] = {}
+    units: dict[int, str] = {}
     for number, node in enumerate(graph.nodes):
-        before = (made[name] for name in node.inputs if name in made)
+        before = (makers[name] for name in node.inputs if name in makers)
         unit = name_of(node.scope) if node.scope else next(before, None)
         if unit is not None:
-            found[number] = unit
-            made.update(dict.fromkeys(node.outputs, unit))
+            units[number] = unit
+            makers.update(dict.fromkeys(node.outputs, unit))
     readers: dict[str, set[str | None]] = {}
     for number, node in reversed(list(enumerate(graph.nodes))):
         reading = {unit for name in node.outputs for unit in readers.get(name, ())}
-        if number not in found and len(reading) == 1 and (only := next(iter(reading))) is not None:
-            found[number] = only
+        if number not in units and len(reading) == 1 and (only := next(iter(reading))) is not None:
+            units[number] = only
         for name in node.inputs:
-            readers.setdefault(name, set()).add(found.get(number))
-    return found
+            readers.setdefault(name, set()).add(units.get(number))
+    return units
 
 
 def _block(scope: str) -> str:
@@ -200,15 +200,15 @@ def balanced(work: Sequence[float], stages: int) -> list[int]:
     where there are pieces enough."""
 
     def cut(most: float) -> list[int]:
-        found: list[int] = []
+        ends: list[int] = []
         stage, held = 0, 0.0
         for number, amount in enumerate(work):
             needed = stages - 1 - stage >= len(work) - number  # all that follow begin stages of their own
             if number and (held + amount > most or needed):
                 stage, held = stage + 1, 0.0
             held += amount
-            found.append(stage)
-        return found
+            ends.append(stage)
+        return ends
 
     low, high = max(work, default=0.0), float(sum(work))
     for _ in range(HALVINGS):

@@ -89,7 +89,7 @@ def _blocks(graph: Graph, devices: int) -> tuple[list[TransformerBlock], int]:
     """Attention blocks and MLPs by their forward pass alone, and how many attention blocks there are besides."""
     weighted, makers = _weighted(graph), graph_makers(graph)
     used: set[int] = set()
-    found, whole = [], 0
+    blocks, whole = [], 0
     for last, product in weighted.items():
         first, attends = _before(graph, makers, weighted, last)
         if not first or used & {last, *first}:
@@ -99,11 +99,11 @@ def _blocks(graph: Graph, devices: int) -> tuple[list[TransformerBlock], int]:
         block = TransformerBlock(ATTENTION if attends else NETWORK, {**cuts, product.parameter: product.terms})
         flow = Flow(graph, devices).followed([block], forward=True)
         if alone and not flow.stuck and flow.ends == {last}:
-            found.append(replace(block, cuts={**block.cuts, **flow.beside()}))
+            blocks.append(replace(block, cuts={**block.cuts, **flow.beside()}))
             used |= {last, *first}
         else:
             whole += attends
-    return found, whole
+    return blocks, whole
 
 
 def _weighted(graph: Graph) -> dict[int, Weighted]:
@@ -111,7 +111,7 @@ def _weighted(graph: Graph) -> dict[int, Weighted]:
     known, parameters = descriptions(graph), {item.name for item in graph.inputs if item.role == "parameter"}
     viewed: dict[str, tuple[str, tuple[int, ...]]]
     viewed = {name: (name, (0, 1)) for name in parameters if len(graph.values[name].shape) == 2}
-    found = {}
+    by_weight = {}
     for number, (node, description) in enumerate(zip(graph.nodes, known, strict=True)):
         if description is None:
             continue
@@ -125,8 +125,8 @@ def _weighted(graph: Graph) -> dict[int, Weighted]:
                 continue
             parameter, order = viewed[left] if left in viewed else viewed[right]
             columns, terms = order if left in viewed else reversed(order)
-            found[number] = Weighted(parameter, columns, terms, right if left in viewed else left)
-    return found
+            by_weight[number] = Weighted(parameter, columns, terms, right if left in viewed else left)
+    return by_weight
 
 
 def _before(
@@ -162,25 +162,25 @@ def _vocabularies(graph: Graph, devices: int) -> list[TransformerBlock]:
         if len(shape := shapes.get(node.inputs[0], ())) == 2 and shape[0] > shape[1]
     }
     rows = {shapes[name][0] for name in tables}
-    found: list[TransformerBlock] = []
+    blocks: list[TransformerBlock] = []
     for product in _weighted(graph).values():
         if shapes[product.parameter][product.columns] in rows:
             block = TransformerBlock(VOCABULARY, {product.parameter: product.columns})
             flow = Flow(graph, devices).followed([block], forward=True)
             ends = {graph.nodes[number].operator for number in flow.ends}
             if not flow.stuck and "aten.logsumexp" in ends:
-                found.append(replace(block, cuts={**block.cuts, **flow.beside()}))
-    shared = {name for block in found for name in block.cuts}
-    return found + [TransformerBlock(VOCABULARY, {name: 0}) for name in tables if name not in shared]
+                blocks.append(replace(block, cuts={**block.cuts, **flow.beside()}))
+    shared = {name for block in blocks for name in block.cuts}
+    return blocks + [TransformerBlock(VOCABULARY, {name: 0}) for name in tables if name not in shared]
 
 
 def _of_batch(graph: Graph) -> set[str]:
     """The values that depend on the batch, and on no parameter."""
-    found = {item.name for item in graph.inputs if item.role == "batch"}
+    names = {item.name for item in graph.inputs if item.role == "batch"}
     other = {item.name for item in graph.inputs if item.role in ("parameter", "state", "buffer")}
     for node in graph.nodes:
-        (found if other.isdisjoint(node.inputs) and not found.isdisjoint(node.inputs) else other).update(node.outputs)
-    return found
+        (names if other.isdisjoint(node.inputs) and not names.isdisjoint(node.inputs) else other).update(node.outputs)
+    return names
 
 
 # ------------------------------------------------------------------------------------------- following cuts
@@ -222,18 +222,18 @@ class Flow:
         """The parameter of each input of the optimizer's that has its shape, and of each parameter itself."""
         values, inputs = self.graph.values, self.graph.inputs
         names = {item.path: item.name for item in inputs if item.role == "parameter"}
-        found = {item.name: names.get(item.path.partition("/")[0], "") for item in inputs if item.role == "state"}
-        found |= {name: name for name in names.values()}
-        return {own: name for own, name in found.items() if name and values[own].shape == values[name].shape}
+        keys = {item.name: names.get(item.path.partition("/")[0], "") for item in inputs if item.role == "state"}
+        keys |= {name: name for name in names.values()}
+        return {own: name for own, name in keys.items() if name and values[own].shape == values[name].shape}
 
     @cached_property
     def readers(self) -> dict[str, list[tuple[int, int]]]:
         """Of each value, (node, operand)."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        readers: dict[str, list[tuple[int, int]]] = {}
         for number, node in enumerate(self.graph.nodes):
             for operand, name in enumerate(node.inputs):
-                found.setdefault(name, []).append((number, operand))
-        return found
+                readers.setdefault(name, []).append((number, operand))
+        return readers
 
     def alike(self, block: TransformerBlock) -> list[str]:
         return [own for own, name in self.weights.items() if name in block.cuts]
@@ -276,14 +276,14 @@ class Flow:
         """The one index variable that the cuts of a node's inputs divide."""
         if description is None:
             return None
-        found = set()
+        variables = set()
         for operand in cut:
             dimension = self.cuts[node.inputs[operand]]
             for read in description.reads[operand]:
-                found.add(
+                variables.add(
                     _leading(read[dimension], description.inputs[operand].shape[dimension], description, self.devices)
                 )
-        variable = found.pop() if len(found) == 1 else None
+        variable = variables.pop() if len(variables) == 1 else None
         able = variable is not None and divisible(description)[variable] and description.sizes[variable] >= self.devices
         return variable if able else None
 
@@ -304,28 +304,28 @@ class Flow:
 
     def wanted(self, name: str, readers: Sequence[tuple[int, int]]) -> int | None:
         """The dimension by which all readers take a part of a value."""
-        found: set[int | None] = set()
+        dimensions: set[int | None] = set()
         for number, operand in readers:
             description = descriptions(self.graph)[number]
             if description is None or number not in self.variables:
                 return None
             for read in description.reads[operand]:
-                found.add(
+                dimensions.add(
                     _dimension(read, self.graph.values[name].shape, self.variables[number], description, self.devices)
                 )
-        return found.pop() if len(found) == 1 else None
+        return dimensions.pop() if len(dimensions) == 1 else None
 
     def beside(self) -> dict[str, int]:
         """The cuts of other parameters, of biases, that follow from those of the nodes that read them."""
-        found = {}
+        others = {}
         for item in self.graph.inputs:
             if item.role == "parameter" and item.name not in self.cuts:
                 readers = [(number, operand) for number, operand in self.readers.get(item.name, ())
                            if self.graph.nodes[number].phase == "forward"]  # fmt: skip
                 dimension = self.wanted(item.name, readers)
                 if dimension is not None:
-                    found[item.name] = dimension
-        return found
+                    others[item.name] = dimension
+        return others
 
 
 def _leading(index: Affine | None, size: int, description: Description, devices: int) -> int | None:
@@ -343,9 +343,9 @@ def _dimension(
     position: Sequence[Affine | None], shape: Sequence[int], variable: int, description: Description, devices: int
 ) -> int | None:
     """The dimension whose parts are parts of an index variable, if it is at no other place."""
-    found = [number for number, index in enumerate(position)
+    dimensions = [number for number, index in enumerate(position)
              if index is None or any(variable == own for own, _ in index.terms)]  # fmt: skip
-    if len(found) != 1:
+    if len(dimensions) != 1:
         return None
-    leading = _leading(position[found[0]], shape[found[0]], description, devices)
-    return found[0] if leading == variable else None
+    leading = _leading(position[dimensions[0]], shape[dimensions[0]], description, devices)
+    return dimensions[0] if leading == variable else None

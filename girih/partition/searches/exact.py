@@ -28,8 +28,8 @@ def solve(problem: Problem, objective: Objective, seconds: float, *, enough: flo
     if objective.unit != "seconds":
         return minimise(problem, seconds=seconds, enough=enough)
     scaled = replace(problem, tables=tuple(table * NANOSECONDS for table in problem.tables))
-    found = minimise(scaled, seconds=seconds, enough=enough)
-    return replace(found, cost=found.cost / NANOSECONDS, bound=found.bound / NANOSECONDS)
+    labelling = minimise(scaled, seconds=seconds, enough=enough)
+    return replace(labelling, cost=labelling.cost / NANOSECONDS, bound=labelling.bound / NANOSECONDS)
 
 
 @dataclass(frozen=True)

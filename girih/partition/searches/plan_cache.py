@@ -39,18 +39,18 @@ class PlanCache:
     def tiled(self, graph: Graph, objective: Objective, wanted: Wanted = WANTED) -> tuple[Tiling, Certificate]:
         """As `girih.partition.searches.tiled.tiled`; what was proved of an equal form is proved of this graph."""
         key = _key(graph, objective, wanted)
-        found = self._known.get(key)
-        if found is None:
+        kept = self._known.get(key)
+        if kept is None:
             self.misses += 1
-            found = chosen(graph, objective, wanted)
-            if found[1].stopped != "time":  # what ran out of time may do better on the next occasion
-                self._known[key] = found
+            kept = chosen(graph, objective, wanted)
+            if kept[1].stopped != "time":  # what ran out of time may do better on the next occasion
+                self._known[key] = kept
                 if len(self._known) > self.most:
                     self._known.popitem(last=False)
-            return applied(graph, found[0]), found[1]
+            return applied(graph, kept[0]), kept[1]
         self.hits += 1
         self._known.move_to_end(key)
-        choice, certificate = found
+        choice, certificate = kept
         told = replace(certificate, statistics={**certificate.statistics, "remembered": "yes"})
         return applied(graph, choice), told
 

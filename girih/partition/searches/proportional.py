@@ -56,13 +56,13 @@ class Proportional(Search):
 def shares_along(machine: Machine) -> tuple[tuple[int, ...] | None, ...]:
     """Of each mesh axis, the arithmetic of the devices at each coordinate in whole parts; None where all are equal."""
     flops, mesh = machine.figures("flops_per_second"), machine.mesh
-    found: list[tuple[int, ...] | None] = []
+    shares: list[tuple[int, ...] | None] = []
     for axis, size in enumerate(mesh.sizes):
         together = np.bincount(mesh.coordinates[:, axis], flops, size)
         parts = np.maximum(np.rint(together / together.sum() * max(PARTS, 4 * size)), 1).astype(int).tolist()
         common = gcd(*parts)
-        found.append(None if len(set(parts)) == 1 else tuple(part // common for part in parts))
-    return tuple(found)
+        shares.append(None if len(set(parts)) == 1 else tuple(part // common for part in parts))
+    return tuple(shares)
 
 
 def with_shares(graph: Graph, strategy: Strategy, shares: tuple[tuple[int, ...] | None, ...]) -> Strategy:
@@ -70,8 +70,8 @@ def with_shares(graph: Graph, strategy: Strategy, shares: tuple[tuple[int, ...] 
     coordinates; None for equal parts."""
     mesh = strategy.mesh
     divisions = [
-        _shared(division, shares, [description.sizes for description in found], mesh, found)
-        for division, found in zip(strategy.divisions, several_descriptions(graph), strict=True)
+        _shared(division, shares, [description.sizes for description in several], mesh, several)
+        for division, several in zip(strategy.divisions, several_descriptions(graph), strict=True)
     ]
     layouts = {
         name: _shared(layout, shares, [graph.values[name].shape or (1,)], mesh)
@@ -117,12 +117,12 @@ def cost_of(graph: Graph, strategy: Strategy, objective: Objective) -> float:
     """What a strategy costs under an objective, each device at its own speed: the sum over nodes of their slowest piece
     and of their transfers, as lowering emits them."""
     mesh, transfers, total = strategy.mesh, objective.transfers, 0.0
-    for node, found, division in zip(graph.nodes, several_descriptions(graph), strategy.divisions, strict=True):
+    for node, several, division in zip(graph.nodes, several_descriptions(graph), strategy.divisions, strict=True):
         inputs = tuple(graph.values[name] for name in node.inputs)
         outputs = tuple(graph.values[name] for name in node.outputs)
         items = tuple(value.item_bytes for value in (*inputs, *outputs))
-        options = options_under(found, division, items, mesh) if found else whole_options(inputs, outputs, mesh)
-        total += _slowest(options, found, division, objective)
+        options = options_under(several, division, items, mesh) if several else whole_options(inputs, outputs, mesh)
+        total += _slowest(options, several, division, objective)
         for value, need in zip(inputs, options.needs, strict=True):
             lies = Placements.single(Placement.of(strategy.layouts[value.name], value.shape, mesh))
             total += float(transfers.table(lies, need, value.shape, value.item_bytes)[0, 0])
@@ -132,15 +132,15 @@ def cost_of(graph: Graph, strategy: Strategy, objective: Objective) -> float:
     return total
 
 
-def _slowest(options: NodeOptions, found: tuple[Description, ...], division: Sharding, objective: Objective) -> float:
+def _slowest(options: NodeOptions, several: tuple[Description, ...], division: Sharding, objective: Objective) -> float:
     """Seconds of the piece that takes longest."""
     machine = objective.machine
-    if objective.name == "bytes" or options.operations == 0 or not found:
+    if objective.name == "bytes" or options.operations == 0 or not several:
         return float(objective.node_costs(options)[0])
-    starts, stops = bounds_of(division, found[0].sizes, machine.mesh)
+    starts, stops = bounds_of(division, several[0].sizes, machine.mesh)
     points = (stops - starts).prod(axis=-1).astype(float)
     share = points / max(float(points.max()), 1.0)
-    arithmetic = points * operations_per_point(found[0]) / machine.figures("flops_per_second")
+    arithmetic = points * operations_per_point(several[0]) / machine.figures("flops_per_second")
     traffic = share * float(options.bytes[0]) / machine.figures("memory_bytes_per_second")
     seconds = np.maximum(arithmetic, traffic) + machine.figures("launch_seconds")
     return float(seconds[points > 0].max(initial=0.0))

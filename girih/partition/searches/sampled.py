@@ -117,8 +117,8 @@ def flatten(item: PartitionProblem) -> Arrays:
         in_from.append(len(reads))
         out_from.append(len(makes))
     kept = np.zeros(count, np.bool_)
-    for given in graph.inputs:
-        kept[item.variable[given.name]] = True
+    for fixed in graph.inputs:
+        kept[item.variable[fixed.name]] = True
     layer = np.asarray(layers_of(graph), np.int64)
     belongs = np.asarray([layer[some[0][0]] if some else -1 for some in users], np.int64)
     node_mask_at = np.asarray([masks.add(options.divisions) for options in item.options], np.int64)
@@ -214,10 +214,10 @@ def labels_of(item: PartitionProblem, strategy: Strategy) -> np.ndarray | None:
         known = where.get(id(options))
         if known is None:
             known = where[id(options)] = {tuple(row): label for label, row in enumerate(options.divisions.tolist())}
-        found = known.get(strategy.divisions[number].even_codes or ())
-        if found is None:
+        position = known.get(strategy.divisions[number].even_codes or ())
+        if position is None:
             return None
-        labels[len(item.layouts) + number] = found
+        labels[len(item.layouts) + number] = position
     return labels
 
 
@@ -253,10 +253,10 @@ def _sampled(search: Sampled, graph: Graph, objective: Objective) -> SearchResul
     starts = {name: labels_of(item, strategy) for name, strategy in candidates.items()}
     usable = {name: labels for name, labels in starts.items() if labels is not None}
     chains = _chains(arrays, usable, search, started + search.seconds - search.judging * len(usable))
-    found: list[tuple[str, Strategy]] = list(candidates.items())
-    found += [(f"chain from {chain.name}", item.strategy(chain.labels)) for chain in chains if chain.improved]
+    tried: list[tuple[str, Strategy]] = list(candidates.items())
+    tried += [(f"chain from {chain.name}", item.strategy(chain.labels)) for chain in chains if chain.improved]
     score = objective.score or (lambda strategy: _guide(item, arrays, strategy))
-    judged = sorted(((score(strategy), name, strategy) for name, strategy in found), key=lambda one: one[:2])
+    judged = sorted(((score(strategy), name, strategy) for name, strategy in tried), key=lambda one: one[:2])
     cost, name, best = judged[0]
     statistics: dict[str, float | int | str] = {
         "seconds to price": round(priced - started, 3),
@@ -295,21 +295,21 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, 
     def one(number: int, name: str, labels: np.ndarray) -> Chain:
         started = time.perf_counter()
         before = guided_seconds(arrays, labels)
-        best, seconds, made, accepted, found_at, better = labels.copy(), before, 0, 0, 0, started
+        best, seconds, sampler, accepted, found_at, better = labels.copy(), before, 0, 0, 0, started
         now = labels.copy()
         slice_size = 1  # grows with what is seen of the speed, so that a slice takes little of the time
-        while not (stopped := _stopped(options, nodes, made, found_at, share, started, better)):
-            size = min(slice_size, options.proposals - made)
+        while not (stopped := _stopped(options, nodes, sampler, found_at, share, started, better)):
+            size = min(slice_size, options.proposals - sampler)
             got, cost, did, took, at = chain(
-                arrays.flat, arrays.users, arrays.layers, now, options.seed * 1_000_003 + number * 10_007 + made,
+                arrays.flat, arrays.users, arrays.layers, now, options.seed * 1_000_003 + number * 10_007 + sampler,
                 options.sharpness, size, size, options.guided,
             )  # fmt: skip
             if cost < seconds * (1 - 1e-9):
-                best, seconds, found_at, better = got, float(cost), made + int(at), time.perf_counter()
-            made += int(did)
+                best, seconds, found_at, better = got, float(cost), sampler + int(at), time.perf_counter()
+            sampler += int(did)
             accepted += int(took)
             slice_size = min(2 * slice_size, 256)
-        return Chain(name, best, before, seconds, made, accepted, found_at, stopped)
+        return Chain(name, best, before, seconds, sampler, accepted, found_at, stopped)
 
     with ThreadPoolExecutor(max_workers=workers) as pool:
         work = [pool.submit(one, number, name, labels) for number, (name, labels) in enumerate(starts.items())]
@@ -317,15 +317,15 @@ def _chains(arrays: Arrays, starts: Mapping[str, np.ndarray], options: Sampled, 
 
 
 def _stopped(
-    options: Sampled, nodes: int, made: int, found_at: int, share: float, started: float, better: float
+    options: Sampled, nodes: int, proposals: int, found_at: int, share: float, started: float, better: float
 ) -> str:
     """Why a chain ends now; "" if it goes on. share: its seconds. better: when the best was found."""
     now = time.perf_counter()
-    if made >= options.proposals:
+    if proposals >= options.proposals:
         return "all proposals made"
     if now - started >= share:
         return "time"
-    if made - found_at > max(found_at, options.patience * nodes):
+    if proposals - found_at > max(found_at, options.patience * nodes):
         return "no better for half of the proposals"
     if now - better > share / 2:
         return "no better for half of the time"

@@ -110,15 +110,15 @@ class TilingGraph:
         for number, node in enumerate(item.graph.nodes):
             for value in self.tables[number]:
                 self.around[value].append(number)
-            made = {item.variable[name] for name in node.outputs}
-            read = {item.variable[name] for name in node.inputs} - made
-            for value in made:
+            written = {item.variable[name] for name in node.outputs}
+            read = {item.variable[name] for name in node.inputs} - written
+            for value in written:
                 beside[value] |= read
             for value in read:
-                beside[value] |= made
+                beside[value] |= written
             description = description_of(item.graph, node)
             if description is not None and description.operator.view and len(read) == 1:
-                self.views[next(iter(read))].append((number, next(iter(made))))
+                self.views[next(iter(read))].append((number, next(iter(written))))
         self.connectivity = [len(groups) for groups in beside]
 
     def order(self) -> list[int]:

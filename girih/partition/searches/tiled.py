@@ -95,16 +95,16 @@ def _optimum(item: CopyProblem, objective: Objective, wanted: Wanted, started: f
         nonlocal best, cost, how, left_out
         if sum(float(costs[able].min()) for costs, able in zip(item.bytes, allowed, strict=True)) > wanted.copies:
             return
-        found = solve(_restricted(item.problem, allowed), objective, max(0.0, until - time.perf_counter()))
-        labels = _without_idle_copies(item, found.labels)
-        if found.how != "elimination":
-            how = found.how
+        solution = solve(_restricted(item.problem, allowed), objective, max(0.0, until - time.perf_counter()))
+        labels = _without_idle_copies(item, solution.labels)
+        if solution.how != "elimination":
+            how = solution.how
         if item.cost_of_copies(labels) <= wanted.copies:
-            left_out = min(left_out, found.bound)
+            left_out = min(left_out, solution.bound)
             if (met := cost_of(item.problem, labels)) < cost:
                 best, cost = labels, met
         else:
-            heapq.heappush(queue, (found.bound, next(count), labels, allowed))
+            heapq.heappush(queue, (solution.bound, next(count), labels, allowed))
 
     open_part(everything)
     while queue and queue[0][0] < cost:

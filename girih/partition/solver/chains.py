@@ -158,11 +158,11 @@ def makespan(flat, labels, cause, starts, ends):  # type: ignore[no-untyped-def]
 
 @compiled(nogil=True)
 def _best(cost):  # type: ignore[no-untyped-def]
-    found, at = INFINITE, -1
+    best, at = INFINITE, -1
     for label in range(len(cost)):
-        if cost[label] < found:
-            found, at = cost[label], label
-    return at, found
+        if cost[label] < best:
+            best, at = cost[label], label
+    return at, best
 
 
 @compiled(nogil=True)
@@ -274,8 +274,8 @@ def chain(  # type: ignore[no-untyped-def]
     path = np.empty(nodes, np.int64)
     length = _critical(cause, ends, path)
     tried = labels.copy()
-    accepted, made = 0, 0
-    for made in range(1, proposals + 1):
+    accepted, taken = 0, 0
+    for taken in range(1, proposals + 1):
         if length and np.random.random() < guided:
             node = path[np.random.randint(length)]
         else:
@@ -294,11 +294,11 @@ def chain(  # type: ignore[no-untyped-def]
                 labels[:] = tried
                 length = _critical(cause, ends, path)
                 if now < best * (1 - 1e-9):
-                    best, found_at = now, made
+                    best, found_at = now, taken
                     best_labels[:] = labels
-        if made - found_at > patience:
+        if taken - found_at > patience:
             break
-    return best_labels, best, made, accepted, found_at
+    return best_labels, best, taken, accepted, found_at
 
 
 @compiled(nogil=True)

@@ -27,9 +27,9 @@ class Clock:
 def _listener() -> TimingListener:
     from numba.core import event
 
-    found = event.TimingListener()
-    event.register("numba:compile", found)
-    return found
+    listener = event.TimingListener()
+    event.register("numba:compile", listener)
+    return listener
 
 
 def _compiled() -> float:

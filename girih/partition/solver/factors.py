@@ -123,8 +123,8 @@ class Factors:
             return 0
         if v not in self.kept:
             return int(labels[v])
-        found = np.flatnonzero(self.kept[v] == labels[v])
-        return int(found[0]) if len(found) else 0
+        labels_there = np.flatnonzero(self.kept[v] == labels[v])
+        return int(labels_there[0]) if len(labels_there) else 0
 
     def eliminate(
         self,

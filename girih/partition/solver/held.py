@@ -54,10 +54,10 @@ class Held:
 
 def moments(graph: Graph) -> list[Moment]:
     """All of them, in order."""
-    found: list[Moment] = [(-1, COMPUTE)]
+    every: list[Moment] = [(-1, COMPUTE)]
     for number in range(len(graph.nodes)):
-        found += moments_of(graph, number)
-    return found
+        every += moments_of(graph, number)
+    return every
 
 
 def moments_of(graph: Graph, number: int) -> list[Moment]:
@@ -114,36 +114,36 @@ class Liveness:
 
     def alive(self, number: int) -> list[str]:
         """The values that are there before the node and behind it."""
-        made = self.graph.producer
-        return [name for name in self.graph.values if made.get(name, -1) < number < self.last[name]]
+        producer = self.graph.producer
+        return [name for name in self.graph.values if producer.get(name, -1) < number < self.last[name]]
 
     def counted(self, names: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
         """Of each base one value, itself if it is there, else the largest; and the others, which are views."""
-        found: dict[str, str] = {}
+        counted: dict[str, str] = {}
         values, all_of_them = self.graph.values, list(names)
         for name in all_of_them:
             base = self.bases[name]
             if base is None:
                 continue
-            before = found.get(base)
+            before = counted.get(base)
             if before is None or (before != base and (name == base or values[name].bytes > values[before].bytes)):
-                found[base] = name
-        chosen = set(found.values())
+                counted[base] = name
+        chosen = set(counted.values())
         views = [name for name in all_of_them if name not in chosen and self.bases[name] not in (None, name)]
-        return found, tuple(views)
+        return counted, tuple(views)
 
 
 def dense_values(graph: Graph) -> set[str]:
     """Values whose buffers lie in order wherever they lie: inputs, and what neither shows another one's storage nor
     takes over its order, as element-wise operators do."""
-    found = {item.name for item in graph.inputs}
+    names = {item.name for item in graph.inputs}
     for node in graph.nodes:
         description = description_of(graph, node)
         if description is not None and description.operator.view:
             continue
-        if description is None or not description.operator.elementwise or not node.inputs or node.inputs[0] in found:
-            found.update(node.outputs)
-    return found
+        if description is None or not description.operator.elementwise or not node.inputs or node.inputs[0] in names:
+            names.update(node.outputs)
+    return names
 
 
 def last_uses(graph: Graph) -> dict[str, int]:
@@ -152,9 +152,9 @@ def last_uses(graph: Graph) -> dict[str, int]:
     staying = {output.name for output in graph.outputs}
     staying |= {item.name for item in graph.state_inputs if item.name not in graph.updates}
     staying |= {item.name for item in graph.inputs if not graph.consumers[item.name]}
-    made = graph.producer
+    producer = graph.producer
     return {
-        name: end if name in staying else (users[-1] if users else made[name])
+        name: end if name in staying else (users[-1] if users else producer[name])
         for name, users in graph.consumers.items()
     }
 
@@ -209,8 +209,8 @@ class HeldTables:
         """Where in the step each variable is: from -1, the first, to 1."""
         problem = self.plain
         values, nodes = len(problem.layouts), len(problem.options)
-        made = {problem.variable[name]: at for name, at in problem.graph.producer.items()}
-        at = [made.get(number, -1) for number in range(values)] + list(range(nodes))
+        producer = {problem.variable[name]: at for name, at in problem.graph.producer.items()}
+        at = [producer.get(number, -1) for number in range(values)] + list(range(nodes))
         return np.clip(np.asarray(at) / max(nodes, 1) * 2.0 - 1.0, -1.0, 1.0)
 
     @cached_property
@@ -245,8 +245,8 @@ class HeldTables:
             apart = np.where(self.exchange(number, ~result, likely) > 0, self.part(name)[None, :], 0.0)
             pairs[pair] = pairs.get(pair, 0.0) + apart
             if likely:
-                pair, made = self.pair(number, 0), self.piece(number, ~result)[:, None]
-                pairs[pair] = pairs.get(pair, 0.0) + np.where(self.exchange(number, 0, likely) > 0, made, 0.0)
+                pair, bytes_made = self.pair(number, 0), self.piece(number, ~result)[:, None]
+                pairs[pair] = pairs.get(pair, 0.0) + np.where(self.exchange(number, 0, likely) > 0, bytes_made, 0.0)
         if held.exchange is not None:
             number, place = held.exchange
             pair = self.pair(number, place)

@@ -274,8 +274,8 @@ def caps(front: Front, count: int) -> list[int]:
     """From just below the free peak to the least that was found, closer together as it becomes hard to meet them."""
     free, least = front.points[0].measured.peak, front.least().measured.peak
     shares = [(1 - number / count) ** 1.5 for number in range(1, count + 1)]
-    found = [free - 1, *(least + int((free - least) * share) for share in shares)]
-    return [cap for cap in dict.fromkeys(found) if cap >= least]
+    limits = [free - 1, *(least + int((free - least) * share) for share in shares)]
+    return [cap for cap in dict.fromkeys(limits) if cap >= least]
 
 
 class Prices:
@@ -300,14 +300,14 @@ class Prices:
         problem = front.space.priced(prices, likely=likely, tilt=tilt)
         if self.kept is not None:
             problem = restricted(problem, self.kept)
-        found = solve(problem, front.objective, left, enough=ENOUGH)
+        solution = solve(problem, front.objective, left, enough=ENOUGH)
         front.solved += 1
-        self.line = Line(found.bound, sum(prices.values()))
+        self.line = Line(solution.bound, sum(prices.values()))
         if not likely and self.kept is None:
             front.lines.append(self.line)
         if self.kept is None:
-            return front.take(found.labels)
-        return front.take(np.asarray([kept[label] for kept, label in zip(self.kept, found.labels, strict=True)]))
+            return front.take(solution.labels)
+        return front.take(np.asarray([kept[label] for kept, label in zip(self.kept, solution.labels, strict=True)]))
 
     def keep_chosen(self) -> None:
         """From now on only labels that some point near the front has."""
@@ -388,9 +388,9 @@ def least_peak(front: Front, seconds: float, rounds: int = 8) -> int:
     for _ in range(rounds):
         total = sum(weights.values())
         shares = {moment: weight / total for moment, weight in weights.items()}
-        found = solve(front.space.priced(shares, costs=False), replace(front.objective, name="bytes"), seconds)
-        floor = max(floor, found.bound)
-        held = {moment: front.space.bytes(moment, found.labels) for moment in weights}
+        solution = solve(front.space.priced(shares, costs=False), replace(front.objective, name="bytes"), seconds)
+        floor = max(floor, solution.bound)
+        held = {moment: front.space.bytes(moment, solution.labels) for moment in weights}
         most = max(held.values(), default=1.0)
         for moment, amount in held.items():
             weights[moment] = max(weights[moment] * math.exp(4.0 * (amount / max(most, 1.0) - 1.0)), 1e-9)

@@ -85,8 +85,8 @@ def choice_of(item: CopyProblem, labels: np.ndarray, objective: Objective, held:
                 swapped = tables[table][runs, (two, one)].sum() < tables[table][runs, (one, two)].sum()
             else:
                 moves = copying(single, number, graph.values[name], objective)
-                made = tables[table][runs[0]]
-                swapped = made[two] + moves[two, one] < made[one] + moves[one, two]
+                row = tables[table][runs[0]]
+                swapped = row[two] + moves[two, one] < row[one] + moves[one, two]
             chosen[number] = (two, one) if swapped else (one, two)
     layouts = tuple(
         tuple(single.layouts[number][label] for label in chosen[number])

@@ -72,11 +72,11 @@ class Space:
     @cached_property
     def operator_of(self) -> tuple[int, ...]:
         """The operator of each node."""
-        found = [0] * len(self.graph.nodes)
+        numbers = [0] * len(self.graph.nodes)
         for number, item in enumerate(self.operators):
             for node in item.nodes:
-                found[node] = number
-        return tuple(found)
+                numbers[node] = number
+        return tuple(numbers)
 
     def strategy(self, choice: Sequence[int]) -> Strategy:
         """The strategy of one configuration, by number, for each operator."""
@@ -90,7 +90,7 @@ class Space:
 
     def choice(self, strategy: Strategy) -> tuple[int, ...] | None:
         """The configuration of each operator, by number, that makes this strategy; None if it is not of this space."""
-        found = []
+        numbers = []
         for number, item in enumerate(self.operators):
             divisions, layouts = _restricted(strategy, item.nodes, self.decides, number)
             alike = (
@@ -98,8 +98,8 @@ class Space:
                 for one in range(len(item.codes))
                 if (item.divisions[one], item.layouts[one]) == (divisions, layouts)
             )
-            found.append(next(alike, -1))
-        return None if -1 in found else tuple(found)
+            numbers.append(next(alike, -1))
+        return None if -1 in numbers else tuple(numbers)
 
 
 def operators_of(graph: Graph) -> tuple[int, ...]:
@@ -112,9 +112,9 @@ def operators_of(graph: Graph) -> tuple[int, ...]:
     joined = {layer: layer for layer in members}
     alone = {layer for layer, nodes in members.items() if not _works(graph, nodes)}
     for layer in sorted(alone):  # an activation joins what it follows, earlier in the order
-        made = [makers[name] for name in graph.nodes[members[layer][0]].inputs if name in makers]
-        if made and graph.nodes[members[layer][0]].scope:
-            joined[layer] = joined[layers[made[0]]]
+        sources = [makers[name] for name in graph.nodes[members[layer][0]].inputs if name in makers]
+        if sources and graph.nodes[members[layer][0]].scope:
+            joined[layer] = joined[layers[sources[0]]]
             alone.discard(layer)
     readers: dict[str, list[int]] = {}
     for number, reader in enumerate(graph.nodes):
@@ -207,7 +207,9 @@ class _Completer:
         for number, reader in enumerate(self.graph.nodes):
             for name in reader.inputs:
                 self.readers.setdefault(name, []).append(of[number])
-        self.shared = {given.name for given in self.graph.inputs if len(set(self.readers.get(given.name, ()))) != 1}
+        self.shared = {
+            entering.name for entering in self.graph.inputs if len(set(self.readers.get(entering.name, ()))) != 1
+        }
         self.decides = {name: self.decider(name) for name in self.graph.values}
 
     def decider(self, name: str) -> int:
@@ -340,19 +342,19 @@ class _Completer:
                 forward.setdefault(key, {}).setdefault(here, self.item.variable[name])
             else:
                 backward.append((key, here, self.item.variable[name]))
-        found = []
+        ties = []
         for key, here, variable in backward:
             if key in forward:  # what is made here is the gradient of what is read here, and the other way round
-                found.append((variable, forward[key].get(not here, next(iter(forward[key].values())))))
-        return found
+                ties.append((variable, forward[key].get(not here, next(iter(forward[key].values())))))
+        return ties
 
     @cached_property
     def names(self) -> list[list[str]]:
         """The values of each variable."""
-        found: list[list[str]] = [[] for _ in self.item.layouts]
+        names: list[list[str]] = [[] for _ in self.item.layouts]
         for name, variable in self.item.variable.items():
-            found[variable].append(name)
-        return found
+            names[variable].append(name)
+        return names
 
 
 def _same_devices(codes: np.ndarray, code: tuple[int, ...]) -> np.ndarray:

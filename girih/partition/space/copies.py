@@ -98,7 +98,10 @@ def widened(graph: Graph, objective: Objective, rules: Rules, held: Held, budget
             sizes[-1] = np.concatenate([np.zeros(len(pairs)), sizes[-1]])
         holds.append((*lone, *(pairs if number in views else ()), *filled))
     runs = [
-        _runs(len(options.divisions), (made := single.variable[node.outputs[0]]) in views and len(holds[made][-1]) > 1)
+        _runs(
+            len(options.divisions),
+            (variable := single.variable[node.outputs[0]]) in views and len(holds[variable][-1]) > 1,
+        )
         for node, options in zip(graph.nodes, single.options, strict=True)
     ]
     problem = _Widening(graph, single, objective, holds, runs, views).problem(fixed)

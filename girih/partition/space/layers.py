@@ -15,19 +15,19 @@ def layers_of(graph: Graph) -> tuple[int, ...]:
     """The number of the layer of each node, counted from 0 in the order of their first nodes."""
     makers = graph_makers(graph)
     number: dict[object, int] = {}
-    found: list[int] = []
+    layers: list[int] = []
     for node in graph.nodes:
         key: object
         if node.scope:
             key = node.scope
         else:
-            made = [makers[name] for name in node.inputs if name in makers]
-            key = ("of", found[made[0]]) if made else ("alone", node.name)
-            if made:
-                found.append(found[made[0]])
+            before = [makers[name] for name in node.inputs if name in makers]
+            key = ("of", layers[before[0]]) if before else ("alone", node.name)
+            if before:
+                layers.append(layers[before[0]])
                 continue
-        found.append(number.setdefault(key, len(number)))
-    return tuple(found)
+        layers.append(number.setdefault(key, len(number)))
+    return tuple(layers)
 
 
 def graph_makers(graph: Graph) -> dict[str, int]:

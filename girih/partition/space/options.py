@@ -313,15 +313,15 @@ def placed(
         need, amount = known[alike]
         needs.append(need)
         traffic += amount * item
-    made = _scalar_too(placed_regions(description, spans))
+    places = _scalar_too(placed_regions(description, spans))
     if absent is not None:
-        made[absent] = 0
-    traffic += (made[..., 1] - made[..., 0]).prod(axis=-1) * item_bytes[-1]
+        places[absent] = 0
+    traffic += (places[..., 1] - places[..., 0]).prod(axis=-1) * item_bytes[-1]
     points = (stops - starts).prod(axis=-1).max(axis=1) / groups_of(description)
     return NodeOptions(
         codes,
         tuple(needs),
-        (Placements(made, makes_partial, keys=_keys(codes, description.place, makes_partial)),),
+        (Placements(places, makes_partial, keys=_keys(codes, description.place, makes_partial)),),
         points,
         traffic.max(axis=1) if not description.operator.view else np.zeros(len(codes)),
         0 if description.operator.view else operations_per_point(description),
@@ -338,8 +338,8 @@ def _scalar_too(regions: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _among(kinds: NDArray[np.int64], some: list[int]) -> NDArray[np.bool_]:
     """Which codes are some index variables? (`np.isin` takes longer to begin than this to end.)"""
-    found: NDArray[np.bool_] = (kinds[..., None] == np.asarray(some, np.int64)).any(axis=-1)
-    return found
+    chosen: NDArray[np.bool_] = (kinds[..., None] == np.asarray(some, np.int64)).any(axis=-1)
+    return chosen
 
 
 def _terms(codes: NDArray[np.int64], mesh: Mesh) -> NDArray[np.int64]:

@@ -124,5 +124,5 @@ def _joined(parts: Sequence[tuple[Placements, np.ndarray]]) -> tuple[Placements,
     rows = np.concatenate((regions.reshape(len(regions), -1), partial), axis=1)
     numbers, firsts = kernels.distinct_rows(rows)
     starts = np.cumsum([0, *(len(pieces) for pieces, _ in parts)])
-    found = [numbers[start:][number] for start, (_, number) in zip(starts[:-1], parts, strict=True)]
-    return Placements(regions[firsts], partial[firsts]), found
+    tables = [numbers[start:][number] for start, (_, number) in zip(starts[:-1], parts, strict=True)]
+    return Placements(regions[firsts], partial[firsts]), tables

@@ -110,18 +110,18 @@ class PartitionProblem:
 
     def labels(self, strategy: Strategy) -> np.ndarray | None:
         """The labels of a strategy; None where it chooses what this problem does not have."""
-        found = np.zeros(len(self.problem.domains), np.int64)
+        labels = np.zeros(len(self.problem.domains), np.int64)
         for name, number in self.variable.items():
             codes = strategy.layouts[name].even_codes
             if codes not in self.layouts[number]:
                 return None
-            found[number] = self.layouts[number].index(codes)
+            labels[number] = self.layouts[number].index(codes)
         for number, (options, division) in enumerate(zip(self.options, strategy.divisions, strict=True)):
             same = np.flatnonzero((options.divisions == np.asarray(division.codes)).all(axis=1))
             if division.shares or not len(same):
                 return None
-            found[len(self.layouts) + number] = same[0]
-        return found
+            labels[len(self.layouts) + number] = same[0]
+        return labels
 
 
 def value_variables(graph: Graph) -> dict[str, int]:
@@ -154,14 +154,14 @@ class _Tables:
         if number is not None:
             return number
         number = self.numbers[key] = len(self.arrays)
-        if not isinstance(made := make(), Wanted):
-            self.arrays.append(made)
+        if not isinstance(wanted := make(), Wanted):
+            self.arrays.append(wanted)
             return number
-        contents = made.contents
+        contents = wanted.contents
         if contents is not None and (same := self.numbers.setdefault(contents, number)) != number:
             self.numbers[key] = same
             return same
-        self.wanted[number] = made
+        self.wanted[number] = wanted
         self.arrays.append(_NONE)
         return number
 
@@ -231,27 +231,27 @@ def _options(graph: Graph, mesh: Mesh, rules: Rules, candidates: Candidates) -> 
     items = {name: value.item_bytes for name, value in graph.values.items()}
     known: dict[tuple[object, ...], NodeOptions] = {}
     options = []
-    for number, (node, found) in enumerate(zip(graph.nodes, several_descriptions(graph), strict=True)):
-        if not found:
+    for number, (node, several) in enumerate(zip(graph.nodes, several_descriptions(graph), strict=True)):
+        if not several:
             options.append(_whole(graph, node, mesh))
             continue
         chosen = candidates.divisions.get(number)
         each = tuple([items[name] for name in (*node.inputs, *node.outputs)])
-        key = (*map(id, found), None if chosen is None else id(chosen), each)
+        key = (*map(id, several), None if chosen is None else id(chosen), each)
         if key not in known:
-            known[key] = _options_of(found, each, chosen, mesh, rules)
+            known[key] = _options_of(several, each, chosen, mesh, rules)
         options.append(known[key])
     return tuple(options)
 
 
 def _options_of(
-    found: tuple[Description, ...], items: tuple[int, ...], chosen: np.ndarray | None, mesh: Mesh, rules: Rules
+    several: tuple[Description, ...], items: tuple[int, ...], chosen: np.ndarray | None, mesh: Mesh, rules: Rules
 ) -> NodeOptions:
     if chosen is not None:
-        return options_at(found, tuple(map(tuple, chosen.tolist())), items, mesh)
-    if len(found) > 1:
-        return several_options(found, items, mesh, rules)
-    return node_options(found[0], items, mesh, rules)
+        return options_at(several, tuple(map(tuple, chosen.tolist())), items, mesh)
+    if len(several) > 1:
+        return several_options(several, items, mesh, rules)
+    return node_options(several[0], items, mesh, rules)
 
 
 def _whole(graph: Graph, node: Node, mesh: Mesh) -> NodeOptions:

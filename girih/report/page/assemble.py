@@ -71,7 +71,7 @@ def write_page(
 
 def fill(template: str, slots: dict[str, str]) -> str:
     """`<!-- slot: NAME -->` in a template, and `/* slot: NAME */` in its style, become the slot's text."""
-    return re.sub(r"<!-- slot: (\w+) -->|/\* slot: (\w+) \*/", lambda found: slots[found[1] or found[2]], template)
+    return re.sub(r"<!-- slot: (\w+) -->|/\* slot: (\w+) \*/", lambda match: slots[match[1] or match[2]], template)
 
 
 def to_script(data: Any) -> str:

@@ -188,8 +188,8 @@ def _tall_svd(writer: Writer, x: str, count: int, names: tuple[str, str, str]) -
     Q, R = _tall_qr(writer, x, count)
     square = (columns, columns)
     shapes = (square, dtype), ((columns,), REAL.get(dtype, dtype)), (square, dtype)
-    given: dict[str, Argument] = {"A": Ref(R), "full_matrices": False}
-    inner, S, Vh = writer.emit("aten._linalg_svd", shapes, ("", *names[1:]), given)
+    arguments: dict[str, Argument] = {"A": Ref(R), "full_matrices": False}
+    inner, S, Vh = writer.emit("aten._linalg_svd", shapes, ("", *names[1:]), arguments)
     return _product(writer, Q, inner, names[0]), S, Vh
 
 
@@ -297,8 +297,8 @@ def _without(writer: Writer, panel: str, left: Sequence[str]) -> str:
     where: dict[str, Argument] = {"below": length - rows, "rows": rows}
     beside = writer.one("girih.panel_rows", (workers, rows, depth), dtype, tensors=tensors, **where)
     square = Ref(writer.reshape(beside, (width, depth)))
-    given: dict[str, Argument] = {"panel": Ref(panel), "tensors": tensors, "square": square}
-    return writer.one("girih.less_panels", value.shape, dtype, **given)
+    arguments: dict[str, Argument] = {"panel": Ref(panel), "tensors": tensors, "square": square}
+    return writer.one("girih.less_panels", value.shape, dtype, **arguments)
 
 
 DIVISIONS: dict[str, Callable[[DivideFactorisations, Writer, Node], bool]] = {

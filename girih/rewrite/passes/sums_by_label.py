@@ -120,9 +120,9 @@ def _total(graph: Graph, family: _Family, item: _Sum) -> tuple[list[tuple[Node, 
     numbers = tuple(map(Ref, family.numbers))
     source, phase = item.node.source, item.node.phase
 
-    def made(what: str, operator: str, shape: tuple[int, ...], dtype: str, **given: Argument) -> tuple[Node, Value]:
+    def made(what: str, operator: str, shape: tuple[int, ...], dtype: str, **arguments: Argument) -> tuple[Node, Value]:
         name = f"{what}.{family.labels}"  # which no operator has
-        return Node(name, operator, tuple(given.items()), (name,), phase, source), Value(name, shape, dtype)
+        return Node(name, operator, tuple(arguments.items()), (name,), phase, source), Value(name, shape, dtype)
 
     stack = made("values", "aten.stack", (count,), labels.dtype, tensors=numbers, dim=0)
     known: dict[str, Argument] = {"labels": Ref(labels.name), "values": Ref(stack[0].name)}

@@ -26,21 +26,21 @@ class DivideTileFunctions:
         return rewritten(graph, {"girih.fold_whole": self._fold, "girih.scan": self._scan})
 
     def _fold(self, writer: Writer, node: Node) -> bool:
-        given: dict[str, Any] = dict(node.arguments)
-        x, y, axis = writer.values[given["input"].name], writer.values[node.outputs[0]], given["axis"]
+        arguments: dict[str, Any] = dict(node.arguments)
+        x, y, axis = writer.values[arguments["input"].name], writer.values[node.outputs[0]], arguments["axis"]
         size = -(-x.shape[axis] // self.workers)
-        folded = any(x.name in made.outputs for made in writer.nodes if made.operator == "girih.fold_tiles")
+        folded = any(x.name in other.outputs for other in writer.nodes if other.operator == "girih.fold_tiles")
         if folded or size >= x.shape[axis]:
             return False
         count = -(-x.shape[axis] // size)
-        tiles = writer.one("girih.fold_tiles", (count, *y.shape), y.dtype, **given, size=size)
-        writer.one("girih.fold_whole", y.shape, y.dtype, y.name, **{**given, "input": Ref(tiles), "axis": 0})
+        tiles = writer.one("girih.fold_tiles", (count, *y.shape), y.dtype, **arguments, size=size)
+        writer.one("girih.fold_whole", y.shape, y.dtype, y.name, **{**arguments, "input": Ref(tiles), "axis": 0})
         return True
 
     def _scan(self, writer: Writer, node: Node) -> bool:
-        given: dict[str, Any] = dict(node.arguments)
-        combine = given.pop("combine", None)
-        x, y, axis = writer.values[given["input"].name], writer.values[node.outputs[0]], given["axis"]
+        arguments: dict[str, Any] = dict(node.arguments)
+        combine = arguments.pop("combine", None)
+        x, y, axis = writer.values[arguments["input"].name], writer.values[node.outputs[0]], arguments["axis"]
         length = x.shape[axis]
         size = -(-length // self.workers)
         if combine is None or size >= length:  # of tiles already, or of one worker
@@ -52,7 +52,7 @@ class DivideTileFunctions:
             name = writer.pad(name, *(count * size - length if at == axis else 0 for at in range(len(x.shape))))
         tiles = writer.reshape(name, (*before, count, size, *behind))
         shape = writer.values[tiles].shape
-        inner = writer.one("girih.scan", shape, y.dtype, **{**given, "input": Ref(tiles), "axis": axis + 1})
+        inner = writer.one("girih.scan", shape, y.dtype, **{**arguments, "input": Ref(tiles), "axis": axis + 1})
         last = writer.reshape(writer.part(inner, axis + 1, size - 1, size), (*before, count, *behind))
         joint: dict[str, Any] = {"function": combine, "axis": axis}
         carries = writer.one("girih.carries", (*before, count, *behind), y.dtype, input=Ref(last), **joint)

@@ -128,12 +128,12 @@ def _wanted(programs: Sequence[Program], largest: int) -> list[list[Call]]:
     groups = [list(local_calls(program).calls) for program in programs]
     groups.append(sorted((call for call in common_calls() if call.work.bytes <= largest), key=_size))
     seen: set[str] = set()
-    found = []
+    wanted = []
     for group in groups:
         new = {call.key: call for call in group if call.key not in seen}
         seen.update(new)
-        found.append(list(new.values()))
-    return found
+        wanted.append(list(new.values()))
+    return wanted
 
 
 def _operators(
@@ -211,7 +211,7 @@ def measured_links(
     """
     workers, tell = crew.size, note or _silent
     points = [(pattern, size) for pattern in patterns(workers) for size in sizes_of(pattern, workers, largest)]
-    made: dict[str, list[tuple[int, Measurement]]] = {}
+    by_pattern: dict[str, list[tuple[int, Measurement]]] = {}
     for number, (pattern, size) in enumerate(points):
         tell(f"links {number} of {len(points)}", 1 - LINK_SHARE - COPY_SHARE + LINK_SHARE * number / len(points))
         task = LinkTask(pattern, size, budget_seconds / len(points), "nothing" if pattern == SEND else between)
@@ -219,9 +219,9 @@ def measured_links(
         samples = [reply for reply in replies if reply is not None]
         if task.between == "one clock":
             samples = [meetings(samples, task.messages(workers))]
-        made.setdefault(pattern, []).append((size, _measurement(samples)))
-    for pattern, found in made.items():
-        yield pattern, _table(found)
+        by_pattern.setdefault(pattern, []).append((size, _measurement(samples)))
+    for pattern, measurements in by_pattern.items():
+        yield pattern, _table(measurements)
 
 
 def _copies(
@@ -232,8 +232,10 @@ def _copies(
     replies = _ask(crew, CopyTask(sizes, budget_seconds / len(sizes) / 2))
     tables = []
     for kind in (0, 1):
-        found = [(size, _measurement([reply[number][kind] for reply in replies])) for number, size in enumerate(sizes)]
-        tables.append(_table(found))
+        measurements = [
+            (size, _measurement([reply[number][kind] for reply in replies])) for number, size in enumerate(sizes)
+        ]
+        tables.append(_table(measurements))
     return tables[0], tables[1]
 
 
@@ -254,11 +256,11 @@ def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
     return _table(points)
 
 
-def _table(found: list[tuple[int, Measurement]]) -> SizeTable:
+def _table(measurements: list[tuple[int, Measurement]]) -> SizeTable:
     """A smaller size never takes more than a larger one: where it seemed so, something else disturbed it."""
-    sizes = tuple(size for size, _ in found)
-    seconds = np.minimum.accumulate([measured.seconds for _, measured in reversed(found)])[::-1]
-    return SizeTable(sizes, tuple(seconds.tolist()), tuple(measured.spread for _, measured in found))
+    sizes = tuple(size for size, _ in measurements)
+    seconds = np.minimum.accumulate([measured.seconds for _, measured in reversed(measurements)])[::-1]
+    return SizeTable(sizes, tuple(seconds.tolist()), tuple(measured.spread for _, measured in measurements))
 
 
 # ------------------------------------------------------------------------------------------- workers

@@ -30,19 +30,25 @@ class _Gathered:
         self.inputs: list[Input] = []
 
     def add(
-        self, operator: str, tensors: Mapping[str, Shape], output: Shape, *, whole: tuple[str, ...] = (), **given: Any
+        self,
+        operator: str,
+        tensors: Mapping[str, Shape],
+        output: Shape,
+        *,
+        whole: tuple[str, ...] = (),
+        **attributes: Any,
     ) -> None:
         """whole: which tensors are of whole numbers."""
         number = len(self.nodes)
-        arguments: list[tuple[str, Any]] = list(given.items())
+        arguments: list[tuple[str, Any]] = list(attributes.items())
         for name, shape in tensors.items():
             value = Value(f"x{number}_{name}", shape, "int64" if name in whole else "float32")
             self.values[value.name] = value
             self.inputs.append(Input(value.name, "batch", value.name))
             arguments.append((name, Ref(value.name)))
-        made = Value(f"y{number}", output, "float32")
-        self.values[made.name] = made
-        self.nodes.append(Node(made.name, operator, tuple(arguments), (made.name,)))
+        result = Value(f"y{number}", output, "float32")
+        self.values[result.name] = result
+        self.nodes.append(Node(result.name, operator, tuple(arguments), (result.name,)))
 
     def program(self) -> Program:
         outputs = tuple(Output(node.outputs[0], "result") for node in self.nodes)
@@ -54,23 +60,23 @@ class _Gathered:
 def common_calls() -> tuple[Call, ...]:
     """About a hundred calls, the smallest first: products, convolutions, element-wise operators, reductions, moves,
     look-ups."""
-    found = _Gathered()
+    gathered = _Gathered()
     for add in (_products, _convolutions, _elementwise, _moves, _tables):
-        add(found)
-    calls = local_calls(found.program()).calls
+        add(gathered)
+    calls = local_calls(gathered.program()).calls
     return tuple(sorted(calls, key=lambda call: call.work.operations + call.work.bytes))
 
 
-def _products(found: _Gathered) -> None:
+def _products(gathered: _Gathered) -> None:
     for size in (16, 64, 128, 256, 512, 1024):
-        found.add("aten.mm", {"self": (size, size), "mat2": (size, size)}, (size, size))
+        gathered.add("aten.mm", {"self": (size, size), "mat2": (size, size)}, (size, size))
     for rows, inner, columns in ((32, 1024, 1024), (1024, 32, 1024), (1024, 1024, 32), (256, 64, 4096), (8, 512, 2048)):
-        found.add("aten.mm", {"self": (rows, inner), "mat2": (inner, columns)}, (rows, columns))
+        gathered.add("aten.mm", {"self": (rows, inner), "mat2": (inner, columns)}, (rows, columns))
     for batch, rows, inner in ((8, 32, 16), (32, 64, 32), (64, 128, 64)):
-        found.add("aten.bmm", {"self": (batch, rows, inner), "mat2": (batch, inner, rows)}, (batch, rows, rows))
+        gathered.add("aten.bmm", {"self": (batch, rows, inner), "mat2": (batch, inner, rows)}, (batch, rows, rows))
 
 
-def _convolutions(found: _Gathered) -> None:
+def _convolutions(gathered: _Gathered) -> None:
     for images, channels, size, kernel in (
         (2, 8, 16, 3),
         (8, 16, 32, 3),
@@ -85,44 +91,46 @@ def _convolutions(found: _Gathered) -> None:
             "dilation": (1, 1),
             "groups": 1,
         }
-        found.add(
+        gathered.add(
             "aten.convolution", {"input": shape, "weight": weight}, shape,
             bias=None, transposed=False, output_padding=(0, 0), **same,
         )  # fmt: skip
-        found.add(
+        gathered.add(
             "girih.convolution_weight_gradient", {"grad": shape, "input": shape}, weight, weight_size=weight, **same
         )
 
 
-def _elementwise(found: _Gathered) -> None:
+def _elementwise(gathered: _Gathered) -> None:
     for length in LENGTHS:
         square = (length // 64, 64)
-        found.add("aten.add.Tensor", {"self": square, "other": square}, square)
-        found.add("aten.mul.Tensor", {"self": square, "other": (64,)}, square)
-        found.add("aten.relu", {"self": square}, square)
-        found.add("aten.addcmul", {"self": square, "tensor1": square, "tensor2": square}, square, value=0.5)
+        gathered.add("aten.add.Tensor", {"self": square, "other": square}, square)
+        gathered.add("aten.mul.Tensor", {"self": square, "other": (64,)}, square)
+        gathered.add("aten.relu", {"self": square}, square)
+        gathered.add("aten.addcmul", {"self": square, "tensor1": square, "tensor2": square}, square, value=0.5)
         for name in ("exp", "tanh", "sigmoid", "sqrt"):
-            found.add(f"aten.{name}", {"self": square}, square)
-        found.add("aten.sum.dim_IntList", {"self": square}, square[:1], dim=(1,), keepdim=False)
-        found.add("aten.sum.dim_IntList", {"self": square}, square[1:], dim=(0,), keepdim=False)
-        found.add("girih.mean", {"input": square}, (square[0], 1), dims=(1,), keepdim=True, count=64)
-        found.add("aten.logsumexp", {"self": square}, square[:1], dim=(1,), keepdim=False)
+            gathered.add(f"aten.{name}", {"self": square}, square)
+        gathered.add("aten.sum.dim_IntList", {"self": square}, square[:1], dim=(1,), keepdim=False)
+        gathered.add("aten.sum.dim_IntList", {"self": square}, square[1:], dim=(0,), keepdim=False)
+        gathered.add("girih.mean", {"input": square}, (square[0], 1), dims=(1,), keepdim=True, count=64)
+        gathered.add("aten.logsumexp", {"self": square}, square[:1], dim=(1,), keepdim=False)
 
 
-def _moves(found: _Gathered) -> None:
+def _moves(gathered: _Gathered) -> None:
     for length in LENGTHS:
         square = (length // 64, 64)
-        found.add("aten.cat", {"tensors.0": square, "tensors.1": square}, (2 * square[0], 64), dim=0)
-        found.add("aten.full", {}, square, size=square, fill_value=0.0, dtype="float32")
-        found.add("aten._to_copy", {"self": square}, square, whole=("self",), dtype="float32")
-    found.add("aten.reshape", {"self": (64, 64)}, (4096,), shape=(4096,))
+        gathered.add("aten.cat", {"tensors.0": square, "tensors.1": square}, (2 * square[0], 64), dim=0)
+        gathered.add("aten.full", {}, square, size=square, fill_value=0.0, dtype="float32")
+        gathered.add("aten._to_copy", {"self": square}, square, whole=("self",), dtype="float32")
+    gathered.add("aten.reshape", {"self": (64, 64)}, (4096,), shape=(4096,))
 
 
-def _tables(found: _Gathered) -> None:
+def _tables(gathered: _Gathered) -> None:
     for rows, width, count in ((64, 16, 64), (1000, 64, 512), (30000, 128, 1024)):
-        found.add("girih.embedding", {"weight": (rows, width), "indices": (count,)}, (count, width), whole=("indices",))
-        found.add(
+        gathered.add(
+            "girih.embedding", {"weight": (rows, width), "indices": (count,)}, (count, width), whole=("indices",)
+        )
+        gathered.add(
             "girih.embedding_gradient", {"grad": (count, width), "indices": (count,)}, (rows, width),
             whole=("indices",), rows=rows,
         )  # fmt: skip
-        found.add("girih.pick", {"input": (count, rows), "index": (count,)}, (count,), whole=("index",), dim=1)
+        gathered.add("girih.pick", {"input": (count, rows), "index": (count,)}, (count,), whole=("index",), dim=1)

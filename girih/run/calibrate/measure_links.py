@@ -78,12 +78,12 @@ class LinkTask:
         peers = _peers(self.pattern, rank, workers)
         # What is sent was made some time ago, what is received into is new: as in a run, both are in no near cache.
         kept = max(1, min(16, SPREAD_BYTES // self.size))
-        made = [torch.ones(self.size, dtype=torch.uint8, device=device) for _ in range(kept)]
+        buffers = [torch.ones(self.size, dtype=torch.uint8, device=device) for _ in range(kept)]
         held: deque[Messages] = deque(maxlen=kept)
 
         def out() -> Messages:
-            made.append(made.pop(0))
-            return [(peer, made[0]) for peer, _ in peers]
+            buffers.append(buffers.pop(0))
+            return [(peer, buffers[0]) for peer, _ in peers]
 
         def into() -> Messages:
             held.append([(peer, torch.empty(self.size, dtype=torch.uint8, device=device)) for _, peer in peers])
@@ -229,7 +229,7 @@ class CopyTask:
     seconds: float
 
     def __call__(self, transport: Transport, rank: int, device: Any) -> list[tuple[Sample, Sample]]:
-        made = []
+        seconds = []
         for size in self.sizes:
             elements = max(1, size // 4)
             rows = max(1, elements // ROW)
@@ -242,9 +242,9 @@ class CopyTask:
             barrier(transport, rank, device)
             other = torch.ones(rows, row, device=device)
             adding = self._time([partial(part.add_, other) for part in into], device)
-            made.append((packing, adding))
+            seconds.append((packing, adding))
         barrier(transport, rank, device)
-        return made
+        return seconds
 
     def _time(self, actions: list[Callable[[], Tensor]], device: Any) -> Sample:
         began = perf_counter()

@@ -1,8 +1,8 @@
 """Where worker processes come from: a process that has loaded what they need, and forks one for each that is asked for.
 
-Loading PyTorch takes more than a second of a core, and each worker of a host would take it. A nursery takes it once for
-all workers of a driver that have as many threads. It computes nothing, so that a fork of it is as new as a process that
-has just loaded the same; it ends with its driver's end of a socket. A worker has the driver's environment, working
+Loading PyTorch takes more than a second of a core, and each worker of a host would take it. A fork server takes it once
+for all workers of a driver that have as many threads. It computes nothing, so that a fork of it is as new as a process
+that has just loaded the same; it ends with its driver's end of a socket. A worker has the driver's environment, working
 directory, output and errors as they are when it is asked for, and a session of its own; of open files it keeps those
 that are handed to it. Variables that libraries read as they are loaded count as they were at a driver's first worker.
 
@@ -57,7 +57,7 @@ def launch(arguments: Sequence[str], files: Sequence[int], threads: int) -> Proc
         OSError: it could not be started.
     """
     if sys.platform == "linux" and len(files) <= MOST_FILES:
-        return _nursery(threads).fork(arguments, files)
+        return _server(threads).fork(arguments, files)
     module, name = WORKER
     return subprocess.Popen(
         [sys.executable, "-c", f"from {module} import {name}; {name}()", *arguments, *map(str, files)],
@@ -69,41 +69,41 @@ def launch(arguments: Sequence[str], files: Sequence[int], threads: int) -> Proc
 
 
 def _environment(threads: int) -> dict[str, str]:
-    found = {
+    variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "OMP_NUM_THREADS": str(threads),
     }
     if sys.platform == "linux":
-        found.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return found
+        variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return variables
 
 
 # ------------------------------------------------------------------------------------------- in the driver
 
-_known: dict[tuple[int, int], Nursery] = {}  # by driver (a fork of one is another) and threads
+_known: dict[tuple[int, int], ForkServer] = {}  # by driver (a fork of one is another) and threads
 _lock = threading.Lock()
 
 
 @atexit.register
 def _end_all() -> None:
-    for (driver, _), nursery in _known.items():
+    for (driver, _), server in _known.items():
         if driver == os.getpid():
-            nursery.close()
+            server.close()
 
 
-def _nursery(threads: int) -> Nursery:
+def _server(threads: int) -> ForkServer:
     with _lock:
         key = os.getpid(), threads
         known = _known.get(key)
         if known is None or not known.lives:
             if known is not None:
                 known.close()
-            known = _known[key] = Nursery(threads)
+            known = _known[key] = ForkServer(threads)
         return known
 
 
-class Nursery:
+class ForkServer:
     """A process that forks workers of so many threads, until it is closed or its driver ends."""
 
     def __init__(self, threads: int) -> None:
@@ -144,7 +144,7 @@ class Nursery:
 
 
 class Forked:
-    """A process that a nursery made. status: a pipe on which come its process number, then its exit code."""
+    """A process that a fork server made. status: a pipe on which come its process number, then its exit code."""
 
     def __init__(self, status: int) -> None:
         self._status = status
@@ -171,7 +171,7 @@ class Forked:
                 os.kill(self.pid, signal.SIGKILL)
 
     def _read(self) -> int:
-        """The next number; without a nursery there is none, and its workers count as killed."""
+        """The next number; without a fork server there is none, and its workers count as killed."""
         data = os.read(self._status, NUMBER.size)
         if len(data) == NUMBER.size:
             return int(NUMBER.unpack(data)[0])
@@ -184,11 +184,11 @@ class Forked:
             os.close(self._status)
 
 
-# ------------------------------------------------------------------------------------------- in the nursery
+# ------------------------------------------------------------------------------------------- in the fork server
 
 
 def main() -> None:
-    """A nursery, from its command line: its end of the socket."""
+    """A fork server, from its command line: its end of the socket."""
     orders = socket.socket(fileno=int(sys.argv[1]))
     for name in LOADED:
         importlib.import_module(name)
@@ -236,10 +236,10 @@ def _received(orders: socket.socket, count: int) -> bytes:
 def _bury(pipes: dict[int, int]) -> None:
     """Tell the driver of those that have ended."""
     with suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            pipe = pipes.pop(found[0])
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pipe = pipes.pop(ended[0])
             with suppress(OSError):  # nobody listens any more
-                os.write(pipe, NUMBER.pack(os.waitstatus_to_exitcode(found[1])))
+                os.write(pipe, NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
             os.close(pipe)
 
 

@@ -40,8 +40,8 @@ def imported() -> ModuleType:
         import ray
     except ImportError as error:
         raise RayUnavailableError("Ray is not installed; it comes with `pip install 'girih[ray]'`") from error
-    found: ModuleType = ray
-    return found
+    module: ModuleType = ray
+    return module
 
 
 def connect(address: str = "") -> RayConnection:
@@ -57,9 +57,9 @@ def connect(address: str = "") -> RayConnection:
     connected = ray.is_initialized()
     if not connected:
         _probe(address)
-        given = {"address": address} if address else {"include_dashboard": False}
+        options = {"address": address} if address else {"include_dashboard": False}
         try:
-            ray.init(**given, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+            ray.init(**options, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
         except Exception as error:
             where = f"a Ray cluster at {address!r}" if address else "a Ray cluster of this host"
             raise RayUnavailableError(

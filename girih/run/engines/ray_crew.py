@@ -147,21 +147,21 @@ class RayCrew:
         nodes = self.ray.util.placement_group_table(self.group)["bundles_to_node_id"]
         bundles = sorted(range(self.size), key=lambda bundle: (nodes[bundle], bundle))  # neighbours on one node
         self.ray.method(concurrency_group=WATCH)(RayWorker.status)  # a client of Ray takes no group with the call
-        made = self.ray.remote(concurrency_groups={WATCH: 1}, max_restarts=-1)(RayWorker)
+        actor = self.ray.remote(concurrency_groups={WATCH: 1}, max_restarts=-1)(RayWorker)
         for rank, bundle in enumerate(bundles):
             strategy = PlacementGroupSchedulingStrategy(self.group, bundle)
-            options = made.options(num_cpus=self.options.cpus, scheduling_strategy=strategy)
+            options = actor.options(num_cpus=self.options.cpus, scheduling_strategy=strategy)
             self.actors.append(options.remote(rank))
 
     def _identify(self) -> list[tuple[str, str, int]]:
         """Ask all workers who they are, until all answer."""
         deadline = time.monotonic() + self.options.start
-        found: list[tuple[str, str, int]] = []
+        places: list[tuple[str, str, int]] = []
         for rank, actor in enumerate(self.actors):
             while True:
                 left = deadline - time.monotonic()
                 try:
-                    found.append(self.ray.get(actor.identify.remote(), timeout=max(left, 0.1)))
+                    places.append(self.ray.get(actor.identify.remote(), timeout=max(left, 0.1)))
                     break
                 except self.ray.exceptions.ActorUnavailableError:  # it is being restarted
                     if left <= 0:
@@ -171,7 +171,7 @@ class RayCrew:
                     raise self._not_there(rank) from None
                 except self.ray.exceptions.RayError as error:
                     raise self._lost(rank, f"could not be started by Ray ({_said(error)})") from None
-        return found
+        return places
 
     def _form(self) -> None:
         if self.size > 1:

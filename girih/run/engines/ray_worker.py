@@ -106,9 +106,9 @@ def _interface(address: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             try:
-                found = fcntl.ioctl(any_socket, 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
+                reply = fcntl.ioctl(any_socket, 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
             except OSError:
                 continue  # it has none
-            if socket.inet_ntoa(found[20:24]) == address:
+            if socket.inet_ntoa(reply[20:24]) == address:
                 return name
     return ""

@@ -245,11 +245,11 @@ def _takes_out(
     if function is None:
         return False
     ones = [torch.ones(1, dtype=getattr(torch, item)) for item in dtypes]
-    given = [ones[item.number] if isinstance(item, Hole) else item for _, item in arguments]
+    tensors = [ones[item.number] if isinstance(item, Hole) else item for _, item in arguments]
     out = torch.zeros(1, dtype=getattr(torch, dtype))
     try:
-        expected = resolve(operator)(*given, **dict(options))
-        function(*given, **dict(options), out=out)
+        expected = resolve(operator)(*tensors, **dict(options))
+        function(*tensors, **dict(options), out=out)
     except (TypeError, RuntimeError, ValueError):
         return False
     return bool(expected.dtype == out.dtype) and bool(torch.equal(expected, out) or expected.isnan().all())

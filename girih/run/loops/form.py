@@ -117,9 +117,9 @@ class Call:
 
     def __str__(self) -> str:
         goal = f"{self.register} <-" if self.into else f"{self.register}: {_kind(self.dtype, self.shape)} ="
-        given = [*map(_text, self.arguments), *(f"{name}={_text(value)}" for name, value in self.options)]
+        written = [*map(_text, self.arguments), *(f"{name}={_text(value)}" for name, value in self.options)]
         item = "" if self.item is None else f"[{self.item}]"
-        return f"{goal} {'view ' if self.view else ''}{self.operator}({', '.join(given)}){item}"
+        return f"{goal} {'view ' if self.view else ''}{self.operator}({', '.join(written)}){item}"
 
 
 @dataclass(frozen=True)

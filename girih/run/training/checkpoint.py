@@ -110,7 +110,7 @@ def check_entries(manifest: Manifest, directory: str | Path, program: Program, o
         CheckpointError: entries are missing, or have another shape or dtype.
     """
     held, spare = manifest.entries, set(others)
-    found = []
+    paths = []
     for item in program.graph.state_inputs:
         key, value = key_of(item), program.graph.values[item.name]
         if key not in held:
@@ -122,8 +122,8 @@ def check_entries(manifest: Manifest, directory: str | Path, program: Program, o
                 f"{directory}: {key!r} is {held[key].dtype}{list(held[key].shape)}, the program has "
                 f"{value.dtype}{list(value.shape)}"
             )
-        found.append(key)
-    return found
+        paths.append(key)
+    return paths
 
 
 def read(
@@ -236,12 +236,12 @@ def _common(one: Box, other: Box) -> Box | None:
 def damages(directory: str | Path) -> list[str]:
     """What is wrong with a checkpoint whose manifest can be read, each as one line: every byte is read and checked."""
     manifest = read_manifest(directory)
-    found: dict[str, None] = {}
+    damaged: dict[str, None] = {}
     with Reader(directory, manifest) as reader:
         for path, entry in manifest.entries.items():
             for chunk in entry.chunks:
                 try:
                     reader.read(path, chunk.box)
                 except CheckpointError as error:
-                    found[str(error)] = None
-    return list(found)
+                    damaged[str(error)] = None
+    return list(damaged)

@@ -48,22 +48,22 @@ def export_dcp(directory: str | Path, out: str | Path) -> Manifest:
     manifest, goal = read_manifest(directory), Path(out).absolute()
     if os.path.lexists(goal):
         raise CheckpointError(f"{goal} exists: give a new directory for the export")
-    made = goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:12]}")
+    beside = goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:12]}")
     try:
-        made.mkdir(parents=True)
+        beside.mkdir(parents=True)
         with Reader(directory, manifest) as reader:
-            _write_dcp(made, manifest, reader)
+            _write_dcp(beside, manifest, reader)
         summary = {"step": manifest.step, "seed": manifest.seed, "format": SUMMARY_FORMAT}
-        (made / MANIFEST).write_text(json.dumps(summary) + "\n")
-        os.rename(made, goal)
+        (beside / MANIFEST).write_text(json.dumps(summary) + "\n")
+        os.rename(beside, goal)
     except OSError as error:
         raise CheckpointError(f"{goal} cannot be written: {error.strerror}") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
     return manifest
 
 
-def _write_dcp(made: Path, manifest: Manifest, reader: Reader) -> None:
+def _write_dcp(folder: Path, manifest: Manifest, reader: Reader) -> None:
     from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, SavePlan
     from torch.distributed.checkpoint.metadata import (
         ChunkStorageMetadata,
@@ -92,7 +92,7 @@ def _write_dcp(made: Path, manifest: Manifest, reader: Reader) -> None:
             path, chunk = chunks[write_item.index]
             return reader.read(path, chunk.box)
 
-    writer = FileSystemWriter(made)
+    writer = FileSystemWriter(folder)
     writer.set_up_storage_writer(True)
     plans = writer.prepare_global_plan([SavePlan(items)])
     results = list(writer.write_data(plans[0], Chunks()).wait()) if items else []
@@ -203,9 +203,9 @@ def _summary(path: Path, step: int, seed: int) -> tuple[int, int]:
     if not path.exists():
         return step, seed
     try:
-        found = json.loads(_bytes_of(path, 0, None, 100_000))
-        if found["format"] == SUMMARY_FORMAT and type(found["step"]) is type(found["seed"]) is int:
-            return found["step"], found["seed"]
+        data = json.loads(_bytes_of(path, 0, None, 100_000))
+        if data["format"] == SUMMARY_FORMAT and type(data["step"]) is type(data["seed"]) is int:
+            return data["step"], data["seed"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: remove it, and give step and seed") from error
     raise CheckpointError(f"{path} is none that girih's export writes: remove it, and give step and seed")
@@ -238,22 +238,22 @@ def _record(name: str) -> type[Record]:
 def _admitted() -> dict[tuple[str, str], Any]:
     """What a pickle may name, and what it gets: records, tuples and names, made anew for each file."""
     checkpoint = "torch.distributed.checkpoint."
-    found: dict[tuple[str, str], Any] = {
+    classes: dict[tuple[str, str], Any] = {
         (checkpoint + "metadata", name): _record(name)
         for name in (
             "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "TensorProperties", "ChunkStorageMetadata",
             "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
         )
     }  # fmt: skip
-    found[checkpoint + "filesystem", "_StorageInfo"] = _record("_StorageInfo")
-    found["torch", "Size"] = _sizes
-    found["torch.serialization", "_get_layout"] = _record("layout")
-    found["collections", "OrderedDict"] = dict
+    classes[checkpoint + "filesystem", "_StorageInfo"] = _record("_StorageInfo")
+    classes["torch", "Size"] = _sizes
+    classes["torch.serialization", "_get_layout"] = _record("layout")
+    classes["collections", "OrderedDict"] = dict
     for module in ("pathlib", "pathlib._local"):
         for name in ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"):
-            found[module, name] = _record("path")
-    found.update((("torch", name), name) for name in DTYPES)
-    return found
+            classes[module, name] = _record("path")
+    classes.update((("torch", name), name) for name in DTYPES)
+    return classes
 
 
 def _sizes(numbers: Any = ()) -> tuple[int, ...]:
@@ -344,19 +344,19 @@ def _tensor_entry(
     return dtype, shape, tuple(chunks)
 
 
-def _of(found: Any, kind: str) -> Record:
-    if not isinstance(found, Record) or found.kind != kind:
-        raise TypeError(f"{type(found).__name__} where {kind} belongs")
-    return found
+def _of(item: Any, kind: str) -> Record:
+    if not isinstance(item, Record) or item.kind != kind:
+        raise TypeError(f"{type(item).__name__} where {kind} belongs")
+    return item
 
 
-def _mapping(found: Any) -> dict[Any, Any]:
-    if not isinstance(found, dict):
-        raise TypeError(f"{type(found).__name__} where a dictionary belongs")
-    return found
+def _mapping(item: Any) -> dict[Any, Any]:
+    if not isinstance(item, dict):
+        raise TypeError(f"{type(item).__name__} where a dictionary belongs")
+    return item
 
 
-def _text(found: Any) -> str:
-    if not isinstance(found, str):
-        raise TypeError(f"{type(found).__name__} where a string belongs")
-    return found
+def _text(item: Any) -> str:
+    if not isinstance(item, str):
+        raise TypeError(f"{type(item).__name__} where a string belongs")
+    return item

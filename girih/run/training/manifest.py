@@ -158,35 +158,35 @@ def from_bytes(data: bytes) -> Manifest:
         SealError: it does not.
     """
     content, digest = unseal(KIND, FORMAT, data)
-    found = fields(content, "step", "seed", "byteorder", "block", "folder", "files", "entries")
-    text(found["byteorder"], "little")
-    block = natural(found["block"], 1 << 40)
+    known = fields(content, "step", "seed", "byteorder", "block", "folder", "files", "entries")
+    text(known["byteorder"], "little")
+    block = natural(known["block"], 1 << 40)
     if block < 16:
         raise SealError(f"has blocks of {block} bytes")
-    files = {text(name, FILE_NAME): natural(size) for name, size in fields(found["files"]).items()}
-    seed = found["seed"]
+    files = {text(name, FILE_NAME): natural(size) for name, size in fields(known["files"]).items()}
+    seed = known["seed"]
     if type(seed) is not int or seed.bit_length() > 1024:
         raise SealError(f"has the seed {str(seed)[:60]!r}, which is no whole number of at most 1024 bits")
     entries = {}
-    for path, entry in fields(found["entries"]).items():
+    for path, entry in fields(known["entries"]).items():
         try:
             entries[path] = _entry(entry, files, block)
         except SealError as error:
             raise SealError(f"{error}, in the entry {path[:200]!r}") from error
     _check_files(files, entries.values())
-    return Manifest(natural(found["step"]), seed, text(found["folder"], FILE_NAME), files, entries, block, digest)
+    return Manifest(natural(known["step"]), seed, text(known["folder"], FILE_NAME), files, entries, block, digest)
 
 
-def _entry(found: Any, files: Mapping[str, int], block: int) -> Entry:
-    fields(found, "dtype", "shape", "chunks")
-    if not isinstance(found["dtype"], str) or found["dtype"] not in DTYPES:
-        raise SealError(f"has the dtype {str(found['dtype'])[:60]!r}, which is none of {', '.join(DTYPES)}")
-    itemsize = DTYPES[found["dtype"]].itemsize
-    shape = naturals(found["shape"])
+def _entry(content: Any, files: Mapping[str, int], block: int) -> Entry:
+    fields(content, "dtype", "shape", "chunks")
+    if not isinstance(content["dtype"], str) or content["dtype"] not in DTYPES:
+        raise SealError(f"has the dtype {str(content['dtype'])[:60]!r}, which is none of {', '.join(DTYPES)}")
+    itemsize = DTYPES[content["dtype"]].itemsize
+    shape = naturals(content["shape"])
     if prod(size for size in shape if size) * itemsize > 1 << 62:
         raise SealError(f"has the shape {list(shape)}, which is too large")
     chunks = []
-    for chunk in items(found["chunks"]):
+    for chunk in items(content["chunks"]):
         fields(chunk, "offsets", "sizes", "file", "bytes", "checksums")
         offsets, sizes = naturals(chunk["offsets"], len(shape)), naturals(chunk["sizes"], len(shape))
         start, stop = naturals(chunk["bytes"], 2)
@@ -201,7 +201,7 @@ def _entry(found: Any, files: Mapping[str, int], block: int) -> Entry:
         chunks.append(Chunk(offsets, sizes, name, start, stop, checksums))
     if not tiles(shape, [chunk.box for chunk in chunks]):
         raise SealError(f"has chunks that overlap or leave something out of {list(shape)}")
-    return Entry(found["dtype"], shape, tuple(chunks))
+    return Entry(content["dtype"], shape, tuple(chunks))
 
 
 def _check_files(files: Mapping[str, int], entries: Iterable[Entry]) -> None:
@@ -210,9 +210,9 @@ def _check_files(files: Mapping[str, int], entries: Iterable[Entry]) -> None:
     for entry in entries:
         for chunk in entry.chunks:
             ranges[chunk.file].append((chunk.start, chunk.stop))
-    for name, found in ranges.items():
+    for name, boxes in ranges.items():
         at = 0
-        for start, stop in sorted(found):
+        for start, stop in sorted(boxes):
             if start != at:
                 break
             at = stop

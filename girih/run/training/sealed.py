@@ -63,41 +63,41 @@ def _no_constant(name: str) -> NoReturn:
 # ------------------------------------------------------------------------------------------- what it may hold
 
 
-def fields(found: Any, *names: str) -> dict[str, Any]:
+def fields(item: Any, *names: str) -> dict[str, Any]:
     """An object with these fields.
 
     Raises:
         SealError: it is something else.
     """
-    if not isinstance(found, dict):
-        raise SealError(f"has {type(found).__name__} where an object belongs")
-    if missing := [name for name in names if name not in found]:
+    if not isinstance(item, dict):
+        raise SealError(f"has {type(item).__name__} where an object belongs")
+    if missing := [name for name in names if name not in item]:
         raise SealError(f"has an object without {missing}")
-    return found
+    return item
 
 
-def items(found: Any) -> list[Any]:
-    if not isinstance(found, list):
-        raise SealError(f"has {type(found).__name__} where a list belongs")
-    return found
+def items(item: Any) -> list[Any]:
+    if not isinstance(item, list):
+        raise SealError(f"has {type(item).__name__} where a list belongs")
+    return item
 
 
-def text(found: Any, pattern: str) -> str:
+def text(item: Any, pattern: str) -> str:
     """A string that matches as a whole."""
-    if not isinstance(found, str) or re.fullmatch(pattern, found) is None:
-        raise SealError(f"has {str(found)[:60]!r} where {pattern} belongs")
-    return found
+    if not isinstance(item, str) or re.fullmatch(pattern, item) is None:
+        raise SealError(f"has {str(item)[:60]!r} where {pattern} belongs")
+    return item
 
 
-def natural(found: Any, most: int = LARGEST_NUMBER) -> int:
+def natural(item: Any, most: int = LARGEST_NUMBER) -> int:
     """A whole number from 0 to `most`."""
-    if type(found) is not int or not 0 <= found <= most:
-        raise SealError(f"has {str(found)[:60]} where a whole number from 0 to {most} belongs")
-    return found
+    if type(item) is not int or not 0 <= item <= most:
+        raise SealError(f"has {str(item)[:60]} where a whole number from 0 to {most} belongs")
+    return item
 
 
-def naturals(found: Any, count: int | None = None) -> tuple[int, ...]:
-    numbers = tuple(natural(number) for number in items(found))
+def naturals(item: Any, count: int | None = None) -> tuple[int, ...]:
+    numbers = tuple(natural(number) for number in items(item))
     if count is not None and len(numbers) != count:
         raise SealError(f"has {len(numbers)} numbers where {count} belong")
     return numbers

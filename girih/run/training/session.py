@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 
+from girih.capture.torch.initial import Initial
 from girih.graph import Input
 from girih.lower import Program
 from girih.run.engines.crew import Crew
@@ -191,37 +191,37 @@ class Run:
         self, batch: Mapping[str, Tensor], scalars: Mapping[str, Any], step: int | None = None
     ) -> dict[str, Tensor]:
         """All inputs that are not state, whole, by name, seeds included; of the next step or a given one, from 0."""
-        given = {**batch, **scalars}
+        unread = {**batch, **scalars}
         inputs = {}
         for item in self._given:
-            found = given.pop(item.name, None)
-            if found is None and item.path:
-                found = given.pop(item.path, None)
-            if found is None and item.role == "seed":
-                found = step_seed(self.seed, self.steps if step is None else step)
-            if found is None:
+            value = unread.pop(item.name, None)
+            if value is None and item.path:
+                value = unread.pop(item.path, None)
+            if value is None and item.role == "seed":
+                value = step_seed(self.seed, self.steps if step is None else step)
+            if value is None:
                 raise ValueError(f"{item.role} input {item.name!r} is missing; the program takes {self._names()}")
-            inputs[item.name] = self._checked(item, found)
-        if given:
-            raise ValueError(f"no input {sorted(given)}; the program takes {self._names()}")
+            inputs[item.name] = self._checked(item, value)
+        if unread:
+            raise ValueError(f"no input {sorted(unread)}; the program takes {self._names()}")
         return inputs
 
     def _names(self) -> list[str]:
         return [item.name for item in self._given]
 
-    def _checked(self, item: Input, given: Any) -> Tensor:
+    def _checked(self, item: Input, number: Any) -> Tensor:
         value = self.program.graph.values[item.name]
         dtype = getattr(torch, value.dtype)
-        if not isinstance(given, torch.Tensor):
-            given = torch.tensor(given, dtype=dtype)
-        elif given.dim() == 0 and not value.shape:
-            given = given.to(dtype)
-        if (tuple(given.shape), given.dtype) != (value.shape, dtype):
+        if not isinstance(number, torch.Tensor):
+            number = torch.tensor(number, dtype=dtype)
+        elif number.dim() == 0 and not value.shape:
+            number = number.to(dtype)
+        if (tuple(number.shape), number.dtype) != (value.shape, dtype):
             raise ValueError(
                 f"{item.role} input {item.name!r} must be {value.dtype}{list(value.shape)}, got "
-                f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+                f"{str(number.dtype).removeprefix('torch.')}{list(number.shape)}"
             )
-        return given.detach()
+        return number.detach()
 
     def _divide(self, inputs: Mapping[str, Tensor]) -> list[dict[str, Any]]:
         return [
@@ -238,8 +238,8 @@ class Run:
         digest: str | None = None,
     ) -> None:
         own = {key_of(item) for item in self.program.graph.state_inputs}
-        made = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
-        common = {"recipes": made, "seed": self.seed, "resume": resume, "resumed": resumed}
+        own_recipes = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
+        common = {"recipes": own_recipes, "seed": self.seed, "resume": resume, "resumed": resumed}
         fields = [{"parts": cut_state(self.program, rank, state), **common} for rank in range(self.workers)]
         digests = checkpoint.agreed(self.crew.command("set_state", fields))
         if len({*digests, *([] if digest is None else [digest])}) > 1:
@@ -265,7 +265,7 @@ def torchrun_rank() -> int:
 
 def start(
     program: Program,
-    initial: Mapping[str, Recipe | tuple[str, float, float]] | None = None,
+    initial: Mapping[str, Recipe | tuple[Any, float, float]] | None = None,
     *,
     backend: str | Engine = "processes",
     state: Mapping[str, Tensor] | None = None,
@@ -295,29 +295,22 @@ def start(
     if backend == "processes" and under_torchrun():
         backend = "torchrun"
     engine = engine_of(backend, TRAINING)
-    recipes = {path: _StateRecipe(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
-    given = state or {}
+    recipes = {path: Initial(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
+    tensors = state or {}
     steps, directory, digest, resumed = 0, None, None, list[str]()
     if resume is not None:
         manifest = checkpoint.read_manifest(resume)
         seed, steps, directory, digest = manifest.seed, manifest.step, str(Path(resume).absolute()), manifest.digest
-        held = checkpoint.check_entries(manifest, resume, program, {*recipes, *given})
-        resumed = [path for path in held if path not in given]
-    check_known(program.graph, given, dict.fromkeys(resumed), recipes)
-    cut_state(program, 0, given)  # views: proves the shapes before anything is started
+        held = checkpoint.check_entries(manifest, resume, program, {*recipes, *tensors})
+        resumed = [path for path in held if path not in tensors]
+    check_known(program.graph, tensors, dict.fromkeys(resumed), recipes)
+    cut_state(program, 0, tensors)  # views: proves the shapes before anything is started
     crew = engine.crew(program, Options(timeout=timeout, device=device, timeline=timeline))
     own = observe if crew.rank == 0 else None
     run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process)
     try:
-        run._set_state(given, recipes, directory, resumed, digest)
+        run._set_state(tensors, recipes, directory, resumed, digest)
     except BaseException:
         run.close()
         raise
     return run
-
-
-@dataclass(frozen=True)
-class _StateRecipe:
-    kind: str
-    a: float
-    b: float = 0.0

@@ -25,13 +25,11 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     Raises:
         PlanError: if tensors are missing, or of another shape or dtype than the plan was made for.
     """
-    given = flatten_batch(batch)
+    flat = flatten_batch(batch)
     wanted = {item.path: item.name for item in plan.graph.inputs if item.role == "batch"}
-    if missing := [path for path in wanted if path not in given]:
-        raise PlanError(
-            f"the batch has no tensor at {missing}: it has {sorted(given)}, the plan reads {sorted(wanted)}"
-        )
-    now = {path: f"a tensor, {list(item.shape)}" for path, item in given.items()} | constants_of(batch)
+    if missing := [path for path in wanted if path not in flat]:
+        raise PlanError(f"the batch has no tensor at {missing}: it has {sorted(flat)}, the plan reads {sorted(wanted)}")
+    now = {path: f"a tensor, {list(item.shape)}" for path, item in flat.items()} | constants_of(batch)
     for path, then in plan.constants.items():
         if now.get(path, then) != then:
             raise PlanError(
@@ -40,7 +38,7 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
             )
     named = {}
     for path, name in wanted.items():
-        value, tensor = plan.graph.values[name], given[path]
+        value, tensor = plan.graph.values[name], flat[path]
         dtype = str(tensor.dtype).removeprefix("torch.")
         if tuple(tensor.shape) != value.shape or dtype != value.dtype:
             raise PlanError(
@@ -61,7 +59,7 @@ def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: if one is missing or of another shape: a plan made for another model.
     """
-    found = {}
+    tensors = {}
     for item in plan.graph.state_inputs:
         value = plan.graph.values[item.name]
         tensor = state.get(item.path)
@@ -81,8 +79,8 @@ def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
                 "or plan again"
             )
         if tensor.device.type != "meta" and type(tensor).__name__ != "FakeTensor":
-            found[item.path] = tensor
-    return found
+            tensors[item.path] = tensor
+    return tensors
 
 
 def start_training(
@@ -229,12 +227,12 @@ class TrainingRun:
             self._verifier = Verifier(self.run)
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
-        made = self.run.step(named, scalars)
-        verification = self._verifier.check(named, scalars, made)
+        outputs = self.run.step(named, scalars)
+        verification = self._verifier.check(named, scalars, outputs)
         worst = verification.worst
         undivided = float("nan") if verification.loss is None else verification.loss
         return Comparison(
-            float(made.get("loss", float("nan"))),
+            float(outputs.get("loss", float("nan"))),
             undivided,
             worst.name if worst is not None else "",
             worst.absolute if worst is not None else 0.0,

@@ -131,18 +131,18 @@ class Verifier:
         for old in graph.state_inputs:
             if old.name in graph.updates:
                 pairs.append((key_of(old), graph.updates[old.name], after[key_of(old)]))
-        found = [difference(shown, got, expected[name], self.coarsest) for shown, name, got in pairs]
-        if not all(item.ok for item in found):
+        differences = [difference(shown, got, expected[name], self.coarsest) for shown, name, got in pairs]
+        if not all(item.ok for item in differences):
             changed = interpret(graph, {name: _rounded(tensor, self.coarsest) for name, tensor in inputs.items()})
             for number, (_, name, _) in enumerate(pairs):
                 noise = ROUNDINGS * difference(name, changed[name], expected[name], self.coarsest).absolute
-                if found[number].allowed < noise < math.inf:
-                    found[number] = replace(found[number], allowed=noise, by_rounding=True)
+                if differences[number].allowed < noise < math.inf:
+                    differences[number] = replace(differences[number], allowed=noise, by_rounding=True)
         frozen = [item for item in graph.state_inputs if item.name not in graph.updates]
-        found += [difference(key_of(item), after[key_of(item)], state[item.name], "exact") for item in frozen]
+        differences += [difference(key_of(item), after[key_of(item)], state[item.name], "exact") for item in frozen]
         self.steps, self.state = run.steps, after
         losses = [float(expected[item.name]) for item in graph.outputs if item.role == "loss"]
-        return Verification(run.steps, losses[0] if losses else None, tuple(found))
+        return Verification(run.steps, losses[0] if losses else None, tuple(differences))
 
 
 def verify(

@@ -69,23 +69,23 @@ class Offer:
         Raises:
             Exception: what a chunk raised, here or where it was stolen. Nobody computes any more then.
         """
-        made: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         failed: BaseException | None = None
         given_up = 0
         while (number := self._first()) is not None:
             if failed is None:
                 began = time.perf_counter()
-                made[number], failed = self._tried(number)
+                results[number], failed = self._tried(number)
                 self.seconds = time.perf_counter() - began
             else:
                 given_up += 1
-        for _ in range(self.count - len(made) - given_up):
-            number, made[number], error = self._stolen.get()
+        for _ in range(self.count - len(results) - given_up):
+            number, results[number], error = self._stolen.get()
             failed = failed or error
         self.run = None
         if failed is not None:
             raise failed
-        return [made[number] for number in range(self.count)]
+        return [results[number] for number in range(self.count)]
 
     def _first(self) -> int | None:
         try:

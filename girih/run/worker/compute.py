@@ -93,13 +93,13 @@ class Compute:
             else:
                 arguments[position][place] = tensor
         started = perf_counter()
-        made = self.function(*arguments, **self.options)
+        results = self.function(*arguments, **self.options)
         seconds[KERNELS] += perf_counter() - started + padded
         if self.result is not None:
-            made = made[self.result]
+            results = results[self.result]
         if len(self.writes) == 1:
-            made = (made,)
-        for slot, shape, tensor in zip(self.writes, self.shapes, made, strict=True):
+            results = (results,)
+        for slot, shape, tensor in zip(self.writes, self.shapes, results, strict=True):
             if tensor is not None and tensor.shape != shape:
                 raise RuntimeError(f"its piece has shape {list(tensor.shape)}, the program says {list(shape)}")
             slots[slot] = tensor
@@ -171,13 +171,13 @@ def compile_compute(
 
 def _piece(program: Program, step: ComputeStep, rank: int) -> PieceCall | None:
     node = program.graph.nodes[step.node]
-    found = descriptions_of(program.graph, node)
-    if not found:
+    descriptions = descriptions_of(program.graph, node)
+    if not descriptions:
         return None
-    description = found[0]
+    description = descriptions[0]
     starts, stops = bounds_of(program.strategy.divisions[step.node], description.sizes, program.mesh)
     piece = make_piece(description, node.attributes, starts[rank].tolist(), stops[rank].tolist())
-    return replace(piece, result=None) if len(found) > 1 else piece
+    return replace(piece, result=None) if len(descriptions) > 1 else piece
 
 
 def _flat_pads(piece: PieceCall | None, number: int) -> list[int] | None:
@@ -206,20 +206,20 @@ def kernel_of(operator: str, device: Any) -> Callable[..., Any]:
 
 def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
     """A function and its arguments, positional as far as they can be: those are passed fastest."""
-    given = {name: _plain(name, value) for name, value in named.items()}
+    values = {name: _plain(name, value) for name, value in named.items()}
     order = _parameters(operator)
     if device.type != "cpu" and any(name == "device" for name, _, _ in order):
-        given.setdefault("device", device)
+        values.setdefault("device", device)
     arguments: list[Any] = []
-    last = max((number for number, (name, _, only) in enumerate(order) if name in given and not only), default=-1)
+    last = max((number for number, (name, _, only) in enumerate(order) if name in values and not only), default=-1)
     for name, default, _ in order[: last + 1]:
-        if name not in given and default is inspect.Parameter.empty:
-            raise TypeError(f"{operator} needs {name!r}; it has {sorted(given)}")
-        arguments.append(given.pop(name, default))
-    unknown = set(given) - {name for name, _, _ in order}
+        if name not in values and default is inspect.Parameter.empty:
+            raise TypeError(f"{operator} needs {name!r}; it has {sorted(values)}")
+        arguments.append(values.pop(name, default))
+    unknown = set(values) - {name for name, _, _ in order}
     if unknown:
         raise TypeError(f"{operator} has no argument {sorted(unknown)}")
-    return kernel_of(operator, device), arguments, given
+    return kernel_of(operator, device), arguments, values
 
 
 @cache
@@ -227,8 +227,8 @@ def _parameters(operator: str) -> tuple[tuple[str, Any, bool], ...]:
     """An operator's parameters in order: (name, default or Parameter.empty, given by name only)."""
     function = resolve(operator)
     if operator.startswith("girih."):
-        found = inspect.signature(function).parameters.values()
-        return tuple((item.name, item.default, item.kind is item.KEYWORD_ONLY) for item in found)
+        parameters = inspect.signature(function).parameters.values()
+        return tuple((item.name, item.default, item.kind is item.KEYWORD_ONLY) for item in parameters)
     return tuple(
         (item.name, item.default_value if item.has_default_value() else inspect.Parameter.empty, item.kwarg_only)
         for item in function._schema.arguments  # type: ignore[attr-defined]

@@ -121,15 +121,15 @@ def cut_state(program: Program, rank: int, state: Mapping[str, Tensor]) -> dict[
     for item in program.graph.state_inputs:
         if key_of(item) not in state:
             continue
-        value, given = program.graph.values[item.name], state[key_of(item)]
-        if tuple(given.shape) != value.shape:
+        value, tensor = program.graph.values[item.name], state[key_of(item)]
+        if tuple(tensor.shape) != value.shape:
             raise ValueError(
                 f"state {key_of(item)!r} must be {value.dtype}{list(value.shape)}, got "
-                f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+                f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
             )
-        if given.is_meta:
+        if tensor.is_meta:
             raise ValueError(f"state {key_of(item)!r} is on the meta device and has no data: leave it to a recipe")
-        part = cut(given.detach(), box_of(program, item.name, rank))
+        part = cut(tensor.detach(), box_of(program, item.name, rank))
         parts[item.name] = part.to(getattr(torch, value.dtype))
     return parts
 

@@ -31,14 +31,14 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     process is measured: let nothing else run in it.
     """
     saved = {name: _Outside.of(tensor) for name, tensor in worker.state.items()}
-    given = {name: _Outside.of(inputs.pop(name)) for name in list(inputs)}
+    batch = {name: _Outside.of(inputs.pop(name)) for name in list(inputs)}
     worker.state.clear()
     gc.collect()
     try:
         if worker.copiers is not None:
             worker.copiers.beside = False
         with _quiet():
-            return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, given)
+            return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, batch)
     finally:
         if worker.copiers is not None:
             worker.copiers.beside = True

@@ -70,13 +70,13 @@ def _reporters(partial: tuple[int, ...], regions: bytes, coordinates: bytes, dev
     boxes = np.frombuffer(regions, np.int64).reshape(devices, -1, 2)
     places = np.frombuffer(coordinates, np.int64).reshape(devices, -1)
     seen: set[bytes] = set()
-    found = []
+    ranks = []
     for rank in range(devices):
         key = boxes[rank].tobytes() + places[rank, list(partial)].tobytes()
         if key not in seen and bool((boxes[rank, :, 1] > boxes[rank, :, 0]).all()):
             seen.add(key)
-            found.append(rank)
-    return tuple(found)
+            ranks.append(rank)
+    return tuple(ranks)
 
 
 def reporters(program: Program, name: str) -> tuple[int, ...]:

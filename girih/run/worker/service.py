@@ -117,8 +117,8 @@ class Service:
         device = self.worker.device
         for name in inputs:
             inputs[name] = inputs[name].to(device)
-        made = self.worker.step(inputs)
-        return {name: tensor.cpu() for name, tensor in made.items() if name in self._reports}
+        outputs = self.worker.step(inputs)
+        return {name: tensor.cpu() for name, tensor in outputs.items() if name in self._reports}
 
     def get_state(self) -> dict[str, Tensor]:
         """The parts that this worker reports, by name."""

@@ -94,9 +94,9 @@ class Worker:
             if new is not None and box_of(program, old, rank) != box_of(program, new, rank):
                 raise ValueError(f"{new!r} replaces {old!r} but lies elsewhere: give both one layout")
         self._shapes = {item.name: shape_of(box_of(program, item.name, rank)) for item in graph.inputs}
-        made = {buffer for step in program.steps_of(rank) for buffer in writes_of(step)}
+        written = {buffer for step in program.steps_of(rank) for buffer in writes_of(step)}
         entering = {item.name for item in graph.inputs}
-        self._elsewhere = [item.name for item in graph.outputs if item.name not in made | entering]
+        self._elsewhere = [item.name for item in graph.outputs if item.name not in written | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction
         self.copiers = Copiers(HostMemory(self.device), self.device) if program.host else None
         self._instructions = compile_instructions(
@@ -201,13 +201,13 @@ class Worker:
     def finish(self, running: Running) -> dict[str, Tensor]:
         """What the step made, once all its instructions are done."""
         began = perf_counter()
-        made = self._collect(running.slots)
+        outputs = self._collect(running.slots)
         self.progress[1] = IDLE
         self.times.steps += 1
         self.times.kernels += running.seconds[0]
         self.times.transfers += running.seconds[1]
         self.times.total += running.took + perf_counter() - began
-        return made
+        return outputs
 
     def _run_timed(self, slots: list[Any], seconds: list[float]) -> None:
         self.intervals = []
@@ -238,12 +238,12 @@ class Worker:
 
     def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
         self._nothing(self._elsewhere, slots)
-        made = {
+        outputs = {
             output.name: slots[self._slot[output.name]]
             for output in self.program.graph.outputs
             if output.replaces is None
         }
-        readers = Counter(new for new in self._updates.values() if new is not None and new not in made)
+        readers = Counter(new for new in self._updates.values() if new is not None and new not in outputs)
         for old, new in self._updates.items():
             if new is None:
                 continue
@@ -251,7 +251,7 @@ class Worker:
             readers[new] -= 1
             if readers[new] == 0:  # what was copied goes before the next is
                 slots[self._slot[new]] = None
-        return made
+        return outputs
 
     def take_state(self, state: Mapping[str, Tensor]) -> None:
         """Set this device's parts of parameters, buffers and optimizer state, by name; they are copied."""

@@ -138,31 +138,31 @@ def rows(outline, fetch, store, task_at, exchange, compute, before, after, works
     )
     first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
     posted = np.full(len(exchange), NOTHING, np.int64)
-    made = 0
+    filled = 0
     for place in range(count):
         number = numbers[place]
         if kinds[place] == COMPUTE:
             if works[compute[number]]:
-                first[made] = compute[number]
-                made += 1
+                first[filled] = compute[number]
+                filled += 1
             continue
         messages = task_at[exchange[number] + 1] > task_at[exchange[number]]
         if kinds[place] == START:
             if not messages and not works[before[number]]:
                 continue
-            first[made] = before[number]
+            first[filled] = before[number]
             if messages:
-                kind[made], pattern[made] = POSTS, exchange[number]
-                posted[number] = made
+                kind[filled], pattern[filled] = POSTS, exchange[number]
+                posted[number] = filled
         else:
             whole = begin[number] == end[number]
             if not messages and not works[after[number]] and not (whole and works[before[number]]):
                 continue
-            first[made], last[made] = before[number] if whole else 0, after[number]
+            first[filled], last[filled] = before[number] if whole else 0, after[number]
             if messages and whole:
-                kind[made], pattern[made], partner[made] = POSTS | WAITS, exchange[number], made
+                kind[filled], pattern[filled], partner[filled] = POSTS | WAITS, exchange[number], filled
             elif messages:
-                kind[made] = WAITS
-                partner[made], partner[posted[number]] = posted[number], made
-        made += 1
-    return kind[:made], pattern[:made], partner[:made], first[:made], last[:made]
+                kind[filled] = WAITS
+                partner[filled], partner[posted[number]] = posted[number], filled
+        filled += 1
+    return kind[:filled], pattern[:filled], partner[:filled], first[:filled], last[:filled]

@@ -30,7 +30,7 @@ NEVER = 1 << 62
 """Ticks of configurations that cannot be together."""
 
 
-class Relaxed(NamedTuple):
+class BoundTables(NamedTuple):
     """A space for the compiled loops; C is the number of configurations of a node's or value's operator.
 
     operator: of each node. rows: where a node's C rows of `compute` [rows, devices] and `part` (does it take part?)
@@ -260,7 +260,7 @@ def pairs(space, able, starts, limit):  # type: ignore[no-untyped-def]
 
 
 @compiled(nogil=True)
-def enumerate_below(space, good, able, starts, order, limit, most, effort, found, bounds):  # type: ignore[no-untyped-def]
+def enumerate_below(space, good, able, starts, order, limit, most, effort, choices, bounds):  # type: ignore[no-untyped-def]
     """Depth first over the operators in `order`: all choices whose bound is below the limit, into `found`.
 
     good: of `pairs`. most: bounds to compute at most. effort: bounds computed, choices found. False: too many.
@@ -294,9 +294,9 @@ def enumerate_below(space, good, able, starts, order, limit, most, effort, found
             depth += 1
             position[depth] = 0
         else:
-            if effort[1] >= len(found):
+            if effort[1] >= len(choices):
                 return False
-            found[effort[1]] = choice
+            choices[effort[1]] = choice
             bounds[effort[1]] = least
             effort[1] += 1
     return True

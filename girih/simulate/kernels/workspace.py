@@ -1,4 +1,4 @@
-"""Room for the compiled simulation of a task graph: its working arrays, made once and used again."""
+"""Workspace for the compiled simulation of a task graph: its working arrays, made once and used again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Effort:
     restorations: int
 
 
-class Room:
+class Workspace:
     """Arrays for as many rows, tasks and gates as a task graph has, and some more."""
 
     def __init__(self, graph: TaskGraph) -> None:
@@ -108,21 +108,21 @@ class Room:
         return Effort(int(scalars[BEGUN]), int(scalars[RAN]), int(scalars[RESTORED]))
 
     def as_past(self) -> Past:
-        """What was simulated in full, as a schedule; the room is used up."""
+        """What was simulated in full, as a schedule; the workspace is used up."""
         from girih.simulate.kernels import arrays
 
         return arrays.Past(self.work.done, self.work.start, np.zeros(self.rows, np.int64))
 
     def grown(self, past: Past) -> Past:
-        """The schedule in arrays as large as this room's."""
+        """The schedule in arrays as large as this workspace's."""
         from girih.simulate.kernels import arrays
 
         def larger(array: NDArray[np.int64], size: int) -> NDArray[np.int64]:
             if len(array) >= size:
                 return array
-            made = np.zeros((size, *array.shape[1:]), np.int64)
-            made[: len(array)] = array
-            return made
+            copy = np.zeros((size, *array.shape[1:]), np.int64)
+            copy[: len(array)] = array
+            return copy
 
         return arrays.Past(larger(past.done, self.rows), larger(past.start, self.tasks), larger(past.base, self.rows))
 

@@ -56,7 +56,7 @@ def test_tiles_that_do_not_fit_go_to_files():
         arrays = [(gnp.array(item) * 2).persist() for item in content]
         for array, item in zip(arrays, content, strict=True):
             np.testing.assert_allclose(array.compute(), item * 2)
-        assert cluster.room.files
+        assert cluster.budget.files
         total = sum(arrays[1:], arrays[0]).sum(0)
         np.testing.assert_allclose(total.compute(), sum(content).sum(0) * 2)
         product = (arrays[0] * arrays[1]).persist()  # its result is larger than what is left
@@ -97,6 +97,6 @@ def test_files_are_gone_with_the_cluster(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with gnp.cluster(workers=1, backend="threads", memory="1 MB") as cluster:
         made = (gnp.array(np.ones(200_000)) * 2).persist()
-        assert cluster.room.files
+        assert cluster.budget.files
         assert float(made.sum()) == 400_000
         assert not list(tmp_path.glob("girih-tile*"))

@@ -111,12 +111,12 @@ def test_a_machine_is_a_name_a_value_or_a_file(tmp_path: Path) -> None:
             with girih.cluster(*arguments, **options, backend="threads") as made:  # type: ignore[arg-type]
                 assert (made.workers, made.machine.mesh.sizes) == (4, (2, 2))
                 assert "mesh 2×2" in repr(made)
-                assert made.room.limit <= machine("local:4").device.memory_bytes
+                assert made.budget.limit <= machine("local:4").device.memory_bytes
 
 
 def test_devices_have_the_memory_that_the_machine_says() -> None:
     with gnp.cluster(parse_machine(EVEN.replace("1 GiB", "1 MiB"), "mine.yaml"), backend="threads") as made:
-        assert made.room.limit == 1 << 20
+        assert made.budget.limit == 1 << 20
         with pytest.raises(gnp.MemoryLimitError, match="the limit is"):
             (gnp.random.default_rng(0).normal(size=(400, 400)) @ gnp.ones((400, 400))).compute()
 

@@ -12,7 +12,7 @@ import pytest
 from run_programs import is_alive
 
 from girih.run.calibrate.calibrate import idle_program
-from girih.run.engines import fork_server as nursery
+from girih.run.engines import fork_server as server
 from girih.run.engines.processes import ProcessCrew
 from girih.run.worker.service import Options
 
@@ -76,10 +76,10 @@ def test_workers_are_apart() -> None:
         assert one["sockets"] == 1, "its own pipe, and nobody else's"
 
 
-def test_a_nursery_that_was_killed_is_replaced() -> None:
+def test_a_fork_server_that_was_killed_is_replaced() -> None:
     (first, _) = told()
     os.kill(first["parent"], signal.SIGKILL)
-    nursery._known[os.getpid(), nursery_threads(first)]._process.wait()
+    server._known[os.getpid(), server_threads(first)]._process.wait()
     (second, _) = told()
     assert second["parent"] != first["parent"]
 
@@ -95,5 +95,5 @@ def test_exit_codes_come_back() -> None:
     assert not any(is_alive(process.pid) for process in processes)
 
 
-def nursery_threads(one: dict[str, object]) -> int:
+def server_threads(one: dict[str, object]) -> int:
     return int(one["variables"]["OMP_NUM_THREADS"])

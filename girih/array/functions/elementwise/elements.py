@@ -41,15 +41,15 @@ class vectorize:  # noqa: N801 - NumPy's name
             return vectorize(arrays[0], None if self.kind is None else [self.kind], self.__doc__)
         if options:
             raise TypeError(f"girih.array.vectorize passes arrays by position only, got {', '.join(options)}")
-        given = [as_array(x) for x in arrays]
-        kind = self._kind(given) if self.kind is None else self.kind
-        return map_tiles(EveryElement(self.pyfunc, kind), *given, dtype=kind)
+        operands = [as_array(x) for x in arrays]
+        kind = self._kind(operands) if self.kind is None else self.kind
+        return map_tiles(EveryElement(self.pyfunc, kind), *operands, dtype=kind)
 
-    def _kind(self, given: list[Array]) -> np.dtype:
-        if any(x.size == 0 for x in given):
+    def _kind(self, operands: list[Array]) -> np.dtype:
+        if any(x.size == 0 for x in operands):
             raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
         assert self.pyfunc is not None
-        first = self.pyfunc(*(x.reshape(-1)[0].item() for x in given))
+        first = self.pyfunc(*(x.reshape(-1)[0].item() for x in operands))
         if isinstance(first, tuple):
             raise TypeError("girih.array.vectorize has functions with one result, got a tuple")
         return np.asarray(first).dtype

@@ -37,15 +37,15 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         return whole(np.interp)(x, xp, fp, period=period)
     kind = np.dtype(np.complex128 if fp.dtype.kind == "c" else np.float64)
     if xp.size == 1:
-        made = manipulation.broadcast_to(cast(fp, kind), x.shape)
+        values = manipulation.broadcast_to(cast(fp, kind), x.shape)
     else:
         at = e.clip(searchsorted(xp, x, "right") - 1, 0, xp.shape[0] - 2)
         low, high = take(fp, at), take(fp, at + 1)
         begin, end = take(xp, at), take(xp, at + 1)
-        made = cast(low + (high - low) * e.clip((x - begin) / (end - begin), 0, 1), kind)
-    made = made if left is None else e.where(x < xp[0], left, made)
-    made = made if right is None else e.where(x > xp[-1], right, made)
-    return cast(e.where(logic.isnan(x), np.nan, made), kind)
+        values = cast(low + (high - low) * e.clip((x - begin) / (end - begin), 0, 1), kind)
+    values = values if left is None else e.where(x < xp[0], left, values)
+    values = values if right is None else e.where(x > xp[-1], right, values)
+    return cast(e.where(logic.isnan(x), np.nan, values), kind)
 
 
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
@@ -83,13 +83,13 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
         wide = manipulation.pad(x, (before, (m - 1) // 2 if mode == "same" else before))
         return apply("girih.correlate", (wide.size - m + 1,), kind, input=wide, weight=y[::-1])
     wide = manipulation.pad(x, (m - 1, m - 1))
-    made: Array | None = None
+    result: Array | None = None
     for shift in range(m):
         part = wide[m - 1 - shift : 2 * m - 2 - shift + n] * y[shift]
-        made = part if made is None else logic.logical_or(made, part) if kind.kind == "b" else made + part
-    assert made is not None
+        result = part if result is None else logic.logical_or(result, part) if kind.kind == "b" else result + part
+    assert result is not None
     half = (m - 1) // 2
-    return made[slice(*{"full": (None,), "valid": (m - 1, n), "same": (half, half + n)}[mode])]
+    return result[slice(*{"full": (None,), "valid": (m - 1, n), "same": (half, half + n)}[mode])]
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
@@ -118,10 +118,10 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ValueError("list of cases must be same length as list of conditions")
     if not condlist:
         raise ValueError("select with an empty condition list is not possible")
-    made = default
+    result = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        made = e.where(condition, choice, made)
-    return as_array(made)
+        result = e.where(condition, choice, result)
+    return as_array(result)
 
 
 def choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Array:

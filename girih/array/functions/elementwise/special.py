@@ -34,9 +34,9 @@ def by_numpy(ufunc: np.ufunc) -> UniversalFunction:
     """NumPy's function, called on tiles in the dtypes of its own loops: element by element, and divided, as others."""
 
     def called(*items: Any) -> Any:
-        given = operands(*items)
-        kinds = loop_dtypes(ufunc, tuple(map(kind_of, given)), ufunc.nout)
-        tensors = tuple(typed(item, kind) for item, kind in zip(given, kinds, strict=False))
+        inputs = operands(*items)
+        kinds = loop_dtypes(ufunc, tuple(map(kind_of, inputs)), ufunc.nout)
+        tensors = tuple(typed(item, kind) for item, kind in zip(inputs, kinds, strict=False))
         shape = broadcast_shapes(*(x.shape for x in tensors))
         results = []
         for position, kind in enumerate(kinds[ufunc.nin :]):
@@ -59,8 +59,8 @@ spacing = by_numpy(np.spacing)
 
 def angle(z: Any, deg: bool = False) -> Array:
     x = as_array(z)
-    made = e.arctan2(x.imag, x.real) if x.dtype.kind == "c" else e.arctan2(0, x)
-    return made * (180 / np.pi) if deg else made
+    result = e.arctan2(x.imag, x.real) if x.dtype.kind == "c" else e.arctan2(0, x)
+    return result * (180 / np.pi) if deg else result
 
 
 def isposinf(x: Any, /, out: Any = None) -> Any:

@@ -50,8 +50,12 @@ def _guarded(ufunc: np.ufunc, operator: str, real: str, signed: bool = False) ->
         first, second = operands(x1, x2)
         dtype = loop_dtypes(ufunc, (kind_of(first), kind_of(second)), 1)[0]
         if dtype.kind not in "iu":
-            made = elementwise(ufunc, real, x1, x2)
-            return where(equal(made, 0), copysign(0, typed(second, dtype)), made).astype(made.dtype) if signed else made
+            result = elementwise(ufunc, real, x1, x2)
+            return (
+                where(equal(result, 0), copysign(0, typed(second, dtype)), result).astype(result.dtype)
+                if signed
+                else result
+            )
         divisor = typed(second, dtype)
         zero = equal(divisor, 0)
         return where(zero, 0, elementwise(ufunc, operator, typed(first, dtype), where(zero, 1, divisor)))
@@ -111,15 +115,15 @@ def reciprocal(x: Any, /) -> Array:
     if x.dtype.kind in "fc":
         return exactly(np.reciprocal, "aten.reciprocal", x)
     x = cast(x, loop_dtypes(np.reciprocal, (x.dtype,), 1)[0])
-    made = floor_divide(1, x)
-    return made if x.dtype.kind == "u" else where(x < -1, 0, made)  # towards zero, as in C
+    result = floor_divide(1, x)
+    return result if x.dtype.kind == "u" else where(x < -1, 0, result)  # towards zero, as in C
 
 
 @universal(np.sign)
 def sign(x: Any, /) -> Array:
     x = as_array(x)
-    made = exactly(np.sign, "aten.sgn", x)
-    return where(isnan(x), x, made) if x.dtype.kind == "f" else made
+    result = exactly(np.sign, "aten.sgn", x)
+    return where(isnan(x), x, result) if x.dtype.kind == "f" else result
 
 
 copysign = mapped(np.copysign, "aten.copysign.Tensor")
@@ -137,8 +141,8 @@ def clip(
 ) -> Any:
     low, high = a_min if min is None else min, a_max if max is None else max
     low, high = None if outside(a, low) < 0 else low, None if outside(a, high) > 0 else high  # which bind nothing
-    made = as_array(a).copy() if low is None else maximum(a, low, **options)
-    return written(made if high is None else minimum(made, high, **options), out)
+    result = as_array(a).copy() if low is None else maximum(a, low, **options)
+    return written(result if high is None else minimum(result, high, **options), out)
 
 
 # ------------------------------------------------------------------------------------------- rounding
@@ -264,12 +268,12 @@ def result_type(*items: Any) -> np.dtype:
 
 def nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """Of complex numbers both parts. copy=False: in place, if x is an array of ours."""
-    given = as_array(x)
-    made = _numbers(given, nan, posinf, neginf)
+    array = as_array(x)
+    result = _numbers(array, nan, posinf, neginf)
     if copy or not isinstance(x, Array):
-        return made.copy() if made is given else made
-    if made is not given:
-        x[...] = made
+        return result.copy() if result is array else result
+    if result is not array:
+        x[...] = result
     return x
 
 

@@ -115,9 +115,9 @@ def mean(
     if count == 0:
         return written(sum(x, axes, keepdims=keepdims) / x.dtype.type(0), out)
     exact = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
-    given = {"dims": axes, "keepdim": keepdims, "count": count}
-    made = apply("girih.mean", _reduced(x, axes, keepdims), exact, input=cast(x, exact), **given)
-    return written(cast(made, x.dtype), out)
+    arguments = {"dims": axes, "keepdim": keepdims, "count": count}
+    result = apply("girih.mean", _reduced(x, axes, keepdims), exact, input=cast(x, exact), **arguments)
+    return written(cast(result, x.dtype), out)
 
 
 def _shown_count(x: Array, axes: tuple[int, ...], keepdims: bool, where: Any) -> Array:
@@ -141,9 +141,9 @@ def var(
     if freedom == 0:
         total = sum(e.square(x - centre), axes, keepdims=keepdims)
         return written(cast(total / total.dtype.type(0), real), out)
-    given = {"input": x, "mean": cast(centre, x.dtype), "dims": axes, "count": freedom}
-    made = apply("girih.centered_square_mean", _reduced(x, axes, True), x.dtype, **given)
-    return written(made if keepdims else made.reshape(_reduced(x, axes, False)), out)
+    arguments = {"input": x, "mean": cast(centre, x.dtype), "dims": axes, "count": freedom}
+    result = apply("girih.centered_square_mean", _reduced(x, axes, True), x.dtype, **arguments)
+    return written(result if keepdims else result.reshape(_reduced(x, axes, False)), out)
 
 
 _mean = mean
@@ -153,15 +153,15 @@ def std(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
     correction: Any = None, mean: Any = None, where: Any = True,
 ) -> Any:  # fmt: skip
-    made = var(a, axis, dtype, None, ddof, keepdims, correction=correction, mean=mean, where=where)
-    return written(e.sqrt(made), out)
+    result = var(a, axis, dtype, None, ddof, keepdims, correction=correction, mean=mean, where=where)
+    return written(e.sqrt(result), out)
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
     a = as_array(a)
     if weights is None:
-        made = mean(a, axis, keepdims=keepdims)
-        total = as_array(made.dtype.type(a.size // builtins.max(made.size, 1)))
+        result = mean(a, axis, keepdims=keepdims)
+        total = as_array(result.dtype.type(a.size // builtins.max(result.size, 1)))
     else:
         weights = as_array(weights)
         if weights.shape != a.shape:
@@ -174,8 +174,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             weights = weights.reshape(shape) * np.ones(1, np.int8)
         kind = np.result_type(a.dtype, weights.dtype, *([np.float64] if a.dtype.kind in "iub" else []))
         total = sum(cast(broadcast_to(weights, a.shape), kind), axis, keepdims=keepdims)
-        made = sum(cast(a, kind) * weights, axis, keepdims=keepdims) / total
-    return (made, broadcast_to(total, made.shape).copy()) if returned else made
+        result = sum(cast(a, kind) * weights, axis, keepdims=keepdims) / total
+    return (result, broadcast_to(total, result.shape).copy()) if returned else result
 
 
 # ------------------------------------------------------------------------------------------- order
@@ -231,10 +231,10 @@ def _position(operator: str, a: Any, axis: Any, keepdims: bool) -> Array:
     dim = axis_of(axis, x.ndim) if axis is not None else 0
     if whole.shape[dim] == 0:
         raise ValueError(f"attempt to get {operator.removeprefix('aten.')} of an empty sequence")
-    made = apply(operator, _reduced(whole, (dim,), False), np.dtype(np.int64), self=whole, dim=dim, keepdim=False)
+    position = apply(operator, _reduced(whole, (dim,), False), np.dtype(np.int64), self=whole, dim=dim, keepdim=False)
     if not keepdims:
-        return made
-    return made.reshape((1,) * x.ndim if axis is None else _reduced(whole, (dim,), True))
+        return position
+    return position.reshape((1,) * x.ndim if axis is None else _reduced(whole, (dim,), True))
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:

@@ -21,8 +21,8 @@ def _scan(operator: str, a: Any, axis: int | None, dtype: Any, out: Any) -> Any:
     kind = accumulator(x, out.dtype if dtype is None and isinstance(out, Array) else dtype)
     x = cast(x, wide(kind))
     x = x.reshape(-1) if axis is None else x
-    made = apply(operator, x.shape, x.dtype, self=x, dim=0 if axis is None else axis_of(axis, x.ndim))
-    return written(cast(made, kind), out)
+    result = apply(operator, x.shape, x.dtype, self=x, dim=0 if axis is None else axis_of(axis, x.ndim))
+    return written(cast(result, kind), out)
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
@@ -53,11 +53,11 @@ def _cumulative(scan: Any, first: int, x: Any, axis: int | None, dtype: Any, inc
         if x.ndim != 1:
             raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
         axis = 0
-    made: Array = scan(x, axis, dtype)
+    cumulative: Array = scan(x, axis, dtype)
     if not include_initial:
-        return made
+        return cumulative
     dim = axis_of(axis, x.ndim)
-    return concatenate([full((*x.shape[:dim], 1, *x.shape[dim + 1 :]), first, made.dtype), made], dim)
+    return concatenate([full((*x.shape[:dim], 1, *x.shape[dim + 1 :]), first, cumulative.dtype), cumulative], dim)
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
@@ -70,8 +70,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     edge = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     parts = [None if item is None else as_array(item) for item in (prepend, x, append)]
     parts = [item if item is None or item.ndim else broadcast_to(item, edge) for item in parts]
-    given = [item for item in parts if item is not None]
-    x = concatenate(given, dim) if len(given) > 1 else x
+    neighbours = [item for item in parts if item is not None]
+    x = concatenate(neighbours, dim) if len(neighbours) > 1 else x
     before = (slice(None),) * dim
     for _ in range(n):
         last, first = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
@@ -91,8 +91,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
     distances = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
-    made = [_slope(x, dim, distance, edge_order) for dim, distance in zip(axes, distances, strict=True)]
-    return made[0] if len(made) == 1 else tuple(made)
+    slopes = [_slope(x, dim, distance, edge_order) for dim, distance in zip(axes, distances, strict=True)]
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
 def _slope(x: Array, dim: int, distance: Any, edge_order: int) -> Array:

@@ -38,23 +38,23 @@ def unique(
     order = argsort(flat) if return_index or return_inverse else None
     ordered = sort(flat) if order is None else take(flat, order)
     first = _changes(ordered, equal_nan)
-    made = _told(ordered[first], first, order, (return_index, return_inverse, return_counts), x.shape)
-    return made[0] if len(made) == 1 else tuple(made)
+    result = _told(ordered[first], first, order, (return_index, return_inverse, return_counts), x.shape)
+    return result[0] if len(result) == 1 else tuple(result)
 
 
 def _told(values: Array, first: Array, order: Array | None, wanted: tuple[bool, bool, bool], shape: Any) -> list[Any]:
     """With positions, the way back, and counts, as far as they are wanted. first: True where a new value begins."""
-    made: list[Any] = [values]
+    told: list[Any] = [values]
     if wanted[0]:
         assert order is not None
-        made.append(order[first])
+        told.append(order[first])
     if wanted[1]:
         assert order is not None
-        made.append(take(scans.cumsum(first) - 1, argsort(order)).reshape(shape))
+        told.append(take(scans.cumsum(first) - 1, argsort(order)).reshape(shape))
     if wanted[2]:
         begins = nonzero(first)[0]
-        made.append(scans.diff(manipulation.concatenate([begins, [first.size]])))
-    return made
+        told.append(scans.diff(manipulation.concatenate([begins, [first.size]])))
+    return told
 
 
 def _changes(ordered: Array, equal_nan: bool = True) -> Array:
@@ -93,13 +93,13 @@ def isin(
     if others.size == 0:
         return creation.full(x.shape, invert, bool)
     if others.size <= FEW:
-        found = reductions.any(x[..., None] == others, -1)
+        member = reductions.any(x[..., None] == others, -1)
     else:
         shared = np.result_type(x.dtype, others.dtype)
         x, others = cast(x, shared), sort(cast(others, shared))
         place = searchsorted(others, x)
-        found = (place < others.size) & (take(others, place % others.size) == x)
-    return logic.logical_not(found) if invert else found
+        member = (place < others.size) & (take(others, place % others.size) == x)
+    return logic.logical_not(member) if invert else member
 
 
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:

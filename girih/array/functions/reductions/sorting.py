@@ -25,8 +25,8 @@ def sort(
     dim = axis_of(axis, x.ndim)
     if x.shape[dim] < 2:
         return x.copy()
-    made = apply("girih.sort", x.shape, x.dtype, input=x, dim=dim)
-    return flip(made, dim) if descending else made
+    result = apply("girih.sort", x.shape, x.dtype, input=x, dim=dim)
+    return flip(result, dim) if descending else result
 
 
 def argsort(
@@ -37,8 +37,8 @@ def argsort(
     axis = line_axis(axis, x.ndim)
     x, axis = (x.reshape(-1), 0) if axis is None else (x, axis)
     dim = axis_of(axis, x.ndim)
-    given = {"input": x, "dim": dim, "descending": descending}
-    return apply("girih.sort_indices", x.shape, np.dtype(np.int64), **given)
+    arguments = {"input": x, "dim": dim, "descending": descending}
+    return apply("girih.sort_indices", x.shape, np.dtype(np.int64), **arguments)
 
 
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Array:
@@ -56,23 +56,23 @@ def _parted(a: Any, kth: Any, axis: int | None) -> tuple[Array, int, tuple[int, 
     x = as_array(a)
     x, dim = (x.reshape(-1), 0) if axis is None else (x, axis_of(axis, x.ndim))
     size = x.shape[dim]
-    given = np.atleast_1d(np.asarray(kth)).tolist()
-    for item in given:
+    places = np.atleast_1d(np.asarray(kth)).tolist()
+    for item in places:
         if not -size <= item < size:
             raise ValueError(f"kth(={item}) out of bounds ({size})")
-    return x, dim, tuple(sorted({item % size for item in given}))
+    return x, dim, tuple(sorted({item % size for item in places}))
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Positions in the order of the last key, equal ones in the order of the key before, and so on."""
-    given = [as_array(key) for key in keys]
-    if not given:
+    columns = [as_array(key) for key in keys]
+    if not columns:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    dim = axis_of(axis, given[0].ndim)
-    found = argsort(given[0], dim)
-    for key in given[1:]:
-        found = take_along_axis(found, argsort(take_along_axis(key, found, dim), dim), dim)
-    return found
+    dim = axis_of(axis, columns[0].ndim)
+    order = argsort(columns[0], dim)
+    for key in columns[1:]:
+        order = take_along_axis(order, argsort(take_along_axis(key, order, dim), dim), dim)
+    return order
 
 
 def topk(a: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Array, Array]:
@@ -101,10 +101,10 @@ def searchsorted(x1: Any, x2: Any = None, /, side: str = "left", sorter: Any = N
         ordered = take(ordered, sorter)
     kind = np.result_type(ordered.dtype, values.dtype)
     kind = np.dtype(np.uint8) if kind.kind == "b" else kind
-    given = {"sequence": cast(ordered, kind), "values": cast(values, kind), "right": side == "right"}
+    arguments = {"sequence": cast(ordered, kind), "values": cast(values, kind), "right": side == "right"}
     if ordered.size == 0:
         return zeros(values.shape, np.int64)
-    return apply("girih.search_sorted", values.shape, np.dtype(np.int64), **given)
+    return apply("girih.search_sorted", values.shape, np.dtype(np.int64), **arguments)
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
@@ -135,5 +135,5 @@ def counted(x: Array, size: int, weights: Any = None) -> Array:
     """How often each of 0 … size - 1 occurs, or the sum of its weights; other numbers are left out."""
     kind = np.dtype(np.int64) if weights is None else np.dtype(np.float64)
     value = ones(x.shape, kind) if weights is None else cast(as_array(weights), kind)
-    given = {"grad": value.reshape((-1, 1)), "indices": cast(x, np.int64).reshape(-1), "rows": size}
-    return apply("girih.embedding_gradient", (size, 1), kind, **given).reshape(size)
+    arguments = {"grad": value.reshape((-1, 1)), "indices": cast(x, np.int64).reshape(-1), "rows": size}
+    return apply("girih.embedding_gradient", (size, 1), kind, **arguments).reshape(size)

@@ -93,8 +93,8 @@ def ranked(
         return as_array(np.full((*shares.shape, *whole), np.nan if kind.kind in "fc" else 0, kind))
     lines = manipulation.transpose(x, [*kept, *axes]).reshape((*shape, size))
     find = _among_known if known else _among_all
-    found = find(lines, shares.ravel().tolist(), PLACES[method], kind, mixed)
-    return cast(manipulation.stack(found), kind).reshape((*shares.shape, *whole))
+    result = find(lines, shares.ravel().tolist(), PLACES[method], kind, mixed)
+    return cast(manipulation.stack(result), kind).reshape((*shares.shape, *whole))
 
 
 def _among_all(lines: Array, shares: list[float], place_of: Any, kind: np.dtype, mixed: Any) -> list[Array]:
@@ -103,28 +103,28 @@ def _among_all(lines: Array, shares: list[float], place_of: Any, kind: np.dtype,
     places = [max(float(place_of(np, last + 1, share)), 0.0) for share in shares]
     ends = [(int(place), min(int(place) + 1, last)) for place in places]
     ordered = partition(lines, [last, *(end for pair in ends for end in pair)])
-    found = []
+    results = []
     for place, (low, high) in zip(places, ends, strict=True):
-        made = ordered[..., low]
-        found.append(mixed(made, ordered[..., high], kind.type(place - low)) if place > low else made)
+        values = ordered[..., low]
+        results.append(mixed(values, ordered[..., high], kind.type(place - low)) if place > low else values)
     if lines.dtype.kind not in "fc":
-        return found
+        return results
     broken = logic.isnan(ordered[..., last])
-    return [e.where(broken, np.nan, made) for made in found]
+    return [e.where(broken, np.nan, values) for values in results]
 
 
 def _among_known(lines: Array, shares: list[float], place_of: Any, kind: np.dtype, mixed: Any) -> list[Array]:
     """Each line has another number of elements that count."""
     ordered = sort(lines)
     count = cast(reductions.sum(~logic.isnan(ordered), -1), np.float64)
-    found = []
+    results = []
     for share in shares:
         place = e.maximum(place_of(e, count, share), 0.0)
         low = e.floor(place)
         ends = [_at(ordered, e.minimum(item, count - 1)) for item in (low, low + 1)]
-        made = e.where(place == low, ends[0], mixed(ends[0], ends[1], cast(place - low, kind)))
-        found.append(e.where(count == 0, np.nan, made))
-    return found
+        values = e.where(place == low, ends[0], mixed(ends[0], ends[1], cast(place - low, kind)))
+        results.append(e.where(count == 0, np.nan, values))
+    return results
 
 
 def _at(ordered: Array, place: Any) -> Array:
@@ -192,12 +192,12 @@ def _variables(m: Any, rowvar: bool) -> Array:
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
-    made = cov(x, y, rowvar, dtype=dtype)
-    if made.ndim == 0:
-        return made / made
-    scale = e.sqrt(e.real(manipulation.diagonal(made)))
-    made = made / scale[:, None] / scale[None, :]
-    return made if made.dtype.kind == "c" else e.clip(made, -1, 1)
+    result = cov(x, y, rowvar, dtype=dtype)
+    if result.ndim == 0:
+        return result / result
+    scale = e.sqrt(e.real(manipulation.diagonal(result)))
+    result = result / scale[:, None] / scale[None, :]
+    return result if result.dtype.kind == "c" else e.clip(result, -1, 1)
 
 
 # ------------------------------------------------------------------------------------------- histograms
@@ -226,12 +226,12 @@ def histogram(
     """Counts (or sums of weights) and edges."""
     x = as_array(a).reshape(-1)
     edges = histogram_bin_edges(x, bins, range)
-    made = counted(_bins(x, edges), edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1))
+    counts = counted(_bins(x, edges), edges.shape[0] - 1, None if weights is None else as_array(weights).reshape(-1))
     if weights is not None and as_array(weights).dtype.kind in "iub":
-        made = cast(made, as_array(weights).dtype)
+        counts = cast(counts, as_array(weights).dtype)
     if density:
-        return made / (edges[1:] - edges[:-1]) / reductions.sum(made), edges
-    return made, edges
+        return counts / (edges[1:] - edges[:-1]) / reductions.sum(counts), edges
+    return counts, edges
 
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:

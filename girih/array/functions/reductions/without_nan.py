@@ -63,9 +63,9 @@ def nanvar(
     axis, known = no_axis(axis, x.ndim), _known(x, where)
     if known is True:
         return r.var(x, axis, dtype, out, ddof, keepdims)
-    made = r.var(_without_nan(x, 0), axis, dtype, ddof=ddof, keepdims=keepdims, where=known)
+    result = r.var(_without_nan(x, 0), axis, dtype, ddof=ddof, keepdims=keepdims, where=known)
     short = r.sum(broadcast_to(known, x.shape), axis, keepdims=keepdims) <= ddof
-    return written(cast(e.where(short, np.nan, made), made.dtype), out)
+    return written(cast(e.where(short, np.nan, result), result.dtype), out)
 
 
 def nanstd(
@@ -92,10 +92,10 @@ def _extreme(extreme: Any, worst: float, a: Any, axis: Any, keepdims: bool, init
     options = {"keepdims": keepdims, "initial": initial, "where": where}
     if x.dtype.kind != "f":
         return extreme(x, axis, **options)
-    found = extreme(_without_nan(x, worst), axis, **options)
+    result = extreme(_without_nan(x, worst), axis, **options)
     if initial is not None:
-        return found
-    return cast(e.where(r.all(logic.isnan(x), axis, keepdims=keepdims), np.nan, found), x.dtype)
+        return result
+    return cast(e.where(r.all(logic.isnan(x), axis, keepdims=keepdims), np.nan, result), x.dtype)
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Any:

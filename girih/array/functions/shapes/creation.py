@@ -71,10 +71,10 @@ def from_numpy(content: np.ndarray, *, copy: bool = True) -> Array:
 def _shape(shape: Any) -> tuple[int, ...]:
     """Raises ValueError for a negative size."""
     sizes = (shape,) if isinstance(shape, (int, np.integer, Array)) else tuple(shape)
-    made = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in made):
+    result = tuple(operator.index(size) for size in sizes)
+    if any(size < 0 for size in result):
         raise ValueError("negative dimensions are not allowed")
-    return made
+    return result
 
 
 def full(
@@ -172,19 +172,19 @@ def linspace(
     step = (last - first) / max(parts, 1)
     rank = 0 if numbers else (first + last).ndim
     place = cast(_count(num), inner).reshape((-1,) + (1,) * rank)
-    made = place * step + first
+    points = place * step + first
     if endpoint and num > 1:
-        made = e.where(place == num - 1, last, made)
-    made = cast(e.floor(made) if kind.kind in "iu" else made, kind)
-    made = moveaxis(made, 0, axis) if axis else made
-    return (made, step if parts else np.nan) if retstep else made
+        points = e.where(place == num - 1, last, points)
+    points = cast(e.floor(points) if kind.kind in "iu" else points, kind)
+    points = moveaxis(points, 0, axis) if axis else points
+    return (points, step if parts else np.nan) if retstep else points
 
 
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
-    made = e.power(base, linspace(start, stop, num, endpoint, axis=axis))
-    return made if dtype is None else cast(made, dtype)
+    result = e.power(base, linspace(start, stop, num, endpoint, axis=axis))
+    return result if dtype is None else cast(result, dtype)
 
 
 def eye(
@@ -228,20 +228,20 @@ def _places(shape: tuple[int, ...], dtype: Any) -> list[Array]:
 
 def fromfunction(function: Callable[..., Any], shape: Sequence[int], *, dtype: Any = float, **options: Any) -> Array:
     """The function of the index in each dimension: nothing is held in memory but its result's tiles."""
-    made = function(*(broadcast_to(place, tuple(shape)) for place in _places(tuple(shape), dtype)), **options)
-    return as_array(made)
+    result = function(*(broadcast_to(place, tuple(shape)) for place in _places(tuple(shape), dtype)), **options)
+    return as_array(result)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Array, ...]:
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
-    given = [reshape(as_array(x), (-1,)) for x in xi]
-    order = [1, 0, *range(2, len(given))] if indexing == "xy" and len(given) > 1 else list(range(len(given)))
-    shape = tuple(given[dim].shape[0] for dim in order)
-    made = []
-    for number, x in enumerate(given):
+    vectors = [reshape(as_array(x), (-1,)) for x in xi]
+    order = [1, 0, *range(2, len(vectors))] if indexing == "xy" and len(vectors) > 1 else list(range(len(vectors)))
+    shape = tuple(vectors[dim].shape[0] for dim in order)
+    grids = []
+    for number, x in enumerate(vectors):
         dim = order.index(number)
-        one = reshape(x, (1,) * dim + (-1,) + (1,) * (len(given) - 1 - dim))
+        one = reshape(x, (1,) * dim + (-1,) + (1,) * (len(vectors) - 1 - dim))
         one = one if sparse else broadcast_to(one, shape)
-        made.append(one.copy() if copy else one)
-    return tuple(made)
+        grids.append(one.copy() if copy else one)
+    return tuple(grids)

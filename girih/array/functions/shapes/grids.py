@@ -15,19 +15,19 @@ class OpenGrid:
     """np.ogrid[0:3, 0:1:5j]: for each slice its numbers, in a shape that broadcasts; an imaginary step is how many."""
 
     def __getitem__(self, key: Any) -> Any:
-        made = np.ogrid[key]
-        return tuple(as_array(part) for part in made) if isinstance(made, tuple | list) else as_array(made)
+        grids = np.ogrid[key]
+        return tuple(as_array(part) for part in grids) if isinstance(grids, tuple | list) else as_array(grids)
 
 
 class DenseGrid:
     """np.mgrid[0:3, 0:1:5j]: the parts of ogrid, each broadcast to the shape of all, stacked."""
 
     def __getitem__(self, key: Any) -> Array:
-        made = np.ogrid[key]
-        if not isinstance(made, tuple | list):
-            return as_array(made)
-        shape = np.broadcast_shapes(*(part.shape for part in made))
-        return stack([broadcast_to(as_array(part), shape) for part in made])
+        grids = np.ogrid[key]
+        if not isinstance(grids, tuple | list):
+            return as_array(grids)
+        shape = np.broadcast_shapes(*(part.shape for part in grids))
+        return stack([broadcast_to(as_array(part), shape) for part in grids])
 
 
 class Joined:
@@ -46,8 +46,8 @@ class Joined:
         axis, rank, place = self.axis, self.rank, self.place
         if items and isinstance(items[0], str):
             try:
-                given = [int(part) for part in items[0].split(",")]
-                axis, rank, place = (given + [self.axis, 1, -1][len(given) :])[:3]
+                directive = [int(part) for part in items[0].split(",")]
+                axis, rank, place = (directive + [self.axis, 1, -1][len(directive) :])[:3]
             except ValueError as error:
                 raise ValueError(f"unknown special directive {items[0]!r}: expected numbers such as '0,2'") from error
             items = items[1:]

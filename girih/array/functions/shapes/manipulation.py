@@ -32,10 +32,10 @@ from girih.array.functions.elementwise.information import check_device
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
     check_device(device)
     x = as_array(x)
-    made = cast(x, dtype)
-    if made is x:
+    result = cast(x, dtype)
+    if result is x:
         return views.copied(x) if copy else x
-    return made if x.scalar else made.as_written()
+    return result if x.scalar else result.as_written()
 
 
 # ------------------------------------------------------------------------------------------- shape
@@ -48,8 +48,8 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         ValueError: NumPy's, where the sizes do not fit; another order.
     """
     x = as_array(a)
-    given = tuple(shape) if isinstance(shape, Sequence) else (shape,)
-    sizes = [int(size) for size in given]
+    wanted = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    sizes = [int(size) for size in wanted]
     if order == "F":
         return transpose(reshape(transpose(x), sizes[::-1]))
     if order not in ("C", "A"):
@@ -60,17 +60,17 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     if -1 in sizes and known and x.size % known == 0:
         sizes[sizes.index(-1)] = x.size // known
     if -1 in sizes or math.prod(sizes) != x.size:
-        raise ValueError(f"cannot reshape array of size {x.size} into shape {given}")
+        raise ValueError(f"cannot reshape array of size {x.size} into shape {wanted}")
     return x if tuple(sizes) == x.shape else views.reshaped(x, sizes)
 
 
 def ravel(a: Any, order: str = "C") -> Array:
     """A view of what lies in C order without gaps, else a copy."""
     x = transpose(a) if order == "F" else as_array(a)
-    made = reshape(x, (-1,), "C" if order == "F" or (order == "K" and x.layout is None) else order)
+    result = reshape(x, (-1,), "C" if order == "F" or (order == "K" and x.layout is None) else order)
     if x.layout is None or not isinstance(x.layout, tuple) or without_gaps(x):
-        return made
-    return made.copy()
+        return result
+    return result.copy()
 
 
 def squeeze(a: Any, axis: Any = None) -> Array:
@@ -106,8 +106,8 @@ def atleast_3d(*arrays: Any) -> Any:
 
 
 def _each(change: Any, arrays: Sequence[Any]) -> Any:
-    made = tuple(change(as_array(x)) for x in arrays)
-    return made[0] if len(made) == 1 else made
+    changed = tuple(change(as_array(x)) for x in arrays)
+    return changed[0] if len(changed) == 1 else changed
 
 
 # ------------------------------------------------------------------------------------------- order of dimensions
@@ -247,38 +247,38 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Array:
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, out: Any = None, dtype: Any = None) -> Any:
     """Raises ValueError, as NumPy, for no arrays or for shapes that do not fit."""
-    given = [as_array(x) for x in arrays]
-    if not given:
+    parts = [as_array(x) for x in arrays]
+    if not parts:
         raise ValueError("need at least one array to concatenate")
-    given = [ravel(x) for x in given] if axis is None else given
-    if any(x.ndim == 0 for x in given):
+    parts = [ravel(x) for x in parts] if axis is None else parts
+    if any(x.ndim == 0 for x in parts):
         raise ValueError("zero-dimensional arrays cannot be concatenated")
-    rank, dim = given[0].ndim, axis_of(axis or 0, given[0].ndim)
-    others = {(*x.shape[:dim], *x.shape[dim + 1 :]) for x in given}
-    if len(others) > 1 or any(x.ndim != rank for x in given):
+    rank, dim = parts[0].ndim, axis_of(axis or 0, parts[0].ndim)
+    others = {(*x.shape[:dim], *x.shape[dim + 1 :]) for x in parts}
+    if len(others) > 1 or any(x.ndim != rank for x in parts):
         raise ValueError(
             "all the input array dimensions except for the concatenation axis must match exactly, but the shapes are "
-            + ", ".join(str(x.shape) for x in given)
+            + ", ".join(str(x.shape) for x in parts)
         )
-    kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in given))
-    given = [cast(x, kind) for x in given]
-    if len(given) == 1:
-        return written(given[0].copy(), out)
-    size = sum(x.shape[dim] for x in given)
-    shape = (*given[0].shape[:dim], size, *given[0].shape[dim + 1 :])
-    return written(apply("aten.cat", shape, kind, tensors=tuple(given), dim=dim), out)
+    kind = np.dtype(dtype) if dtype is not None else np.result_type(*(x.dtype for x in parts))
+    parts = [cast(x, kind) for x in parts]
+    if len(parts) == 1:
+        return written(parts[0].copy(), out)
+    size = sum(x.shape[dim] for x in parts)
+    shape = (*parts[0].shape[:dim], size, *parts[0].shape[dim + 1 :])
+    return written(apply("aten.cat", shape, kind, tensors=tuple(parts), dim=dim), out)
 
 
 concat = concatenate
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None) -> Any:
-    given = [as_array(x) for x in arrays]
-    if not given:
+    parts = [as_array(x) for x in arrays]
+    if not parts:
         raise ValueError("need at least one array to stack")
-    if len({x.shape for x in given}) > 1:
+    if len({x.shape for x in parts}) > 1:
         raise ValueError("all input arrays must have the same shape")
-    return concatenate([expand_dims(x, axis) for x in given], axis, out, dtype)
+    return concatenate([expand_dims(x, axis) for x in parts], axis, out, dtype)
 
 
 def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
@@ -286,8 +286,8 @@ def vstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
 
 
 def hstack(tup: Sequence[Any], *, dtype: Any = None) -> Any:
-    given = [atleast_1d(x) for x in tup]
-    return concatenate(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
+    parts = [atleast_1d(x) for x in tup]
+    return concatenate(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
 
 
 def dstack(tup: Sequence[Any]) -> Array:
@@ -295,8 +295,8 @@ def dstack(tup: Sequence[Any]) -> Array:
 
 
 def column_stack(tup: Sequence[Any]) -> Array:
-    given = [as_array(x) for x in tup]
-    return concatenate([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in given], 1)
+    columns = [as_array(x) for x in tup]
+    return concatenate([reshape(x, (-1, 1)) if x.ndim < 2 else x for x in columns], 1)
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:

@@ -216,38 +216,38 @@ def fitting(piece, rank, large, small, kernel, stride, padding, dilation):
 # ------------------------------------------------------------------------------------------- scratch
 
 
-def call(work, small, large, weight, given):
-    """small, large, weight: shapes of the convolution's result, input and weight; given: of the call's own input."""
+def call(work, small, large, weight, operand):
+    """small, large, weight: shapes of the result, the input and the weight; operand: of the tensor that is read."""
     stride, dilation = (spread(work.attributes[name], len(weight) - 2) for name in ("stride", "dilation"))
     sizes = (work.output.item_bytes, work.output.bytes, work.threads)
-    return Convolution(small, large, weight, given, stride, dilation, work.attributes["groups"], *sizes)
+    return Convolution(small, large, weight, operand, stride, dilation, work.attributes["groups"], *sizes)
 
 
 def of_forward(work):
     """(the convolution, is it the gradient by an input?)"""
-    given, weight, out = work.inputs["input"].shape, work.inputs["weight"].shape, work.output.shape
+    operand, weight, out = work.inputs["input"].shape, work.inputs["weight"].shape, work.output.shape
     if work.attributes.get("transposed"):
-        return call(work, given, out, weight, given), True
-    return call(work, out, given, weight, given), False
+        return call(work, operand, out, weight, operand), True
+    return call(work, out, operand, weight, operand), False
 
 
 def of_input_gradient(work):
-    given, weight, out = work.inputs["grad"].shape, work.inputs["weight"].shape, work.output.shape
+    operand, weight, out = work.inputs["grad"].shape, work.inputs["weight"].shape, work.output.shape
     if work.attributes.get("transposed"):
-        return call(work, out, given, weight, given), False
-    return call(work, given, out, weight, given), True
+        return call(work, out, operand, weight, operand), False
+    return call(work, operand, out, weight, operand), True
 
 
 def of_weight_gradient(work):
-    grad, given = work.inputs["grad"].shape, work.inputs["input"].shape
-    small, large = (given, grad) if work.attributes.get("transposed") else (grad, given)
-    return call(work, small, large, work.output.shape, given)
+    grad, operand = work.inputs["grad"].shape, work.inputs["input"].shape
+    small, large = (operand, grad) if work.attributes.get("transposed") else (grad, operand)
+    return call(work, small, large, work.output.shape, operand)
 
 
 def one_way_or_other(of):
     def bound(work):
-        made, backward = of(work)
-        return (bounds.input_gradient if backward else bounds.forward)(made) + work.copied
+        most, backward = of(work)
+        return (bounds.input_gradient if backward else bounds.forward)(most) + work.copied
 
     return bound
 
@@ -335,7 +335,7 @@ def convolution_weight_gradient(
     return correlate_by_weight(input, grad, kernel, stride, padding, dilation, 1)
 
 
-@operator("aten.convolution_backward", result=0, condition=lambda _, given: given["output_mask"][0])
+@operator("aten.convolution_backward", result=0, condition=lambda _, attributes: attributes["output_mask"][0])
 def convolution_backward(grad_output, input, weight):
     """The first of its three results, the input's gradient; girih's operators compute the three apart."""
     whole = (slice(None),) * (input.rank - 1)

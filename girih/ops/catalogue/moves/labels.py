@@ -68,7 +68,9 @@ def edges(work):
     return (work.threads + 1) * work.output.bytes + work.output.item_bytes
 
 
-@operator("aten.histc", condition=lambda _, given: given.get("min", 0) < given.get("max", 0), temporary=edges)
+@operator(
+    "aten.histc", condition=lambda _, attributes: attributes.get("min", 0) < attributes.get("max", 0), temporary=edges
+)
 def histc(x, bins=100, min=0, max=0):
     """How many numbers lie in each of the bins between min and max; the last bin has its end. Where no ends are given,
     they are the data's own, and there is no description."""

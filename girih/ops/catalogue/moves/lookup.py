@@ -79,7 +79,9 @@ def dense_piece(attributes, piece):
 
 
 @operator(
-    "aten.embedding_dense_backward", piece=dense_piece, condition=lambda _, given: not given["scale_grad_by_freq"]
+    "aten.embedding_dense_backward",
+    piece=dense_piece,
+    condition=lambda _, attributes: not attributes["scale_grad_by_freq"],
 )
 def embedding_dense_backward(grad_output, indices, num_weights, padding_idx):
     return collected(grad_output, indices, 0, padding_idx)
