@@ -20,8 +20,6 @@ from girih.plans.check import one_line
 from girih.plans.plan import Plan, PlanError
 
 MOST_WORKERS = 256
-# Their rules for the meta device refuse what the processor computes.
-WITHOUT_RULE = frozenset({"aten._grouped_mm"})
 
 
 def try_plan(plan: Plan, workers: int) -> None:
@@ -80,8 +78,6 @@ def refused_call(graph: Graph, node: Node) -> str:
     """Why a call cannot be made; "" if it can, or if that shows only with numbers."""
     if node.operator.startswith("girih."):
         return _refused_by_kernel(node)
-    if node.operator in WITHOUT_RULE:
-        return ""
     try:
         schema = resolve(node.operator)._schema  # type: ignore[attr-defined]
         on_meta = {name: _on_meta(graph, item) for name, item in node.arguments}

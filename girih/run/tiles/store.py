@@ -48,7 +48,7 @@ class TileStore:
         number: int,
         program: Program | None,
         held: Mapping[str, int],
-        arguments: dict[str, Tensor],
+        passed: dict[str, Tensor],
         placed: Mapping[str, tuple[int, Tensor | Part]],
         free: tuple[int, ...],
     ) -> None:
@@ -72,7 +72,7 @@ class TileStore:
         worker.state = {name: self.held[key] for name, key in held.items()}
         worker.state.update((name, self.held[key]) for name, (key, _) in placed.items())
         try:
-            self.running = worker, worker.begin({name: part.to(self.device) for name, part in arguments.items()})
+            self.running = worker, worker.begin({name: part.to(self.device) for name, part in passed.items()})
         finally:
             worker.state = {}
 

@@ -27,7 +27,7 @@ from girih.run.worker.service import Options, Statistics
 class Evaluation:
     """What one evaluation does with a program.
 
-    number: of the program, which the workers remember. held: by input name, the key of a kept array. given: whole
+    number: of the program, which the workers remember. held: by input name, the key of a kept array. passed: whole
     tensors by input name, for this evaluation only. placed: by input name, a key and a whole tensor that is kept under
     it from now on, or a Source of which each worker reads its tile. keep: by output name the key of what is made.
     report: outputs of which the driver wants the value.
@@ -35,7 +35,7 @@ class Evaluation:
 
     number: int
     held: Mapping[str, int]
-    given: Mapping[str, Tensor]
+    passed: Mapping[str, Tensor]
     placed: Mapping[str, tuple[int, Tensor | Source]]
     keep: Mapping[str, int]
     report: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class TileRun:
                 "number": what.number,
                 "program": None if what.number in self._known else program,
                 "held": what.held,
-                "given": {name: cut(tensor, box_of(program, name, rank)) for name, tensor in what.given.items()},
+                "passed": {name: cut(tensor, box_of(program, name, rank)) for name, tensor in what.passed.items()},
                 "placed": {
                     name: (key, part_of(content, box_of(program, name, rank)))
                     for name, (key, content) in what.placed.items()

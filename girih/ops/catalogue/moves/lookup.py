@@ -125,7 +125,13 @@ def index_select(x, dim, index):
     return lambda *i: Sum(lambda v: Select(equal(index[i[dim]], v), x[replaced(i, dim, v)]))
 
 
-@operator("aten.gather", numpy=lambda x, index, dim, **_: np.take_along_axis(x, index, dim))
+def taken_array(x, index, dim, **_):
+    """In the other dimensions the index may be smaller than x."""
+    near = tuple(slice(None) if place == dim % x.ndim else slice(size) for place, size in enumerate(index.shape))
+    return np.take_along_axis(x[near], index, dim)
+
+
+@operator("aten.gather", numpy=taken_array)
 def gather(x, dim, index):
     dim %= x.rank
     return lambda *i: Sum(lambda v: Select(equal(index[i], v), x[replaced(i, dim, v)]), sizes=(x.shape[dim],))
@@ -173,12 +179,16 @@ def scatter_add(x, dim, index, src):
     return scattered_sum(x, dim, index, src)
 
 
-def reduced_array(x, index, src, dim, reduce):
+UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def reduced_array(x, index, src, dim, reduce, include_self=True):
+    if reduce not in UFUNCS or not include_self:
+        raise NotImplementedError(f"PyTorch cannot scatter {x.dtype}, and NumPy only {', '.join(UFUNCS)} with x itself")
     result = x.copy()
     places = list(np.indices(index.shape, sparse=True))
     places[dim] = index
-    ufunc = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduce]
-    ufunc.at(result, tuple(places), src)
+    UFUNCS[reduce].at(result, tuple(places), src)
     return result
 
 

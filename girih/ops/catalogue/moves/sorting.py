@@ -39,8 +39,9 @@ def places_and_line(work):
     return places(work) + 8 * (shape[work.attributes.get("dim", -1)] if shape else 1)
 
 
-def sorted_array(x, dim=-1, **_):
-    return np.sort(x, axis=dim, kind="stable")
+def sorted_array(x, dim=-1, descending=False, **_):
+    rising = np.sort(x, axis=dim, kind="stable")
+    return np.flip(rising, dim) if descending else rising
 
 
 @operator("aten.sort", "aten.sort.stable", result=0, temporary=places_and_line, numpy=sorted_array)
