@@ -50,8 +50,8 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("mlp-tiny", "--no-compare"),
         {
             "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--machine": MACHINES,
-            "--memory": MEMORIES, "--hold": CHOICES, "--search": SEARCHES, "--objective": CHOICES, "--optimizer": CHOICES,
-            "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
+            "--memory": MEMORIES, "--hold": CHOICES, "--search": SEARCHES, "--objective": CHOICES,
+            "--optimizer": CHOICES, "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
     ),
     "show": (("plan.json",), {"plan": MISSING, "--device": (*NUMBERS, "2")}),
