@@ -18,7 +18,7 @@ import numpy as np
 from girih.graph import Graph
 from girih.layout import Mesh, Placement, level_volumes, part_shape, regions_of
 from girih.lower.exchange import Exchange, Message, exchange, messages_of, terms_of
-from girih.lower.steps import Devices, Order, Step, TransferStep
+from girih.lower.steps import Devices, MoveStep, Order, Step, TransferStep
 from girih.lower.text import Written, parse_written, written_text
 from girih.partition.strategy import Strategy
 
@@ -66,6 +66,10 @@ class Program:
     @cached_property
     def transfers(self) -> tuple[TransferStep, ...]:
         return tuple(step for step in self.steps if isinstance(step, TransferStep))
+
+    @cached_property
+    def moves(self) -> tuple[MoveStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, MoveStep))
 
     def exchange_of(self, step: TransferStep) -> Exchange:
         """The messages of all devices, and the name of the collective: slow on large meshes."""

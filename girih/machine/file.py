@@ -24,7 +24,7 @@ host:                          # the large memory behind each device; none if it
   memory: 64 GB                # what each device may use
   out: 12 GB/s                 # copies to it
   in: 12 GB/s                  # copies back; default as out
-  both: 20 GB/s                # both ways together; default the sum
+  both: 20 GB/s                # both ways together; each then has half of it at most; default the sum
   latency: 10 us               # default 0 us
 """
 

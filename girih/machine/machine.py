@@ -49,7 +49,8 @@ class Device:
 class Tier:
     """The large memory behind each device, such as the host's behind a GPU: what each device may use of it, in bytes,
     and bytes/s of copies out to it and in from it. both_bytes_per_second: of copies both ways together, where that is
-    less than the sum. latency_seconds: of a copy."""
+    less than the sum: each way is then taken to have half of it at most, also while nothing goes the other way.
+    latency_seconds: of a copy."""
 
     name: str
     memory_bytes: int
@@ -59,8 +60,11 @@ class Tier:
     latency_seconds: float = 0.0
 
     def copy_seconds(self, size: float, out: bool) -> float:
-        """Of one copy, with nothing going the other way."""
-        return self.latency_seconds + size / (self.out_bytes_per_second if out else self.in_bytes_per_second)
+        """Of one copy."""
+        rate = self.out_bytes_per_second if out else self.in_bytes_per_second
+        if self.both_bytes_per_second:
+            rate = min(rate, self.both_bytes_per_second / 2)
+        return self.latency_seconds + size / rate
 
 
 @dataclass(frozen=True)

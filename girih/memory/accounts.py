@@ -31,7 +31,7 @@ from girih.layout import Sharding, bounds_of
 from girih.lower.exchange import Message
 from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
 from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, MoveStep, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.derive.pieces import PieceCall, make_piece
@@ -361,6 +361,29 @@ def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: Scr
         tracker.step(step)
     tracker.settle()
     return MemoryUse(device, state, tracker.peak, tracker.at, tracker.largest)
+
+
+def host_bytes(program: Program, device: int = 0) -> int:
+    """The most bytes that one device has in the large memory at any time, with places for new state beside the old."""
+    graph = program.graph
+
+    def size(buffer: str) -> int:
+        shape = program.part_shape(buffer, program.places[buffer], device)
+        return prod(shape) * graph.values[program.value_of[buffer]].item_bytes
+
+    state = {name for pair in graph.updates.items() for name in pair} & program.host
+    now = most = sum(size(name) for name in state | {item.name for item in graph.inputs if item.name in program.host})
+    held: set[str] = set()
+    for step in program.steps_of(device):
+        move = step.transfer if isinstance(step, StartStep) else step
+        if isinstance(move, MoveStep) and move.out and move.target not in held | state:
+            held.add(move.target)
+            now += size(move.target)
+            most = max(most, now)
+        for buffer in step.buffers if isinstance(step, FreeStep) else ():
+            if buffer in held:
+                now -= size(buffer)
+    return most
 
 
 def live_bytes(

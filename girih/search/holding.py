@@ -12,6 +12,7 @@ import numpy as np
 
 from girih.lower import FreeStep
 from girih.machine.units import format_bytes
+from girih.memory.accounts import host_bytes
 from girih.memory.residency import TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
@@ -57,6 +58,13 @@ def held(plan: Plan, *, store: str | Path | None, note: Observe) -> Plan:
         raise PlanError(
             f"with movements the plan needs {format_bytes(worst.peak)} on device {worst.device}, its limit is "
             f"{format_bytes(plan.memory)}"
+        )
+    needed, host = host_bytes(best[1].program), plan.machine.host
+    if needed > host.memory_bytes:
+        raise PlanError(
+            f"to keep {format_bytes(plan.memory)} on a device, {format_bytes(needed)} would have to lie in {host.name} "
+            f"at once, which has {format_bytes(host.memory_bytes)} for each device: raise the limit, use more devices, "
+            "or make the batch smaller"
         )
     return best[1]
 

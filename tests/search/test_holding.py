@@ -17,6 +17,7 @@ from girih.api import plan_graph
 from girih.cli.main import main
 from girih.lower import MoveStep
 from girih.machine import machine
+from girih.memory.accounts import host_bytes
 from girih.plans.check import check
 
 
@@ -87,7 +88,7 @@ def test_a_slower_link_to_the_large_memory_makes_the_step_slower() -> None:
     limit = plan_graph(graph, machine=fast).peak * 6 // 10
     times = []
     for rate in (1e6, 1e9, 12e9, 1e15):
-        host = replace(fast.host, out_bytes_per_second=rate, in_bytes_per_second=rate)
+        host = replace(fast.host, out_bytes_per_second=rate, in_bytes_per_second=rate, both_bytes_per_second=0.0)
         plan = plan_graph(graph, machine=replace(fast, host=host), memory=limit)
         times.append(plan.simulated)
         moved = sum(isinstance(step, MoveStep) for step in plan.program)
@@ -126,3 +127,46 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["run", "plan.json", "--steps", "2", "--verify"]) == 0
     assert main([*plan, "--hold", "none"]) == 2
     assert "does not fit" in capsys.readouterr().err
+
+
+def test_the_large_memory_must_have_room() -> None:
+    graph = perceptron(4, 512, 256)
+    fast = machine("p3.2xlarge")
+    assert fast.host is not None
+    limit = plan_graph(graph, machine=fast).peak * 6 // 10
+    plan = plan_graph(graph, machine=fast, memory=limit)
+    needed = host_bytes(plan.program)
+    assert plan.residency is not None
+    assert plan.residency.copied_bytes(plan.lifetimes)[0] // 2 <= needed
+    small = replace(fast, host=replace(fast.host, memory_bytes=needed))
+    assert plan_graph(graph, machine=small, memory=limit).peak <= limit
+    with pytest.raises(girih.PlanError, match=r"would have to lie in host memory over PCIe at once, which has"):
+        plan_graph(graph, machine=replace(fast, host=replace(fast.host, memory_bytes=needed - 1)), memory=limit)
+
+
+def test_a_spill_directory_that_is_not_there_is_named(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    training, batch = step
+    free = girih.plan(training, batch, machine="local:1", compare=())
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=())
+    monkeypatch.setenv("GIRIH_SPILL", str(tmp_path / "gone"))
+    with pytest.raises(Exception, match="GIRIH_SPILL") as failed, plan.start(backend="threads") as run:
+        run.step(*batch)
+    assert str(tmp_path / "gone") in str(failed.value)
+
+
+def test_nothing_is_left_in_the_spill_directory(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    training, batch = step
+    free = girih.plan(training, batch, machine="local:1", compare=())
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak // 2, compare=())
+    monkeypatch.setenv("GIRIH_SPILL", str(tmp_path))
+    with plan.start(backend="threads") as run:
+        run.step(*batch)
+        assert list(tmp_path.iterdir()) == []  # files have no names
+
+
+def test_the_page_of_a_plan_that_moves_tensors(tmp_path: Path) -> None:
+    graph = perceptron(2, 64, 64)
+    plan = plan_graph(graph, machine="p3.2xlarge", memory=plan_graph(graph, machine="p3.2xlarge").peak * 6 // 10)
+    plan.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "copy out" in page

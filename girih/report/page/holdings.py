@@ -42,13 +42,19 @@ def _device(program: Program, use: MemoryUse) -> dict[str, Any]:
 
 def what_is(program: Program, buffer: str) -> str:
     """What a buffer holds, in words."""
-    graph = program.graph
     value = program.value_of.get(buffer)
     if value is None:  # not a buffer of the program: what an exchange stages
         return "messages on their way"
+    if "^" in buffer:
+        return f"{_role(program, value)}, moved in or to be moved out"
     if buffer != value:
         fetched = buffer.startswith(f"{value}@")
         return "fetched for " + buffer.removeprefix(f"{value}@").rpartition(".")[0] if fetched else "made, not yet sent"
+    return _role(program, value)
+
+
+def _role(program: Program, value: str) -> str:
+    graph = program.graph
     role = graph.role_of(value)
     if role is not None:
         return WHAT[role]

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from girih.graph import Graph
 from girih.layout import Mesh, part_shape
-from girih.lower import ComputeStep, Program, StartStep, TransferStep
+from girih.lower import ComputeStep, MoveStep, Program, StartStep, TransferStep
 from girih.ops import first_description
 from girih.report.kinds import KINDS, kind_of
 from girih.report.page.folds import Fold, folds
 from girih.report.page.tables import Numbered
 from girih.report.page.transfers import Traffic
 from girih.report.tiles import AxisDivision, Tile, axis_divisions, division_words, drawn_axes, parameter_values, tile_of
+from girih.simulate.tasks import move_amounts
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan
@@ -127,17 +128,25 @@ def _transfers(
         columns["kind"].append(texts.number(kind))
         columns["purpose"].append(texts.number(step.purpose))
         columns["bytes"].append(amount)
+    amounts = move_amounts(program)
+    for move in program.moves:
+        columns["node"].append(move.node)
+        columns["value"].append(values[move.value])
+        columns["kind"].append(texts.number(move.purpose))
+        columns["purpose"].append(texts.number(move.purpose))
+        columns["bytes"].append(int(amounts[move.target].sum()))
     return columns
 
 
 def _steps(program: Program) -> list[int]:
-    """For each step n of a node n, -1 - t of a transfer t, 0 where nothing takes time."""
-    number = {step.target: position for position, step in enumerate(program.transfers)}
+    """For each step n of a node n, -1 - t of a transfer or a move t, 0 where nothing takes time."""
+    targets = [step.target for step in program.transfers] + [step.target for step in program.moves]
+    number = {target: position for position, target in enumerate(targets)}
     positions: list[int] = []
     for step in program.steps:
         if isinstance(step, ComputeStep):
             positions.append(step.node)
-        elif isinstance(step, TransferStep):
+        elif isinstance(step, TransferStep | MoveStep):
             positions.append(-1 - number[step.target])
         elif isinstance(step, StartStep):
             positions.append(-1 - number[step.transfer.target])

@@ -12,6 +12,7 @@ application of the program uses again.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from girih.lower import MoveStep
+from girih.machine.units import format_bytes
 from girih.run.tiles.spill import mapped
 from girih.run.worker.parts import Tensor
 
@@ -73,7 +75,14 @@ class HostMemory:
     def empty(self, like: Tensor) -> Tensor:
         if self.device.type != "cpu":
             return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, pin_memory=True)
-        flat = mapped((like.numel(),), like.dtype, self.directory)
+        try:
+            flat = mapped((like.numel(),), like.dtype, self.directory)
+        except OSError as error:
+            where = self.directory or tempfile.gettempdir()
+            raise OSError(
+                f"a tensor of {format_bytes(like.numel() * like.element_size())} cannot leave memory for a file in "
+                f"{where}: {error.strerror}; make room there, or name another directory in the environment's {SPILL}"
+            ) from error
         return flat.as_strided(like.shape, like.stride())
 
     def keep(self, buffer: str, tensor: Tensor) -> Tensor:
