@@ -27,6 +27,7 @@ NAMES = (
     "simulate_speed",
     "predict_time",
     "predict_bytes",
+    "memory_random",
     "pipelines",
     "slow_links",
     "uneven_cuts",

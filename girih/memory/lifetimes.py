@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.graph import Graph
-from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.liveness import reads_of, writes_of
 from girih.lower.program import Program
 from girih.lower.steps import ComputeStep, FreeStep, Step
 from girih.lower.strides import Shape
@@ -144,16 +144,16 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
                 touched.append(recorder.at_step)
         steps.append(step)
         extra.append(max(0, recorder.most - recorder.now))
+    staying = {held.storage for held in recorder.buffers.values()}  # nobody frees inputs that nobody reads
     before = recorder.now
     recorder.at_step, recorder.most = len(steps), recorder.now
     recorder.settle()
     extra.append(max(0, recorder.most - before))
     storages = [item for item in recorder.known.values() if item.born < len(steps)]
-    keep = lasting(program.graph)
     makers = {buffer: step for step in steps for buffer in writes_of(step)}
     inputs = {item.name for item in program.graph.inputs}
-    for item in storages:
-        item.lasts = any(buffer in keep for buffer in item.buffers)
+    for number, item in recorder.known.items():
+        item.lasts = number in staying
         made_here = item.name in inputs or isinstance(makers.get(item.name), ComputeStep)
         full = prod(item.shape) * recorder.item_bytes(item.name) == item.bytes if item.buffers else False
         item.movable = made_here and full and item.bytes > 0

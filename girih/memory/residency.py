@@ -152,7 +152,7 @@ class _Planner:
         self.copied = set(home & old)  # which have a copy in the large memory
         self.bytes = 0
         leaving = home & new if not forever else set()
-        stay_at_end = {number for number, item in enumerate(storages) if item.lasts} - leaving
+        stay_at_end = {number for number, item in enumerate(storages) if item.lasts} - leaving - (home & (old - new))
         for number, item in enumerate(storages):
             if item.born == -1 and number not in self.copied:
                 self.enter(number, -1)
