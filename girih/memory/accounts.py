@@ -35,7 +35,7 @@ from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartS
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
 from girih.ops import Description, description_of
 from girih.ops.derive.pieces import PieceCall, make_piece
-from girih.ops.derive.temporaries import Operand, Work
+from girih.ops.derive.temporaries import KernelCall, Operand
 from girih.ops.scratch import ScratchSource, at_most, held, rule_for
 
 
@@ -230,7 +230,7 @@ class Tracker:
         if temporary is None:
             return total
         output = Operand(shape, result.item_bytes, dtype=result.dtype)
-        work = Work(piece.attributes, inputs, output, cut, self.threads)
+        work = KernelCall(piece.attributes, inputs, output, cut, self.threads)
         return total + held(temporary, piece.operator, work, self.scratch)
 
     def piece(self, step: ComputeStep, node: Node, description: Description) -> tuple[PieceCall, frozenset[str]]:

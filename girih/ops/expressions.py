@@ -80,55 +80,55 @@ class Expression:
     """A scalar expression over index variables and tensor elements."""
 
     def __add__(self, other: Any) -> Expression:
-        return Call("add", (self, value_of(other)))
+        return Applied("add", (self, value_of(other)))
 
     def __radd__(self, other: Any) -> Expression:
-        return Call("add", (value_of(other), self))
+        return Applied("add", (value_of(other), self))
 
     def __sub__(self, other: Any) -> Expression:
-        return Call("sub", (self, value_of(other)))
+        return Applied("sub", (self, value_of(other)))
 
     def __rsub__(self, other: Any) -> Expression:
-        return Call("sub", (value_of(other), self))
+        return Applied("sub", (value_of(other), self))
 
     def __mul__(self, other: Any) -> Expression:
-        return Call("mul", (self, value_of(other)))
+        return Applied("mul", (self, value_of(other)))
 
     def __rmul__(self, other: Any) -> Expression:
-        return Call("mul", (value_of(other), self))
+        return Applied("mul", (value_of(other), self))
 
     def __truediv__(self, other: Any) -> Expression:
-        return Call("div", (self, value_of(other)))
+        return Applied("div", (self, value_of(other)))
 
     def __rtruediv__(self, other: Any) -> Expression:
-        return Call("div", (value_of(other), self))
+        return Applied("div", (value_of(other), self))
 
     def __pow__(self, other: Any) -> Expression:
-        return Call("pow", (self, value_of(other)))
+        return Applied("pow", (self, value_of(other)))
 
     def __rpow__(self, other: Any) -> Expression:
-        return Call("pow", (value_of(other), self))
+        return Applied("pow", (value_of(other), self))
 
     def __neg__(self) -> Expression:
-        return Call("neg", (self,))
+        return Applied("neg", (self,))
 
     def __lt__(self, other: Any) -> Expression:
-        return Call("lt", (self, value_of(other)))
+        return Applied("lt", (self, value_of(other)))
 
     def __le__(self, other: Any) -> Expression:
-        return Call("le", (self, value_of(other)))
+        return Applied("le", (self, value_of(other)))
 
     def __gt__(self, other: Any) -> Expression:
-        return Call("gt", (self, value_of(other)))
+        return Applied("gt", (self, value_of(other)))
 
     def __ge__(self, other: Any) -> Expression:
-        return Call("ge", (self, value_of(other)))
+        return Applied("ge", (self, value_of(other)))
 
     def __and__(self, other: Any) -> Expression:
-        return Call("and", (self, value_of(other)))
+        return Applied("and", (self, value_of(other)))
 
     def __or__(self, other: Any) -> Expression:
-        return Call("or", (self, value_of(other)))
+        return Applied("or", (self, value_of(other)))
 
     def __bool__(self) -> bool:
         raise DescriptionError("an index expression has no truth value: use Select(condition, yes, no) and equal(a, b)")
@@ -155,7 +155,7 @@ class Read(Expression):
 
 
 @dataclass(frozen=True)
-class Call(Expression):
+class Applied(Expression):
     """A scalar function applied to scalars, by name: add, mul, exp, erf, …"""
 
     function: str
@@ -215,7 +215,7 @@ def value_of(item: Any) -> Expression:
 
 
 def children(expression: Expression) -> tuple[Expression, ...]:
-    if isinstance(expression, Call):
+    if isinstance(expression, Applied):
         return expression.arguments
     if isinstance(expression, Choice):
         return (expression.condition, expression.yes, expression.no)

@@ -19,7 +19,7 @@ from typing import Any
 
 from girih.ops.expressions import (
     Affine,
-    Call,
+    Applied,
     Choice,
     Constant,
     DescriptionError,
@@ -37,16 +37,16 @@ from girih.ops.expressions import (
 )
 
 __all__ = [
-    "Affine", "Call", "Choice", "Concatenated", "Constant", "DescriptionError", "Expression", "LogSumExp", "Max", "Min",
-    "Opaque", "OpaqueRead", "Over", "PendingReduce", "Piecewise", "Position", "Prod", "Read", "Reduce", "Reducer",
-    "Select", "Sum", "TensorSymbol", "Tracer", "affine", "children", "equal", "fn", "parameter_names", "value_of",
+    "Affine", "Applied", "Choice", "Concatenated", "Constant", "DescriptionError", "Expression", "LogSumExp", "Max",
+    "Min", "Opaque", "OpaqueRead", "Over", "PendingReduce", "Piecewise", "Position", "Prod", "Read", "Reduce",
+    "Reducer", "Select", "Sum", "TensorSymbol", "Tracer", "affine", "children", "equal", "fn", "parameter_names", "value_of",
     "walk",
 ]  # fmt: skip
 
 
 def fn(name: str) -> Callable[..., Expression]:
     """A scalar function for descriptions: `exp = fn("exp")`."""
-    return lambda *arguments: Call(name, tuple(value_of(item) for item in arguments))
+    return lambda *arguments: Applied(name, tuple(value_of(item) for item in arguments))
 
 
 def Select(condition: Any, yes: Any, no: Any = 0) -> Expression:
@@ -92,8 +92,8 @@ class Tracer:
                 return self.close(expression.body())
             variables = tuple(index.terms[0][0] for index in indices)
             return Reduce(expression.reducer, variables, self.close(expression.body(*indices)))
-        if isinstance(expression, Call):
-            return Call(expression.function, tuple(map(self.close, expression.arguments)))
+        if isinstance(expression, Applied):
+            return Applied(expression.function, tuple(map(self.close, expression.arguments)))
         if isinstance(expression, Choice):
             return Choice(self.close(expression.condition), self.close(expression.yes), self.close(expression.no))
         if isinstance(expression, Piecewise):

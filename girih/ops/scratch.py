@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from girih.graph.graph import format_argument
-from girih.ops.derive.temporaries import Measured, Operand, Temporary, Work
+from girih.ops.derive.temporaries import KernelCall, Measured, Operand, Temporary
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class ScratchCall:
     """A call whose scratch is asked for: an operator, its work on one device, and what is known beforehand."""
 
     operator: str
-    work: Work
+    work: KernelCall
     known: Measured
 
     @cached_property
@@ -54,7 +54,7 @@ def rule_for(temporary: Temporary | None, item_bytes: int) -> Temporary | None:
     return temporary
 
 
-def held(temporary: Temporary, operator: str, work: Work, scratch: ScratchSource) -> int:
+def held(temporary: Temporary, operator: str, work: KernelCall, scratch: ScratchSource) -> int:
     """Bytes that a call of an operator holds, by its rule or by the source."""
     if isinstance(temporary, Measured):
         return scratch(ScratchCall(operator, work, temporary))

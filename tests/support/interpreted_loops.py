@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from girih.lower.fusion.slicing import at_block
-from girih.run.loops.form import Accumulate, Call, Copy, Free, LoopForm, Read, Slice, View
+from girih.run.loops.form import Accumulate, Copy, Free, KernelLine, LoopForm, Read, Slice, View
 from girih.run.worker.compute import kernel_of
 
 COMBINED = {
@@ -60,7 +60,7 @@ def _step(statement: Any, held: dict[str, Any], block: tuple[int, int]) -> None:
             held[name] = value(statement.source)
         case Read():
             held[name] = value(statement.source).read()
-        case Call():
+        case KernelLine():
             kernel = kernel_of(statement.operator, torch.device("cpu"))
             arguments, options = map(value, statement.arguments), statement.options
             result = kernel(*arguments, **{key: value(item) for key, item in options})

@@ -33,7 +33,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NodeCall:
     """An ATen call before it is rewritten: arguments by schema name with defaults, tensors as `Value`s.
 
     outputs: what each output must be, None where the call gives none; used: which of them are read.

@@ -41,13 +41,13 @@ from girih.capture.canonicalize import (
 from girih.capture.canonicalize import (
     sorting as orders,
 )
-from girih.capture.canonicalize.builder import Absent, Builder, Call, Tensor
+from girih.capture.canonicalize.builder import Absent, Builder, NodeCall, Tensor
 from girih.capture.errors import CaptureError
 from girih.capture.torch.record import Note, Record, Recorder, Slot
 from girih.capture.torch.refusals import translation_error
 from girih.graph import Graph, Input, Node, Output, Value
 
-Rule = Callable[[Builder, Call], Any]
+Rule = Callable[[Builder, NodeCall], Any]
 
 RULES: dict[str, Rule] = {
     **pointwise.RULES,
@@ -185,7 +185,7 @@ def _translate(
         raise translation_error(error, record.note.source, call.operator, call.arguments.values()) from error
 
 
-def _define(record: Record, call: Call, results: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
+def _define(record: Record, call: NodeCall, results: Any, builder: Builder, env: dict[int, Value | Absent]) -> None:
     """What a rule made becomes the value of the record's slots."""
     values = results if isinstance(results, tuple) else (results,)
     for slot, value, expected, used in zip(record.outputs, values, call.outputs, call.used, strict=True):
@@ -199,7 +199,7 @@ def _define(record: Record, call: Call, results: Any, builder: Builder, env: dic
         env[slot.number] = builder.cast(value, expected.dtype)
 
 
-def _call(record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]) -> Call:
+def _call(record: Record, recorder: Recorder, env: dict[int, Value | Absent], needed: set[int]) -> NodeCall:
     def fill(item: Any) -> Any:
         if isinstance(item, Slot):
             return env[item.number]
@@ -217,7 +217,7 @@ def _call(record: Record, recorder: Recorder, env: dict[int, Value | Absent], ne
         None if slot is None else Tensor(*_described(recorder.tensors[slot.number])) for slot in record.outputs
     )
     used = tuple(slot is not None and slot.number in needed for slot in record.outputs)
-    return Call(operator_name(record.function), arguments, outputs, used)
+    return NodeCall(operator_name(record.function), arguments, outputs, used)
 
 
 def _finish(builder: Builder, inputs: Sequence[Input], outputs: Sequence[Output]) -> Graph:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, Call
+from girih.capture.canonicalize.builder import Builder, NodeCall
 from girih.graph import Value
 
 
-def full(b: Builder, c: Call) -> Value:
+def full(b: Builder, c: NodeCall) -> Value:
     return b.full(c.out.shape, c["fill_value"], c.out.dtype)
 
 
@@ -27,24 +27,24 @@ def _number(fill: float, dtype: str) -> bool | int | float:
     return int(fill) if "int" in dtype else float(fill)
 
 
-def scalar_tensor(b: Builder, c: Call) -> Value:
+def scalar_tensor(b: Builder, c: NodeCall) -> Value:
     return b.full((), c["s"], c.out.dtype)
 
 
-def fill(b: Builder, c: Call) -> Value:
+def fill(b: Builder, c: NodeCall) -> Value:
     if isinstance(c["value"], Value):
         return b.expand(b.cast(c["value"], c.out.dtype), c.out.shape)
     return b.full(c.out.shape, c["value"], c.out.dtype)
 
 
-def arange(b: Builder, c: Call) -> Value:
+def arange(b: Builder, c: NodeCall) -> Value:
     start, step = c.arguments.get("start", 0), c.arguments.get("step", 1)
     kept = (("start", start), ("end", c["end"]), ("step", step), ("dtype", c.out.dtype))
     options = dict(kept)
     return b.emit("aten.arange.start_step", c.out.shape, c.out.dtype, **options)
 
 
-def typed(b: Builder, c: Call) -> Value:
+def typed(b: Builder, c: NodeCall) -> Value:
     """Others that make a tensor (eye, linspace): the dtype is written out."""
     return b.emit(c.operator, c.out.shape, c.out.dtype, **{**c.arguments, "dtype": c.out.dtype})
 
@@ -78,7 +78,7 @@ def _mask(b: Builder, shape: tuple[int, ...], keep: float) -> Value:
     return _draw(b, "mask", shape, "bool", keep=keep)
 
 
-def dropout(b: Builder, c: Call) -> tuple[Value, Value]:
+def dropout(b: Builder, c: NodeCall) -> tuple[Value, Value]:
     x, p = c["input"], c["p"]
     if c["train"] is False or p == 0:
         return x, b.full(x.shape, True, "bool")
@@ -92,11 +92,11 @@ def _apply(b: Builder, x: Value, mask: Value, scale: float) -> Value:
     return b.emit("girih.apply_mask", x.shape, x.dtype, input=x, mask=mask, scale=scale)
 
 
-def dropout_backward(b: Builder, c: Call) -> Value:
+def dropout_backward(b: Builder, c: NodeCall) -> Value:
     return _apply(b, c["grad_output"], c["mask"], c["scale"])
 
 
-def bernoulli(b: Builder, c: Call) -> Value:
+def bernoulli(b: Builder, c: NodeCall) -> Value:
     p = c.arguments.get("p")
     if isinstance(p, (int, float)):
         return b.cast(_mask(b, c.out.shape, float(p)), c.out.dtype)
@@ -111,39 +111,39 @@ def _affine(b: Builder, x: Value, times: Any, plus: Any) -> Value:
     return x if plus == 0 else b.binary("add", x, plus)
 
 
-def uniform(b: Builder, c: Call) -> Value:
+def uniform(b: Builder, c: NodeCall) -> Value:
     low, high = c.arguments.get("from", 0.0), c.arguments.get("to", 1.0)
     drawn = _draw(b, "uniform", c.out.shape, c.out.dtype, dtype=c.out.dtype)
     return _affine(b, drawn, high - low, low)
 
 
-def normal(b: Builder, c: Call) -> Value:
+def normal(b: Builder, c: NodeCall) -> Value:
     mean, deviation = c.arguments.get("mean", 0.0), c.arguments.get("std", 1.0)
     drawn = _draw(b, "normal", c.out.shape, c.out.dtype, dtype=c.out.dtype)
     return _affine(b, drawn, deviation, mean)
 
 
-def exponential(b: Builder, c: Call) -> Value:
+def exponential(b: Builder, c: NodeCall) -> Value:
     """-log(u) / lambd of a uniform u, kept off 0."""
     tiny = {"float64": 2.3e-308, "float16": 6e-8}.get(c.out.dtype, 1.2e-38)
     drawn = _draw(b, "uniform", c.out.shape, c.out.dtype, dtype=c.out.dtype)
     return _affine(b, b.unary("log", b.binary("add", drawn, tiny)), -1.0 / c.arguments.get("lambd", 1.0), 0)
 
 
-def integers(b: Builder, c: Call) -> Value:
+def integers(b: Builder, c: NodeCall) -> Value:
     low, high = c.arguments.get("low", 0), c["high"]
     options = {"low": low, "high": high, "dtype": c.out.dtype}
     return _draw(b, "integers", c.out.shape, c.out.dtype, **options)
 
 
-def permutation(b: Builder, c: Call) -> Value:
+def permutation(b: Builder, c: NodeCall) -> Value:
     """The order of as many uniform numbers."""
     drawn = _draw(b, "uniform", c.out.shape, "float64", dtype="float64")
     options = {"input": drawn, "dim": 0, "descending": False}
     return b.cast(b.emit("girih.sort_indices", c.out.shape, "int64", **options), c.out.dtype)
 
 
-def multinomial(b: Builder, c: Call) -> Value:
+def multinomial(b: Builder, c: NodeCall) -> Value:
     """Without replacement: where weight / -log(u) is largest, of uniform numbers u (Efraimidis and Spirakis, 2006).
 
     With it: the first class up to which the weights' sum is above u times the sum of all.

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from girih.capture.canonicalize import pointwise
-from girih.capture.canonicalize.builder import Builder, Call
+from girih.capture.canonicalize.builder import Builder, NodeCall
 from girih.graph import Value
 
 SUM, MEAN, MAX = 0, 1, 2  # of torch.nn.functional.embedding_bag
 
 
-def _size(b: Builder, c: Call) -> int | None:
+def _size(b: Builder, c: NodeCall) -> int | None:
     """The size of the bags where all have one: nn.EmbeddingBag of a matrix of indices."""
     maker = b.node_of(c["offsets"])
     if maker is None or maker.operator != "aten.arange.start_step" or c.arguments.get("include_last_offset"):
@@ -26,11 +26,11 @@ def _size(b: Builder, c: Call) -> int | None:
     return int(options["step"]) if regular else None  # type: ignore[arg-type]
 
 
-def _undescribed(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+def _undescribed(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value:
     return pointwise.keep(b, replace(c, arguments={**c.arguments, "sparse": False}))
 
 
-def _bags(b: Builder, c: Call) -> Value:
+def _bags(b: Builder, c: NodeCall) -> Value:
     """The bag of each row: the last one that begins no later."""
     count, offsets = c["indices"].elements, c["offsets"]
     options = {"start": 0, "end": count, "step": 1, "dtype": offsets.dtype}
@@ -39,7 +39,7 @@ def _bags(b: Builder, c: Call) -> Value:
     return b.binary("sub", b.emit("girih.search_sorted", (count,), "int64", **options), 1)
 
 
-def _added(b: Builder, c: Call, rows: Value, bags: int) -> Value:
+def _added(b: Builder, c: NodeCall, rows: Value, bags: int) -> Value:
     """[rows, width] → [bags, width]."""
     size, width = _size(b, c), rows.shape[1]
     if size is not None:
@@ -48,7 +48,7 @@ def _added(b: Builder, c: Call, rows: Value, bags: int) -> Value:
     return b.emit("girih.embedding_gradient", (bags, width), rows.dtype, **options)
 
 
-def _handed(b: Builder, c: Call, bags: Value) -> Value:
+def _handed(b: Builder, c: NodeCall, bags: Value) -> Value:
     """[bags, width] → [rows, width]: what each row's bag has."""
     size, (count, width) = _size(b, c), bags.shape
     rows = c["indices"].elements
@@ -57,13 +57,13 @@ def _handed(b: Builder, c: Call, bags: Value) -> Value:
     return b.emit("girih.embedding", (rows, width), bags.dtype, weight=bags, indices=_bags(b, c))
 
 
-def _looked_up(b: Builder, c: Call, weight: Value) -> Value:
+def _looked_up(b: Builder, c: NodeCall, weight: Value) -> Value:
     rows, width = c["indices"].elements, weight.shape[1]
     flat = b.reshape(c["indices"], (rows,))
     return b.emit("girih.embedding", (rows, width), weight.dtype, weight=weight, indices=flat)
 
 
-def _counts(b: Builder, c: Call, dtype: str) -> Value | None:
+def _counts(b: Builder, c: NodeCall, dtype: str) -> Value | None:
     """[rows, 1]: 1, and 0 for the padding; None without padding."""
     if c.arguments.get("padding_idx", -1) < 0:
         return None
@@ -73,19 +73,19 @@ def _counts(b: Builder, c: Call, dtype: str) -> Value | None:
     return b.reshape(b.cast(kept, dtype), (rows, 1))
 
 
-def _weighs(c: Call) -> bool:
+def _weighs(c: NodeCall) -> bool:
     """Whether rows have weights of their own, or are padding."""
     return c.arguments.get("per_sample_weights") is not None or c.arguments.get("padding_idx", -1) >= 0
 
 
-def _weighted(b: Builder, c: Call, rows: Value) -> Value:
+def _weighted(b: Builder, c: NodeCall, rows: Value) -> Value:
     counts, weights = _counts(b, c, rows.dtype), c.arguments.get("per_sample_weights")
     if weights is not None:
         rows = b.binary("mul", rows, b.reshape(weights, (rows.shape[0], 1)))
     return rows if counts is None else b.binary("mul", rows, counts)
 
 
-def _mean(b: Builder, c: Call, bags: Value) -> Value:
+def _mean(b: Builder, c: NodeCall, bags: Value) -> Value:
     """Sums by the number of rows that counted; an empty bag is 0."""
     counts = _counts(b, c, bags.dtype)
     size = _size(b, c)
@@ -98,7 +98,7 @@ def _mean(b: Builder, c: Call, bags: Value) -> Value:
     return b.binary("div", bags, b.emit("aten.clamp_min", number.shape, number.dtype, **options))
 
 
-def embedding_bag(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
+def embedding_bag(b: Builder, c: NodeCall) -> tuple[Value | None, ...] | Value:
     if c["mode"] == MAX or c["scale_grad_by_freq"]:
         return _undescribed(b, c)
     weight, size = c["weight"], _size(b, c)
@@ -112,7 +112,7 @@ def embedding_bag(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
     return _mean(b, c, pooled) if c["mode"] == MEAN else pooled, None, None, None
 
 
-def embedding_bag_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+def embedding_bag_backward(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value:
     if c["mode"] == MAX or c["scale_grad_by_freq"]:
         return _undescribed(b, c)
     grad = _mean(b, c, c["grad"]) if c["mode"] == MEAN else c["grad"]
@@ -125,7 +125,7 @@ def embedding_bag_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:
     return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
 
 
-def weights_backward(b: Builder, c: Call) -> Value:
+def weights_backward(b: Builder, c: NodeCall) -> Value:
     """Of the rows' weights: what a row and its bag's gradient have in common."""
     rows = b.product_sum(_looked_up(b, c, c["weight"]), _handed(b, c, c["grad"]), (1,))
     rows = b.reshape(rows, c.out.shape)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, Call, broadcast
+from girih.capture.canonicalize.builder import Builder, NodeCall, broadcast
 from girih.graph import Value
 
 NONE, MEAN, SUM = 0, 1, 2  # torch.nn._reduction
 
 
-def embedding(b: Builder, c: Call) -> Value:
+def embedding(b: Builder, c: NodeCall) -> Value:
     return b.emit("girih.embedding", c.out.shape, c.out.dtype, weight=c["weight"], indices=c["indices"])
 
 
-def embedding_backward(b: Builder, c: Call) -> Value:
+def embedding_backward(b: Builder, c: NodeCall) -> Value:
     if c["scale_grad_by_freq"]:
         raise b.refuse("nn.Embedding(scale_grad_by_freq=True) is not supported: set it to False")
     padding = None if c["padding_idx"] < 0 else c["padding_idx"]
@@ -32,7 +32,7 @@ def embedding_backward(b: Builder, c: Call) -> Value:
     )
 
 
-def sparse_rows(b: Builder, c: Call) -> Value:
+def sparse_rows(b: Builder, c: NodeCall) -> Value:
     """The gradient of nn.Embedding(sparse=True): rows that add up, dense here."""
     if c["sparse_dim"] != 1 or c["dense_dim"] != 1:
         raise b.refuse("sparse tensors are not supported: give dense ones")
@@ -41,7 +41,7 @@ def sparse_rows(b: Builder, c: Call) -> Value:
     return b.emit("girih.embedding_gradient", c.out.shape, c.out.dtype, **options)
 
 
-def dense(b: Builder, c: Call) -> Value:
+def dense(b: Builder, c: NodeCall) -> Value:
     return b.cast(c["self"], c.out.dtype)
 
 
@@ -54,7 +54,7 @@ def _masked_target(b: Builder, target: Value, ignore: int, classes: int) -> Valu
     return b.emit("aten.masked_fill.Scalar", target.shape, target.dtype, **options)
 
 
-def _weights(b: Builder, target: Value, c: Call, like: str) -> Value:
+def _weights(b: Builder, target: Value, c: NodeCall, like: str) -> Value:
     """Each target's class weight; without class weights 1, or 0 where ignored."""
     if c["weight"] is not None:
         table = b.reshape(c["weight"], (c["weight"].elements, 1))
@@ -69,7 +69,7 @@ def _class_dim(x: Value) -> int:
     return 0 if len(x.shape) == 1 else 1
 
 
-def nll_loss(b: Builder, c: Call) -> tuple[Value, Value | None]:
+def nll_loss(b: Builder, c: NodeCall) -> tuple[Value, Value | None]:
     x, plain = c["self"], c["target"]
     if plain.dtype not in ("int64", "uint8"):
         raise b.refuse(f"the classes must be int64, got {plain.dtype}{list(plain.shape)}")
@@ -91,7 +91,7 @@ def nll_loss(b: Builder, c: Call) -> tuple[Value, Value | None]:
     return loss, total
 
 
-def nll_loss_backward(b: Builder, c: Call) -> Value:
+def nll_loss_backward(b: Builder, c: NodeCall) -> Value:
     x = c["self"]
     dim = _class_dim(x)
     target = _masked_target(b, c["target"], c["ignore_index"], x.shape[dim])
@@ -105,7 +105,7 @@ def nll_loss_backward(b: Builder, c: Call) -> Value:
     return b.emit("girih.place", c.out.shape, value.dtype, **options)
 
 
-def index(b: Builder, c: Call) -> Value:
+def index(b: Builder, c: NodeCall) -> Value:
     """One index tensor: index_select; more stay together."""
     x = c["self"]
     indices = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
@@ -123,7 +123,7 @@ def _wrapped(b: Builder, item: Value, size: int) -> Value:
     return b.emit("aten.remainder.Scalar", item.shape, item.dtype, self=item, other=size)
 
 
-def index_put(b: Builder, c: Call) -> Value:
+def index_put(b: Builder, c: NodeCall) -> Value:
     """Accumulating along one dimension: index_add; under a mask: where; others stay."""
     x = c["self"]
     indices = [(dim, item) for dim, item in enumerate(c["indices"]) if item is not None]
@@ -140,7 +140,7 @@ def index_put(b: Builder, c: Call) -> Value:
     return b.emit("aten.index_add", x.shape, x.dtype, self=x, dim=dim, index=flat, source=source)
 
 
-def _is_masked(x: Value, indices: list[tuple[int, Value]], c: Call) -> bool:
+def _is_masked(x: Value, indices: list[tuple[int, Value]], c: NodeCall) -> bool:
     """x[mask] = values, where the values are the same wherever the mask is true."""
     if len(indices) != 1 or indices[0][0] != 0 or indices[0][1].dtype != "bool" or c["accumulate"]:
         return False

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from girih.capture.canonicalize.builder import HALVES, Builder, Call, Tensor, broadcast, promote, reduced
+from girih.capture.canonicalize.builder import HALVES, Builder, NodeCall, Tensor, broadcast, promote, reduced
 from girih.graph import Value
 
 Maybe = Value | None
@@ -119,7 +119,7 @@ def _flat(b: Builder, wide: Maybe, out: Tensor | None) -> Maybe:
     return None if wide is None or out is None else b.reshape(wide, out.shape)
 
 
-def batch_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
+def batch_norm(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     x = _exact(b, c["input"])
     weight, bias = _wide(b, x, c["weight"]), _wide(b, x, c["bias"])
     old_mean, old_variance = c.arguments.get("running_mean"), c.arguments.get("running_var")
@@ -147,7 +147,7 @@ def batch_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
     return tuple(results)
 
 
-def batch_norm_backward(b: Builder, c: Call) -> tuple[Maybe, ...]:
+def batch_norm_backward(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     x = _exact(b, c["input"])
     grad = b.cast(c["grad_out"], x.dtype)
     weight = _wide(b, x, c["weight"])
@@ -180,19 +180,19 @@ def _trailing(b: Builder, x: Value, item: Maybe) -> Maybe:
     return b.reshape(item, (1,) * (len(x.shape) - len(item.shape)) + item.shape)
 
 
-def _inner(x: Value, c: Call) -> tuple[int, ...]:
+def _inner(x: Value, c: NodeCall) -> tuple[int, ...]:
     rank = len(x.shape)
     return tuple(range(rank - len(c["normalized_shape"]), rank))
 
 
-def layer_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
+def layer_norm(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     x = _exact(b, c["input"])
     mean, _, scale = _moments(b, x, _inner(x, c), c["eps"])
     out = _normalise(b, x, mean, scale, _trailing(b, x, c["weight"]), _trailing(b, x, c["bias"]))
     return out, mean, scale
 
 
-def layer_norm_backward(b: Builder, c: Call) -> tuple[Maybe, ...]:
+def layer_norm_backward(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     x = _exact(b, c["input"])
     dims = _inner(x, c)
     outer = tuple(range(dims[0]))
@@ -214,7 +214,7 @@ def _group_weight(b: Builder, x: Value, item: Maybe) -> Maybe:
     return b.reshape(item, (1, *x.shape[1:3], *(1,) * (len(x.shape) - 3)))
 
 
-def group_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
+def group_norm(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     plain = c["input"]
     x = _grouped(b, _exact(b, plain), c["group"])
     mean, _, scale = _moments(b, x, tuple(range(2, len(x.shape))), c["eps"])
@@ -223,7 +223,7 @@ def group_norm(b: Builder, c: Call) -> tuple[Maybe, ...]:
     return out, _flat(b, mean, c.outputs[1]), _flat(b, scale, c.outputs[2])
 
 
-def group_norm_backward(b: Builder, c: Call) -> tuple[Maybe, ...]:
+def group_norm_backward(b: Builder, c: NodeCall) -> tuple[Maybe, ...]:
     plain = c["input"]
     x = _grouped(b, _exact(b, plain), c["group"])
     grad = _grouped(b, b.cast(c["grad_out"], x.dtype), c["group"])
@@ -240,7 +240,7 @@ def group_norm_backward(b: Builder, c: Call) -> tuple[Maybe, ...]:
 # Variance
 
 
-def _variance(b: Builder, c: Call) -> tuple[Value, Value]:
+def _variance(b: Builder, c: NodeCall) -> tuple[Value, Value]:
     x = c["self"]
     dims = tuple(d % len(x.shape) for d in c["dim"]) if c["dim"] else tuple(range(len(x.shape)))
     correction = 1 if c["correction"] is None else c["correction"]
@@ -248,20 +248,20 @@ def _variance(b: Builder, c: Call) -> tuple[Value, Value]:
     return _centered_square_mean(b, x, mean, sorted(dims), int(_count(x, dims) - correction)), mean
 
 
-def variance(b: Builder, c: Call) -> Value:
+def variance(b: Builder, c: NodeCall) -> Value:
     return b.reshape(_variance(b, c)[0], c.out.shape)
 
 
-def deviation(b: Builder, c: Call) -> Value:
+def deviation(b: Builder, c: NodeCall) -> Value:
     return b.unary("sqrt", b.reshape(_variance(b, c)[0], c.out.shape))
 
 
-def variance_mean(b: Builder, c: Call) -> tuple[Value, Value]:
+def variance_mean(b: Builder, c: NodeCall) -> tuple[Value, Value]:
     variance, mean = _variance(b, c)
     return b.reshape(variance, c.out.shape), b.reshape(mean, c.out.shape)
 
 
-def deviation_mean(b: Builder, c: Call) -> tuple[Value, Value]:
+def deviation_mean(b: Builder, c: NodeCall) -> tuple[Value, Value]:
     variance, mean = variance_mean(b, c)
     return b.unary("sqrt", variance), mean
 
@@ -269,13 +269,13 @@ def deviation_mean(b: Builder, c: Call) -> tuple[Value, Value]:
 # Softmax
 
 
-def softmax(b: Builder, c: Call) -> Value:
+def softmax(b: Builder, c: NodeCall) -> Value:
     x = _exact(b, c["self"])
     probabilities = b.emit("girih.softmax_from", x.shape, x.dtype, input=x, logsumexp=_logsumexp(b, x, c["dim"]))
     return b.cast(probabilities, c.out.dtype)
 
 
-def log_softmax(b: Builder, c: Call) -> Value:
+def log_softmax(b: Builder, c: NodeCall) -> Value:
     x = _exact(b, c["self"])
     return b.binary("sub", x, _logsumexp(b, x, c["dim"]))
 
@@ -285,14 +285,14 @@ def _logsumexp(b: Builder, x: Value, dim: int) -> Value:
     return b.emit("aten.logsumexp", reduced(x.shape, dims, True), x.dtype, self=x, dim=dims, keepdim=True)
 
 
-def softmax_backward(b: Builder, c: Call) -> Value:
+def softmax_backward(b: Builder, c: NodeCall) -> Value:
     grad, output = c["grad_output"], c["output"]
     total = b.product_sum(grad, output, (c["dim"],))
     shape = broadcast(grad.shape, output.shape)
     return b.emit("girih.softmax_gradient", shape, output.dtype, grad=grad, output=output, sum=total)
 
 
-def log_softmax_backward(b: Builder, c: Call) -> Value:
+def log_softmax_backward(b: Builder, c: NodeCall) -> Value:
     grad, output = c["grad_output"], c["output"]
     total = b.sum(grad, (c["dim"],))
     dtype = promote(grad.dtype, output.dtype)

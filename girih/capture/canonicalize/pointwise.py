@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from girih.capture.canonicalize.builder import FLOATS, Builder, Call, Tensor, dims_of
+from girih.capture.canonicalize.builder import FLOATS, Builder, NodeCall, Tensor, dims_of
 from girih.graph import Value
 
 
-def with_number(b: Builder, c: Call) -> Value:
+def with_number(b: Builder, c: NodeCall) -> Value:
     """add.Scalar and its like: add.Tensor takes numbers too."""
     operator = c.operator.removesuffix(".Scalar") + ".Tensor"
     return b.emit(operator, c.out.shape, c.out.dtype, **c.arguments)
 
 
-def keep(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+def keep(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value:
     """As it is."""
     if len(c.outputs) == 1:
         return b.emit(c.operator, c.out.shape, c.out.dtype, **c.arguments)
@@ -25,36 +25,36 @@ def keep(b: Builder, c: Call) -> tuple[Value, ...] | Value:
     return b.emit_many(c.operator, [item for item in c.outputs if item is not None], c.arguments)
 
 
-def grid_sample_backward(b: Builder, c: Call) -> tuple[Value | None, ...]:
+def grid_sample_backward(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
     """Both gradients are made, also where only one is wanted: the node has two outputs."""
     shapes = (Tensor(c["input"].shape, c["input"].dtype), Tensor(c["grid"].shape, c["grid"].dtype))
     return b.emit_many(c.operator, shapes, {**c.arguments, "output_mask": (True, True)})
 
 
-def conjugate(b: Builder, c: Call) -> Value:
+def conjugate(b: Builder, c: NodeCall) -> Value:
     """What PyTorch puts off is done here; of real numbers it is nothing."""
     x: Value = c["self"]
     return b.unary("conj_physical", x) if x.dtype.startswith("complex") else x
 
 
-def _typed(b: Builder, c: Call) -> Value:
+def _typed(b: Builder, c: NodeCall) -> Value:
     x: Value = c["self"]
     if c.arguments.get("dtype") is not None or x.dtype not in ("float64", "float32", "bfloat16", "float16"):
         return b.cast(x, c.out.dtype)
     return x
 
 
-def sum_(b: Builder, c: Call) -> Value:
+def sum_(b: Builder, c: NodeCall) -> Value:
     x = _typed(b, c)
     return b.sum(x, dims_of(c.arguments.get("dim"), x), bool(c.arguments.get("keepdim", False)))
 
 
-def mean(b: Builder, c: Call) -> Value:
+def mean(b: Builder, c: NodeCall) -> Value:
     x = _typed(b, c)
     return b.mean(x, dims_of(c.arguments.get("dim"), x), bool(c.arguments.get("keepdim", False)))
 
 
-def reduction(b: Builder, c: Call) -> Value:
+def reduction(b: Builder, c: NodeCall) -> Value:
     """amax, amin, logsumexp, any, all: with all dimensions written out."""
     x = c["self"]
     options = {"dim": dims_of(c.arguments.get("dim"), x), "keepdim": bool(c.arguments.get("keepdim", False))}
@@ -62,7 +62,7 @@ def reduction(b: Builder, c: Call) -> Value:
     return b.emit(name, c.out.shape, c.out.dtype, self=x, **options)
 
 
-def nan_to_num(b: Builder, c: Call) -> Value:
+def nan_to_num(b: Builder, c: NodeCall) -> Value:
     """With what stands for infinities written out."""
     x = c["self"]
     if x.dtype not in FLOATS:
@@ -75,7 +75,7 @@ def nan_to_num(b: Builder, c: Call) -> Value:
     return b.emit(c.operator, x.shape, x.dtype, self=x, nan=nan, posinf=high, neginf=low)
 
 
-def vector_norm(b: Builder, c: Call) -> Value | tuple[Value, ...]:
+def vector_norm(b: Builder, c: NodeCall) -> Value | tuple[Value, ...]:
     """The 2-norm as a sum that can be divided."""
     if c["ord"] != 2:
         return keep(b, c)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from girih.capture.canonicalize import pointwise
-from girih.capture.canonicalize.builder import Builder, Call
+from girih.capture.canonicalize.builder import Builder, NodeCall
 from girih.graph import Value
 
 
@@ -31,7 +31,7 @@ def bmm(b: Builder, left: Value, right: Value) -> Value:
     return b.emit("aten.bmm", shape, left.dtype, self=left, mat2=right)
 
 
-def _plus(b: Builder, product: Value, c: Call) -> Value:
+def _plus(b: Builder, product: Value, c: NodeCall) -> Value:
     """alpha · product + beta · self."""
     if c["alpha"] != 1:
         product = b.binary("mul", product, c["alpha"])
@@ -40,11 +40,11 @@ def _plus(b: Builder, product: Value, c: Call) -> Value:
     return b.binary("add", product, c["self"], alpha=c["beta"])
 
 
-def addmm(b: Builder, c: Call) -> Value:
+def addmm(b: Builder, c: NodeCall) -> Value:
     return _plus(b, mm(b, c["mat1"], c["mat2"]), c)
 
 
-def baddbmm(b: Builder, c: Call) -> Value:
+def baddbmm(b: Builder, c: NodeCall) -> Value:
     return _plus(b, bmm(b, c["batch1"], c["batch2"]), c)
 
 
@@ -52,15 +52,15 @@ def _mv(b: Builder, matrix: Value, vector: Value) -> Value:
     return b.reshape(mm(b, matrix, b.reshape(vector, (*vector.shape, 1))), matrix.shape[:1])
 
 
-def mv(b: Builder, c: Call) -> Value:
+def mv(b: Builder, c: NodeCall) -> Value:
     return _mv(b, c["self"], c["vec"])
 
 
-def addmv(b: Builder, c: Call) -> Value:
+def addmv(b: Builder, c: NodeCall) -> Value:
     return _plus(b, _mv(b, c["mat"], c["vec"]), c)
 
 
-def dot(b: Builder, c: Call) -> Value:
+def dot(b: Builder, c: NodeCall) -> Value:
     other = c.arguments["tensor" if "tensor" in c.arguments else "other"]
     return b.reshape(b.product_sum(c["self"], other, (0,)), ())
 
@@ -69,7 +69,7 @@ def _channels(bias: Value, rank: int, b: Builder) -> Value:
     return b.reshape(bias, (1, *bias.shape, *(1,) * (rank - 2)))
 
 
-def convolution(b: Builder, c: Call) -> Value:
+def convolution(b: Builder, c: NodeCall) -> Value:
     _alike(b, c["input"], c["weight"])
     arguments = {**c.arguments, "bias": None}
     out = b.emit("aten.convolution", c.out.shape, c.out.dtype, **arguments)
@@ -78,7 +78,7 @@ def convolution(b: Builder, c: Call) -> Value:
     return b.binary("add", out, _channels(c["bias"], len(out.shape), b))
 
 
-def convolution_backward(b: Builder, c: Call) -> tuple[Value | None, ...]:
+def convolution_backward(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
     grad, x, weight = c["grad_output"], c["input"], c["weight"]
     options = {name: c[name] for name in ("stride", "padding", "dilation", "groups")}
     if c["transposed"]:
@@ -109,7 +109,7 @@ def convolution_backward(b: Builder, c: Call) -> tuple[Value | None, ...]:
     return by_input, by_weight, by_bias
 
 
-def _window(c: Call) -> dict[str, Any]:
+def _window(c: NodeCall) -> dict[str, Any]:
     kernel = tuple(c["kernel_size"])
     rank = len(kernel) if len(kernel) > 1 else {"max_pool2d": 2, "max_pool3d": 3}[c.operator[5:15]]
 
@@ -125,12 +125,12 @@ def _window(c: Call) -> dict[str, Any]:
     }
 
 
-def max_pool(b: Builder, c: Call) -> tuple[Value | None, ...]:
+def max_pool(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
     """The indices are found again in the backward pass; nothing else may read them."""
     return b.emit("girih.max_pool", c.out.shape, c.out.dtype, input=c["self"], **_window(c)), None
 
 
-def max_pool_backward(b: Builder, c: Call) -> Value:
+def max_pool_backward(b: Builder, c: NodeCall) -> Value:
     out, x = c.out, c["self"]
     return b.emit("girih.max_pool_gradient", out.shape, out.dtype, grad=c["grad_output"], input=x, **_window(c))
 
@@ -142,7 +142,7 @@ def _even_window(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, 
     return tuple(size // out for size, out in zip(before, after, strict=True))
 
 
-def adaptive_max_pool(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
+def adaptive_max_pool(b: Builder, c: NodeCall) -> tuple[Value | None, ...] | Value:
     """An ordinary pool where its windows are all alike."""
     x, shape = c["self"], c.outputs[0].shape  # type: ignore[union-attr]
     rank = len(c["output_size"])
@@ -152,7 +152,7 @@ def adaptive_max_pool(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
     return b.emit("girih.max_pool", shape, x.dtype, input=x, **_plain(window)), None
 
 
-def adaptive_max_pool_backward(b: Builder, c: Call) -> tuple[Value, ...] | Value:
+def adaptive_max_pool_backward(b: Builder, c: NodeCall) -> tuple[Value, ...] | Value:
     x, grad = c["self"], c["grad_output"]
     rank = 3 if "pool3d" in c.operator else 2
     window = _even_window(x.shape[-rank:], grad.shape[-rank:])
@@ -167,7 +167,7 @@ def _plain(window: tuple[int, ...]) -> dict[str, Any]:
     return {"kernel_size": window, "stride": window, "padding": zeros, "dilation": ones, "ceil_mode": False}
 
 
-def adaptive_pool(b: Builder, c: Call) -> Value:
+def adaptive_pool(b: Builder, c: NodeCall) -> Value:
     x, out = c["self"], c.out
     window = _even_window(x.shape[-2:], out.shape[-2:])
     rank = len(x.shape)
@@ -180,7 +180,7 @@ def adaptive_pool(b: Builder, c: Call) -> Value:
     return b.emit("aten.avg_pool2d", out.shape, out.dtype, self=x, kernel_size=window, stride=window)
 
 
-def adaptive_pool_backward(b: Builder, c: Call) -> Value:
+def adaptive_pool_backward(b: Builder, c: NodeCall) -> Value:
     grad, out = c["grad_output"], c.out
     window = _even_window(out.shape[-2:], grad.shape[-2:])
     if window == (1, 1):
@@ -207,7 +207,7 @@ def adaptive_pool_backward(b: Builder, c: Call) -> Value:
     )
 
 
-def linear(b: Builder, c: Call) -> Value:
+def linear(b: Builder, c: NodeCall) -> Value:
     x, weight = c["input"], c["weight"]
     flat = b.reshape(x, (x.elements // x.shape[-1], x.shape[-1]))
     out = b.reshape(mm(b, flat, b.permute(weight, (1, 0))), c.out.shape)

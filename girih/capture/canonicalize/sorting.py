@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, Call, dims_of
+from girih.capture.canonicalize.builder import Builder, NodeCall, dims_of
 from girih.graph import Value
 
 
-def extreme(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
+def extreme(b: Builder, c: NodeCall) -> tuple[Value | None, ...] | Value:
     """max.dim and min.dim: amax and argmax, amin and argmin."""
     x = c["self"]
     name = "max" if c.operator == "aten.max.dim" else "min"
@@ -25,7 +25,7 @@ def extreme(b: Builder, c: Call) -> tuple[Value | None, ...] | Value:
     return values, b.emit(f"aten.arg{name}", c.out.shape, "int64", self=x, dim=c["dim"], keepdim=c["keepdim"])
 
 
-def sort(b: Builder, c: Call) -> tuple[Value, ...]:
+def sort(b: Builder, c: NodeCall) -> tuple[Value, ...]:
     x = c["self"]
     if not x.shape:
         return x, b.full((), 0, "int64")
@@ -35,7 +35,7 @@ def sort(b: Builder, c: Call) -> tuple[Value, ...]:
     return b.emit("aten.gather", x.shape, x.dtype, self=x, dim=dim, index=places), places
 
 
-def topk(b: Builder, c: Call) -> tuple[Value, ...]:
+def topk(b: Builder, c: NodeCall) -> tuple[Value, ...]:
     x = c["self"]
     if not x.shape:
         return x, b.full((), 0, "int64")

@@ -5,29 +5,29 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from girih.capture.canonicalize.builder import Builder, Call
+from girih.capture.canonicalize.builder import Builder, NodeCall
 from girih.graph import Value
 
 
-def same(b: Builder, c: Call) -> Value:
+def same(b: Builder, c: NodeCall) -> Value:
     """A copy or an alias: nothing."""
     return c["self"]  # type: ignore[no-any-return]
 
 
-def cast(b: Builder, c: Call) -> Value:
+def cast(b: Builder, c: NodeCall) -> Value:
     return b.cast(c["self"], c.out.dtype)
 
 
-def copy(b: Builder, c: Call) -> Value:
+def copy(b: Builder, c: NodeCall) -> Value:
     """`copy(self, src)`: src in self's shape and dtype."""
     return b.expand(b.cast(c["src"], c.out.dtype), c.out.shape)
 
 
-def reshape(b: Builder, c: Call) -> Value:
+def reshape(b: Builder, c: NodeCall) -> Value:
     return b.reshape(c["self"], c.out.shape)
 
 
-def transpose(b: Builder, c: Call) -> Value:
+def transpose(b: Builder, c: NodeCall) -> Value:
     x = c["self"]
     rank = len(x.shape)
     if rank < 2:
@@ -38,15 +38,15 @@ def transpose(b: Builder, c: Call) -> Value:
     return b.permute(x, order)
 
 
-def permute(b: Builder, c: Call) -> Value:
+def permute(b: Builder, c: NodeCall) -> Value:
     return b.permute(c["self"], c["dims"])
 
 
-def expand(b: Builder, c: Call) -> Value:
+def expand(b: Builder, c: NodeCall) -> Value:
     return b.expand(c["self"], c.out.shape)
 
 
-def repeat(b: Builder, c: Call) -> Value:
+def repeat(b: Builder, c: NodeCall) -> Value:
     x, times = c["self"], tuple(c["repeats"])
     sizes = (1,) * (len(times) - len(x.shape)) + x.shape
     apart = b.reshape(x, [n for size in sizes for n in (1, size)])
@@ -54,7 +54,7 @@ def repeat(b: Builder, c: Call) -> Value:
     return b.reshape(wide, c.out.shape)
 
 
-def slice_(b: Builder, c: Call) -> Value:
+def slice_(b: Builder, c: NodeCall) -> Value:
     x = c["self"]
     start = 0 if c["start"] is None else c["start"]
     end = x.shape[c["dim"]] if c["end"] is None else c["end"]
@@ -66,12 +66,12 @@ def _at(x: Value, dim: int, index: int) -> tuple[int, int]:
     return dim, index % x.shape[dim]
 
 
-def select(b: Builder, c: Call) -> Value:
+def select(b: Builder, c: NodeCall) -> Value:
     dim, index = _at(c["self"], c["dim"], c["index"])
     return b.reshape(b.slice(c["self"], dim, index, index + 1), c.out.shape)
 
 
-def pieces(b: Builder, c: Call) -> tuple[Value | None, ...]:
+def pieces(b: Builder, c: NodeCall) -> tuple[Value | None, ...]:
     """split, split_with_sizes, chunk, unbind: a slice for each output that is read."""
     x = c["self"]
     dim = c["dim"] % len(x.shape)
@@ -86,19 +86,19 @@ def pieces(b: Builder, c: Call) -> tuple[Value | None, ...]:
     return tuple(parts)
 
 
-def cat(b: Builder, c: Call) -> Value:
+def cat(b: Builder, c: NodeCall) -> Value:
     rank = len(c.out.shape)
     tensors = [x for x in c["tensors"] if len(x.shape) == rank]  # legacy: empty 1-d tensors are skipped
     return b.cat(tensors, c["dim"] % rank)
 
 
-def stack(b: Builder, c: Call) -> Value:
+def stack(b: Builder, c: NodeCall) -> Value:
     dim = c["dim"] % len(c.out.shape)
     size = (*c.out.shape[:dim], 1, *c.out.shape[dim + 1 :])
     return b.cat([b.reshape(x, size) for x in c["tensors"]], dim)
 
 
-def slice_backward(b: Builder, c: Call) -> Value:
+def slice_backward(b: Builder, c: NodeCall) -> Value:
     grad, sizes = c["grad_output"], c.out.shape
     dim = c["dim"] % len(sizes)
     size = sizes[dim]
@@ -110,7 +110,7 @@ def slice_backward(b: Builder, c: Call) -> Value:
     return b.emit("aten.slice_scatter", sizes, grad.dtype, self=zeros, src=grad, **options)
 
 
-def select_backward(b: Builder, c: Call) -> Value:
+def select_backward(b: Builder, c: NodeCall) -> Value:
     sizes = c.out.shape
     dim = c["dim"] % len(sizes)
     index = c["index"] % sizes[dim]
@@ -128,7 +128,7 @@ def _replace(b: Builder, x: Value, src: Value, dim: int, start: int, end: int) -
     return b.cat(parts, dim)
 
 
-def slice_scatter(b: Builder, c: Call) -> Value:
+def slice_scatter(b: Builder, c: NodeCall) -> Value:
     x = c["self"]
     dim = c["dim"] % len(x.shape)
     size = x.shape[dim]
@@ -141,21 +141,21 @@ def slice_scatter(b: Builder, c: Call) -> Value:
     return b.emit("aten.slice_scatter", x.shape, x.dtype, self=x, src=c["src"], **options)
 
 
-def select_scatter(b: Builder, c: Call) -> Value:
+def select_scatter(b: Builder, c: NodeCall) -> Value:
     x = c["self"]
     dim, index = _at(x, c["dim"], c["index"])
     src = b.reshape(c["src"], (*x.shape[:dim], 1, *x.shape[dim + 1 :]))
     return _replace(b, x, src, dim, index, index + 1)
 
 
-def pad(b: Builder, c: Call) -> Value:
+def pad(b: Builder, c: NodeCall) -> Value:
     if not any(c["pad"]):
         return c["self"]  # type: ignore[no-any-return]
     options = {"pad": tuple(c["pad"]), "value": c["value"]}
     return b.emit("aten.constant_pad_nd", c.out.shape, c.out.dtype, self=c["self"], **options)
 
 
-def as_strided(b: Builder, c: Call) -> Value:
+def as_strided(b: Builder, c: NodeCall) -> Value:
     """Only where it is a reshape of a whole tensor: strides say nothing here."""
     x, shape = c["self"], c.out.shape
     stride = tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
@@ -167,7 +167,7 @@ def as_strided(b: Builder, c: Call) -> Value:
     )
 
 
-def diagonal(b: Builder, c: Call) -> Value:
+def diagonal(b: Builder, c: NodeCall) -> Value:
     """diagonal_copy: the graph has no aliases to tell apart."""
     return b.emit("aten.diagonal", c.out.shape, c.out.dtype, **c.arguments)
 

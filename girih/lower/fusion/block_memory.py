@@ -16,7 +16,7 @@ from girih.graph.identity import Same
 from girih.lower.fusion.registers import Member, members_of, ranges, registers
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep
-from girih.ops.derive.temporaries import Operand, Work
+from girih.ops.derive.temporaries import KernelCall, Operand
 from girih.ops.scratch import at_most, held, rule_for
 
 CHUNKS, LEAST_BLOCKS = 16, 4
@@ -156,7 +156,7 @@ def _temporary(member: Member, low: int, high: int, threads: int) -> int:
                 member.read_shape(number, low, high), ITEM_BYTES[member.description.inputs[number].dtype]
             )
     result = Operand(member.result_shape(low, high), item)
-    work = Work(member.attributes(low, high), inputs, result, frozenset(), threads)
+    work = KernelCall(member.attributes(low, high), inputs, result, frozenset(), threads)
     return held(temporary, member.piece.operator, work, at_most)
 
 

@@ -16,7 +16,7 @@ from girih.models.networks.layers import dropout_layer, initialise_transformer
 EPSILON = 1e-12
 
 
-class Block(nn.Module):
+class EncoderBlock(nn.Module):
     """Attention and a two-layer network of four times the width; the sum with the input is normed."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -53,7 +53,7 @@ class BERT(nn.Module):
         self.segment_embedding = nn.Embedding(segments, width)
         self.embedding_norm = nn.LayerNorm(width, eps=EPSILON)
         self.dropout = dropout_layer(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(EncoderBlock(width, heads, dropout) for _ in range(layers))
         self.head_dense = nn.Linear(width, width)
         self.head_norm = nn.LayerNorm(width, eps=EPSILON)
         self.head_bias = nn.Parameter(torch.zeros(vocabulary))

@@ -15,7 +15,7 @@ from girih.models.networks.attention import Attention, future_mask
 from girih.models.networks.layers import dropout_layer, initialise_transformer
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention and a two-layer network of four times the width, each added to its normed input."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -50,7 +50,7 @@ class GPT(nn.Module):
         self.token_embedding = nn.Embedding(vocabulary, width)
         self.position_embedding = nn.Embedding(sequence, width)
         self.dropout = dropout_layer(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(DecoderBlock(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
         self.apply(initialise_transformer)

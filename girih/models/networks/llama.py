@@ -17,7 +17,7 @@ from girih.models.networks.layers import RootMeanSquareNorm, initialise_transfor
 ROTARY_BASE = 500_000.0
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention and the gated network, each added to its normed input."""
 
     def __init__(self, width: int, heads: int, kv_heads: int, hidden: int) -> None:
@@ -49,7 +49,7 @@ class Llama(nn.Module):
         super().__init__()
         self.head_width = width // heads
         self.token_embedding = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(Block(width, heads, kv_heads, hidden) for _ in range(layers))
+        self.blocks = nn.ModuleList(DecoderBlock(width, heads, kv_heads, hidden) for _ in range(layers))
         self.norm = RootMeanSquareNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.apply(initialise_transformer)

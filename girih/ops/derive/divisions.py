@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from girih.ops.derive.linearity import ZERO, degree, is_floating
 from girih.ops.expressions import (
     Affine,
-    Call,
+    Applied,
     Choice,
     Expression,
     OpaqueRead,
@@ -277,7 +277,7 @@ def operations_per_point(description: Description) -> int:
     """Arithmetic operations for each point of the index space, reductions counted as one each."""
     count = 0
     for expression in walk(description.body):
-        if (isinstance(expression, Call) and expression.function not in _CHEAP) or isinstance(expression, Reduce):
+        if (isinstance(expression, Applied) and expression.function not in _CHEAP) or isinstance(expression, Reduce):
             count += 1
         elif isinstance(expression, OpaqueRead):
             count += 4
@@ -292,7 +292,7 @@ def groups_of(description: Description) -> int:
     """
     groups: set[int] = set()
     for item in walk(description.body):
-        if isinstance(item, Choice) and isinstance(item.condition, Call) and item.condition.function == "and":
+        if isinstance(item, Choice) and isinstance(item.condition, Applied) and item.condition.function == "and":
             begin, end = item.condition.arguments
             if (variable := _between(begin, end)) is not None:
                 groups.add(variable)
@@ -301,7 +301,7 @@ def groups_of(description: Description) -> int:
 
 def _between(begin: Expression, end: Expression) -> int | None:
     """The index variable e of `ends[e - 1] <= t` and `t < ends[e]`, which is read as `ends[e] > t`."""
-    if not (isinstance(begin, Call) and isinstance(end, Call) and (begin.function, end.function) == ("le", "gt")):
+    if not (isinstance(begin, Applied) and isinstance(end, Applied) and (begin.function, end.function) == ("le", "gt")):
         return None
     (first, place), (last, again) = begin.arguments, end.arguments
     if not (isinstance(first, Read) and isinstance(last, Read) and first.tensor == last.tensor and place == again):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from girih.ops.derive.divisions import is_elementwise, is_opaque
-from girih.ops.expressions import Affine, Call, Choice, Expression, Position, Read, Reduce, children, walk
+from girih.ops.expressions import Affine, Applied, Choice, Expression, Position, Read, Reduce, children, walk
 from girih.ops.operator import Description
 
 MATMUL, CONVOLUTION, ELEMENTWISE, FUNCTION = "matmul", "convolution", "element-wise", "function"
@@ -41,7 +41,7 @@ def kind_of(description: Description) -> str:
             return contraction
     if any(isinstance(item, Reduce) for item in expressions):
         return REDUCTION
-    functions = {item.function for item in expressions if isinstance(item, Call)}
+    functions = {item.function for item in expressions if isinstance(item, Applied)}
     if functions - _ARITHMETIC:
         return FUNCTION
     if not any(isinstance(item, Read) for item in expressions):
@@ -68,14 +68,14 @@ def _factors(body: Expression) -> list[Read]:
     """The tensor elements that are multiplied with each other."""
     if isinstance(body, Read):
         return [body]
-    if isinstance(body, Call) and body.function == "mul":
+    if isinstance(body, Applied) and body.function == "mul":
         return [read for child in children(body) for read in _factors(child)]
     return []
 
 
 def hit_of(item: Expression, description: Description) -> tuple[int, Affine] | None:
     """(tensor, position) of a comparison of a tensor's whole number with a position."""
-    if not isinstance(item, Call) or item.function != "eq":
+    if not isinstance(item, Applied) or item.function != "eq":
         return None
     reads = [part for side in item.arguments for part in walk(side) if isinstance(part, Read)]
     places = [side for side in item.arguments if isinstance(side, Position)]
@@ -86,7 +86,7 @@ def hit_of(item: Expression, description: Description) -> tuple[int, Affine] | N
 
 def _contraction(item: Reduce) -> str | None:
     """matmul or convolution: two tensors are multiplied and summed, and each element serves several results."""
-    if not any(isinstance(part, Call) and part.function == "mul" for part in walk(item.body)):
+    if not any(isinstance(part, Applied) and part.function == "mul" for part in walk(item.body)):
         return None
     reads = [part for part in walk(item.body) if isinstance(part, Read)]
     for one, two in combinations(reads, 2):

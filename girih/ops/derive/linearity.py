@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from girih.ops.expressions import (
-    Call,
+    Applied,
     Choice,
     Constant,
     Expression,
@@ -48,7 +48,7 @@ def degree(expression: Expression, inputs: frozenset[int]) -> int | None:
     if any(degree is None for degree in degrees):
         return None
     known = [degree for degree in degrees if degree is not None]
-    if isinstance(expression, Call):
+    if isinstance(expression, Applied):
         if expression.function == "mul":
             return min(known) if min(known) < 0 else (sum(known) if sum(known) <= 1 else None)
         if expression.function == "div":
@@ -114,7 +114,7 @@ def _with_terms(body: Expression) -> tuple[Reduce, tuple[Expression, ...]] | Non
     """The reduction at the root, and what is added to it."""
     if isinstance(body, Reduce):
         return body, ()
-    if not isinstance(body, Call):
+    if not isinstance(body, Applied):
         return None
     if body.function in ("mul", "div", "neg"):
         tensors = [item for item in body.arguments if not isinstance(item, Constant)]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from girih.ops.expressions import (
     Affine,
-    Call,
+    Applied,
     Choice,
     Constant,
     DescriptionError,
@@ -125,7 +125,7 @@ REDUCERS: dict[str, Callable[..., Array]] = {
 def has_reference(description: Description) -> bool:
     """Is everything in the description written out, with no opaque or external scalar function?"""
     return not any(
-        isinstance(item, OpaqueRead) or (isinstance(item, Call) and item.function not in FUNCTIONS)
+        isinstance(item, OpaqueRead) or (isinstance(item, Applied) and item.function not in FUNCTIONS)
         for item in walk(description.body)
     )
 
@@ -173,7 +173,7 @@ def _evaluate(expression: Expression, inputs: list[Array], grid: list[Array], de
         return _index(expression.index, grid)
     if isinstance(expression, Read):
         return _read(expression, inputs, grid, description.operator.padding)
-    if isinstance(expression, Call):
+    if isinstance(expression, Applied):
         arguments = [_evaluate(item, inputs, grid, description) for item in expression.arguments]
         return FUNCTIONS[expression.function](*arguments)
     if isinstance(expression, Choice):
@@ -202,7 +202,7 @@ def _evaluate(expression: Expression, inputs: list[Array], grid: list[Array], de
 def _product_sum(reduction: Reduce, inputs: list[Array], grid: list[Array]) -> Array | None:
     """Σ of a product of two bare reads, as one contraction that needs no array of the whole index space; else None."""
     body = reduction.body
-    if reduction.reducer != "sum" or not isinstance(body, Call) or body.function != "mul":
+    if reduction.reducer != "sum" or not isinstance(body, Applied) or body.function != "mul":
         return None
     operands: list[Any] = []
     for read in body.arguments:

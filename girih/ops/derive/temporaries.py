@@ -45,7 +45,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelCall:
     """A call on one device: attributes of the piece, tensors by parameter name, padded as they are passed.
 
     cut: names of the index variables that are divided. threads: of the worker that runs it.
@@ -77,14 +77,14 @@ class Measured:
     only: where it is not (), only calls whose results have elements of so many bytes take any.
     """
 
-    bound: Callable[[Work], int]
-    operations: Callable[[Work], int]
-    images: Callable[[Work], int] = lambda work: 1
-    cut: Callable[[Work, int], Work] = lambda work, count: work
+    bound: Callable[[KernelCall], int]
+    operations: Callable[[KernelCall], int]
+    images: Callable[[KernelCall], int] = lambda work: 1
+    cut: Callable[[KernelCall, int], KernelCall] = lambda work, count: work
     only: tuple[int, ...] = ()
 
 
-Temporary = Callable[[Work], int] | Measured
+Temporary = Callable[[KernelCall], int] | Measured
 
 
 def broadcast_shape(*items: Operand) -> Shape:
@@ -129,7 +129,7 @@ def summed_item_bytes(item_bytes: int) -> int:
     return item_bytes if item_bytes >= 4 else item_bytes + 4
 
 
-def summed(work: Work) -> int:
+def summed(work: KernelCall) -> int:
     """girih.kernels.own._summed: one slice of what is summed, and its sum where reduced dimensions are cut."""
     shape, item = work.shape, summed_item_bytes(work.output.item_bytes)
     kept, reduced = kept_and_reduced(len(shape), work.attributes["dims"])

@@ -21,9 +21,9 @@ from girih.ops.derive.kinds import is_product
 from girih.run.loops.form import (
     Accumulate,
     Argument,
-    Call,
     Copy,
     Free,
+    KernelLine,
     LoopForm,
     Outside,
     Read,
@@ -121,7 +121,7 @@ class _Builder:
             self.body.append(View(node, register, first))
         else:
             self.body.append(
-                Call(
+                KernelLine(
                     node,
                     register,
                     member.piece.operator,

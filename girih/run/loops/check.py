@@ -18,7 +18,7 @@ from math import prod
 
 from girih.graph.graph import ITEM_BYTES
 from girih.lower.fusion.slicing import Number, at_block
-from girih.run.loops.form import Accumulate, Call, Copy, Free, LoopForm, Read, Slice, Statement, View
+from girih.run.loops.form import Accumulate, Copy, Free, KernelLine, LoopForm, Read, Slice, Statement, View
 
 NEIGHBOURS = 3
 """So many statements before and behind one that breaks the law are shown."""
@@ -90,7 +90,7 @@ class _Walk:
                 self.read([statement.source])
                 self.name(name, *self.kind(statement.source), name)
                 self.readable.add(name)
-            case Call():
+            case KernelLine():
                 self.read(statement.slices)
                 if statement.into:
                     self.write(name, statement.slices, str(statement))

@@ -87,7 +87,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelLine:
     """Call an operator's kernel. It makes a register of this shape and type anew, or writes into one that is there.
 
     into: is the register there? view: does the kernel show the memory of its first argument, and make none?
@@ -161,7 +161,7 @@ class Free:
         return f"free {self.register}"
 
 
-Statement = View | Read | Call | Copy | Accumulate | Free
+Statement = View | Read | KernelLine | Copy | Accumulate | Free
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class LoopForm:
             if isinstance(statement, (View, Read)):
                 shape, dtype = known[statement.source.register]
                 known[statement.register] = statement.source.shape(shape), dtype
-            elif isinstance(statement, Call) and not statement.into:
+            elif isinstance(statement, KernelLine) and not statement.into:
                 known[statement.register] = statement.shape, statement.dtype
         return known
 

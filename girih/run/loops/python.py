@@ -13,7 +13,18 @@ from typing import Any
 import torch
 
 from girih.lower.fusion.slicing import Moving
-from girih.run.loops.form import Accumulate, Argument, Call, Copy, Free, LoopForm, Read, Slice, Statement, number_text
+from girih.run.loops.form import (
+    Accumulate,
+    Argument,
+    Copy,
+    Free,
+    KernelLine,
+    LoopForm,
+    Read,
+    Slice,
+    Statement,
+    number_text,
+)
 from girih.run.tiles.spill import in_memory
 from girih.run.worker.compute import kernel_of
 from girih.run.worker.parts import Tensor
@@ -59,7 +70,7 @@ def _body(form: LoopForm) -> list[tuple[Statement, str]]:
     """The lines of a block, each with its statement."""
     names = _names(form)
 
-    def kernel(call: Call) -> str:  # only functions of `torch` itself take `out`
+    def kernel(call: KernelLine) -> str:  # only functions of `torch` itself take `out`
         return f"torch.{call.operator.split('.')[1]}" if call.into else names[call.operator]
 
     return [(statement, line) for statement in form.body for line in lines(statement, kernel, repr)]
@@ -67,7 +78,7 @@ def _body(form: LoopForm) -> list[tuple[Statement, str]]:
 
 def _names(form: LoopForm) -> dict[str, str]:
     """By operator, what its kernel is named."""
-    operators = dict.fromkeys(item.operator for item in form.body if isinstance(item, Call) and not item.into)
+    operators = dict.fromkeys(item.operator for item in form.body if isinstance(item, KernelLine) and not item.into)
     return {operator: f"{operator.split('.')[1]}_{number}" for number, operator in enumerate(operators)}
 
 
@@ -83,7 +94,7 @@ def function_text(form: LoopForm, head: str, body: list[str]) -> str:
     return "\n".join((head, *taken, *LOOP, *(f"        {line}" for line in body), *totals, "    return totals", ""))
 
 
-def lines(statement: Statement, kernel: Callable[[Call], str], constant: Callable[[Argument], str]) -> list[str]:
+def lines(statement: Statement, kernel: Callable[[KernelLine], str], constant: Callable[[Argument], str]) -> list[str]:
     """A statement as lines of Python. kernel: what a call's function is named. constant: how a number is written."""
 
     def text(item: Argument) -> str:
@@ -103,7 +114,7 @@ def lines(statement: Statement, kernel: Callable[[Call], str], constant: Callabl
             wider = [f"{part} = {part}.to(torch.{dtype})"] if dtype else []
             combined = COMBINED[reducer].format(total=total, part=part)
             return [*wider, f"if {total} is None:", f"    {total} = {part}", "else:", f"    {combined}"]
-        case Call():
+        case KernelLine():
             arguments = [*map(text, statement.arguments), *(f"{key}={text(item)}" for key, item in statement.options)]
             arguments += [f"out={name}"] if statement.into else []
             call = f"{kernel(statement)}({', '.join(arguments)})"

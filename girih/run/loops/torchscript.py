@@ -15,7 +15,7 @@ from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.products import PRODUCTS, SCRIPT_NAME, is_long
 from girih.kernels.scripted import SCRIPT, SCRIPTED_KERNELS
 from girih.lower.fusion.slicing import at_block
-from girih.run.loops.form import Argument, Call, Free, LoopForm, Read
+from girih.run.loops.form import Argument, Free, KernelLine, LoopForm, Read
 from girih.run.loops.python import Run, function_text, lines
 
 HEAD = (
@@ -39,13 +39,13 @@ def compiled(text: str, thread: int) -> Run | None:
 
 def script_text(form: LoopForm) -> str | None:
     """The form as TorchScript; None where it calls a function that TorchScript does not know."""
-    calls = [statement for statement in form.body if isinstance(statement, Call)]
+    calls = [statement for statement in form.body if isinstance(statement, KernelLine)]
     if not all(map(_is_known, calls)) or any(isinstance(statement, Read) for statement in form.body):
         return None
     kinds = form.kinds()
     block = form.span[0], form.span[0] + form.rows
 
-    def kernel(call: Call) -> str:
+    def kernel(call: KernelLine) -> str:
         if call.operator in PRODUCTS:
             first = call.arguments[0]
             terms = at_block(first.shape(kinds[first.register][0]), *block)[-1]
@@ -60,7 +60,7 @@ def script_text(form: LoopForm) -> str | None:
     return (f"{SCRIPT}\n" if own else "") + function_text(form, HEAD, body)
 
 
-def _is_known(call: Call) -> bool:
+def _is_known(call: KernelLine) -> bool:
     return call.operator.startswith("aten.") or call.operator in EXACT_KERNELS or call.operator in SCRIPTED_KERNELS
 
 

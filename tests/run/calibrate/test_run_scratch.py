@@ -24,7 +24,7 @@ from girih.graph import parse_graph
 from girih.memory.accounts import memory_use
 from girih.models import example
 from girih.ops.catalogue import catalogue
-from girih.ops.derive.temporaries import Operand, Work
+from girih.ops.derive.temporaries import KernelCall, Operand
 from girih.ops.scratch import ScratchCall, at_most
 from girih.plans.check import check
 from girih.plans.plan import PlanError
@@ -42,7 +42,7 @@ def convolution(batch: int = 4, threads: int = 1, dtype: str = "float32") -> Scr
     }
     window = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
     attributes = {**window, "transposed": False, "output_padding": (0, 0), "bias": None}
-    work = Work(attributes, operands, Operand((batch, 16, 10, 10), item, dtype=dtype), threads=threads)
+    work = KernelCall(attributes, operands, Operand((batch, 16, 10, 10), item, dtype=dtype), threads=threads)
     return ScratchCall("aten.convolution", work, catalogue()["aten.convolution"].temporary)
 
 
@@ -138,7 +138,7 @@ def test_products_of_short_numbers_hold_no_more_than_their_bound(dtype: str, thr
         for strides in (None, (1, rows)):
             left = Operand((rows, terms), 2, strides is None, strides, dtype)
             operands = {"self": left, "mat2": Operand((terms, columns), 2, dtype=dtype)}
-            work = Work({}, operands, Operand((rows, columns), 2, dtype=dtype), threads=threads)
+            work = KernelCall({}, operands, Operand((rows, columns), 2, dtype=dtype), threads=threads)
             call = ScratchCall("aten.mm", work, catalogue()["aten.mm"].temporary)
             assert measured(call).bytes <= call.bound
 

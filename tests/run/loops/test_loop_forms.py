@@ -20,9 +20,9 @@ from girih.run.loops.build import build
 from girih.run.loops.check import LoopFormError, check
 from girih.run.loops.form import (
     Accumulate,
-    Call,
     Copy,
     Free,
+    KernelLine,
     LoopForm,
     Outside,
     Read,
@@ -149,11 +149,11 @@ FORM = LoopForm(
     totals=(Total("z", (), "float64", "sum"),),
     body=(
         View(0, "e0", Slice("x0", ((0, LOW, HIGH),))),
-        Call(1, "b0", "aten.exp", (Slice("e0"),), (), (LENGTH, 5), "float64", into=True),
-        Call(2, "t1", "aten.sum.dim_IntList", (Slice("b0"), (1,), False), (), (LENGTH,), "float64"),
+        KernelLine(1, "b0", "aten.exp", (Slice("e0"),), (), (LENGTH, 5), "float64", into=True),
+        KernelLine(2, "t1", "aten.sum.dim_IntList", (Slice("b0"), (1,), False), (), (LENGTH,), "float64"),
         View(2, "o1", Slice("w0", ((0, LOW, HIGH),))),
         Copy(2, "o1", Slice("t1")),
-        Call(3, "t2", "aten.sum", (Slice("t1"),), (), (), "float64"),
+        KernelLine(3, "t2", "aten.sum", (Slice("t1"),), (), (), "float64"),
         Accumulate(3, "a0", "t2", "sum"),
         Free("t2"),
         Free("t1"),
@@ -218,7 +218,7 @@ def test_memory_is_not_read_when_another_register_is_written_there():
     """b1 lies where b0 does: from when it is written b0, and what shows it, are over."""
     buffers = (replace(FORM.buffers[0], memory=0), replace(FORM.buffers[0], memory=0))
     start = FORM.body[position(View)]
-    call = Call(0, "b0", "aten.exp", (Slice(start.register),), (), FORM.buffers[0].shape, "float64", into=True)
+    call = KernelLine(0, "b0", "aten.exp", (Slice(start.register),), (), FORM.buffers[0].shape, "float64", into=True)
     body = (start, call, View(0, "v", Slice("b0", ((1, 0, 2),))), replace(call, register="b1"))
     form = replace(FORM, buffers=buffers, body=body, results=(), totals=())
     check(form)

@@ -26,7 +26,7 @@ from girih.memory.accounts import live_bytes, memory_use
 from girih.models import example, random_batch, tiny_names
 from girih.ops.catalogue import catalogue
 from girih.ops.catalogue import random as random_page
-from girih.ops.derive.temporaries import SLICE_BYTES, Operand, Work
+from girih.ops.derive.temporaries import SLICE_BYTES, KernelCall, Operand
 from girih.ops.scratch import ScratchCall
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import REPEAT, Strategy
@@ -331,7 +331,7 @@ def convolution_calls(case: tuple, dtype: str, threads: int) -> list[ScratchCall
     made = []
     for operator, shapes, result, attributes in calls:
         operands = {name: lies(shape) for name, shape in shapes.items()}
-        work = Work(attributes, operands, lies(result), threads=threads)
+        work = KernelCall(attributes, operands, lies(result), threads=threads)
         made.append(ScratchCall(operator, work, catalogue()[operator].temporary))
     return made
 
