@@ -39,8 +39,8 @@ from girih.ops.expressions import (
 __all__ = [
     "Affine", "Applied", "Choice", "Concatenated", "Constant", "DescriptionError", "Expression", "LogSumExp", "Max",
     "Min", "Opaque", "OpaqueRead", "Over", "PendingReduce", "Piecewise", "Position", "Prod", "Read", "Reduce",
-    "Reducer", "Select", "Sum", "TensorSymbol", "Tracer", "affine", "children", "equal", "fn", "parameter_names", "value_of",
-    "walk",
+    "Reducer", "Select", "Sum", "TensorSymbol", "Tracer", "affine", "children", "equal", "fn", "parameter_names",
+    "value_of", "walk",
 ]  # fmt: skip
 
 

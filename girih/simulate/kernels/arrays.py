@@ -16,7 +16,7 @@ COMPILED = inside(_nrt=False)
 
 
 def _turns(order: Numbers, *arguments: Any) -> float:
-    work: SimulationState = arguments[-1]
+    work: Work = arguments[-1]
     return 20.0 * (len(order) * len(work.at) + len(work.start))
 
 
@@ -80,7 +80,7 @@ class Past(NamedTuple):
     base: Ints
 
 
-class SimulationState(NamedTuple):
+class Work(NamedTuple):
     """Room for a simulation.
 
     By row: position: in the order. touched: the row's times are here; else they are the past's, moved by `shift`.

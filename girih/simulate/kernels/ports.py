@@ -1,4 +1,4 @@
-"""Events and ports: of the messages that are ready, who begins when.
+"""Events and ports: of the messages and copies that are ready, who begins when.
 
 A message begins at the first moment at which it is ready and both of its ports are free. Of those that could begin at
 the same moment and want the same port, the one with the smallest number goes first: of the exchange that comes first

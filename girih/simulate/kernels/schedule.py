@@ -174,7 +174,7 @@ def _candidate(order, past, work, position):  # type: ignore[no-untyped-def]
 
 @WHOLE
 def simulate(order, regions, rows, pool, past, work):  # type: ignore[no-untyped-def]
-    """When the last device has done with the last row. Afterwards `work` has the times, as `SimulationState` says.
+    """When the last device has done with the last row. Afterwards `work` has the times, as `Work` says.
 
     order: rows in the order of the program. regions: [begin, end) of the changed positions, ascending; a transfer that
     is changed, new or gone lies in one region, from its start to its finish. Rows without a past lie in regions.

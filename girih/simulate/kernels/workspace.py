@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from girih.simulate.tasks import TaskGraph
 
 if TYPE_CHECKING:
-    from girih.simulate.kernels.arrays import Past, Pool, Rows, SimulationState
+    from girih.simulate.kernels.arrays import Past, Pool, Rows, Work
 
 SLACK = 1.25  # of rows, tasks and gates, so that a changed program mostly fits
 
@@ -38,7 +38,7 @@ class Workspace:
         self.gates = gates = int(graph.gate_places.end * SLACK) + 1024
         self.fresh = np.zeros(rows, np.uint8)
         ports = graph.store.ports
-        self.work: SimulationState = arrays.SimulationState(
+        self.work: Work = arrays.Work(
             position=np.zeros(rows, np.int32),
             touched=np.zeros(rows, np.uint8),
             fresh=self.fresh,
