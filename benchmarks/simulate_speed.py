@@ -116,13 +116,13 @@ def joined(base: Any, blocks: Iterable[Any]) -> tuple[Any, Any, list[int]]:
 
 def in_full(base: Any, blocks: dict[int, Any], machine: Any) -> tuple[float, float, float]:
     """CPU seconds of building, and of simulating; the makespan."""
-    from girih.simulate.kernels.workspace import Room
+    from girih.simulate.kernels.workspace import Workspace
     from girih.simulate.tasks import build
     from girih.simulate.ticks import TICKS_PER_SECOND
 
     program, prices, _ = joined(base, (blocks[number] for number in sorted(blocks)))
     graph, building = timed(build, program, prices, machine)
-    makespan, simulating = timed(lambda: Room(graph).simulate_all())
+    makespan, simulating = timed(lambda: Workspace(graph).simulate_all())
     return building.cpu, simulating.cpu, makespan / TICKS_PER_SECOND
 
 
