@@ -57,7 +57,17 @@ class Compiled:
             function = FunctionType(code, names, plain.__name__, plain.__defaults__, plain.__closure__)
             function.__qualname__, function.__module__ = plain.__qualname__, plain.__module__
             self._machine = numba.njit(cache=True, **self.options)(function)
+            _forget_what_is_gone(self._machine)
         return self._machine
+
+
+def _forget_what_is_gone(machine: Any) -> None:
+    """Empty a function's cache on disk if it speaks of a class that is no longer there, after an update of girih: Numba
+    reads all of it before it looks whether the source is newer, and fails."""
+    try:
+        machine._cache._cache_file._load_index()
+    except (AttributeError, ImportError):
+        machine._cache.flush()
 
 
 def compiled(work: Callable[..., float] | None = None, **options: Any) -> Callable[[Function], Compiled]:
