@@ -11,6 +11,7 @@ import torch
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lowered_programs import alone
 
 from girih.graph import Graph, Output, Ref, parse_graph
 from girih.kernels.evaluate import run_piece
@@ -21,16 +22,8 @@ from girih.memory import accounts as memory
 from girih.memory.accounts import memory_use
 from girih.ops import description_of
 from girih.ops.derive.pieces import make_piece
-from girih.partition.space.options import Rules
-from girih.partition.space.problem import Objective, build
+from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
-
-
-def alone(graph: Graph) -> Program:
-    """The program of one device."""
-    objective = Objective("bytes", machine_of(()))
-    problem = build(graph, objective, Rules())
-    return lower(graph, problem.strategy(np.zeros(len(problem.problem.domains), np.int64)), objective.transfers)
 
 
 def divided(graph: Graph, sizes: tuple[int, ...], divisions: tuple, layouts: dict) -> Program:

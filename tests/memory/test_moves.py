@@ -8,29 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import Maker, machine_of, random_graph
+from graphs import Maker, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lowered_programs import alone
 from run_programs import training
 
 from girih.graph import Graph, Output, Ref
-from girih.lower import MoveStep, Program, ProgramError, StartStep, check, lower
+from girih.lower import MoveStep, Program, ProgramError, StartStep, check
 from girih.memory.accounts import live_bytes, memory_use
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.residency import TooSmallError, belady, floor
 from girih.ops import description_of
-from girih.partition.space.options import Rules
-from girih.partition.space.problem import Objective, build
 from girih.run.worker.measure import peak_bytes
 from girih.run.worker.worker import Worker
-
-
-def alone(graph: Graph) -> Program:
-    """The program of one device."""
-    objective = Objective("bytes", machine_of(()))
-    problem = build(graph, objective, Rules())
-    return lower(graph, problem.strategy(np.zeros(len(problem.problem.domains), np.int64)), objective.transfers)
 
 
 def within(lives: Lifetimes, cap: int, recent: float = 0.0) -> Program:

@@ -63,3 +63,10 @@ def check_frees_are_early(program: Program) -> None:
     for before, step in zip(program.steps, program.steps[1:], strict=False):
         if isinstance(step, FreeStep):
             assert set(step.buffers) <= {*reads_of(before), *writes_of(before)}
+
+
+def alone(graph: Graph) -> Program:
+    """The program of one device."""
+    objective = Objective("bytes", machine_of(()))
+    problem = build(graph, objective, Rules())
+    return lower(graph, problem.strategy(np.zeros(len(problem.problem.domains), np.int64)), objective.transfers)
