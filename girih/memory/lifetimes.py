@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from girih.graph import Graph
 from girih.lower.liveness import reads_of, writes_of
 from girih.lower.program import Program
-from girih.lower.steps import ComputeStep, FreeStep, Step
+from girih.lower.steps import ComputeStep, FreeStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape
 from girih.memory.accounts import Tracker, begun
 from girih.ops.scratch import ScratchSource, at_most
@@ -87,6 +87,7 @@ class _Recorder(Tracker):
         self.known: dict[int, Storage] = {}
         self.at_step = -1
         self.views: dict[str, tuple[int, str]] = {}
+        self.exchanging: dict[str, list[int]] = {}  # storages between which an exchange is under way, by its target
         for buffer, held in self.buffers.items():
             self.known[held.storage] = Storage(
                 buffer, self.sizes[held.storage], held.shape, held.strides, [-1], [buffer]
@@ -117,7 +118,14 @@ class _Recorder(Tracker):
                 touched = self.known[self.buffers[buffer].storage].touched
                 if touched[-1] != self.at_step:
                     touched.append(self.at_step)
-        for storage in (*self.underway.values(), *self.moving.values()):
+        if isinstance(step, StartStep):
+            transfer = step.transfer
+            ends = [self.buffers[name].storage for name in (transfer.source, transfer.target) if name in self.buffers]
+            self.exchanging[transfer.target] = ends
+        pinned = [storage for storages in self.exchanging.values() for storage in storages]
+        if isinstance(step, TransferStep):
+            self.exchanging.pop(step.target, None)
+        for storage in (*self.underway.values(), *self.moving.values(), *pinned):
             touched = self.known[storage].touched
             if touched[-1] != self.at_step:
                 touched.append(self.at_step)

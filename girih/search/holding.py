@@ -1,10 +1,12 @@
 """What is held on a device that is too small: the residency whose simulated step is fastest (SwapAdvisor §4.3).
 
-The published planner is asked with several thresholds, and the simulator judges its answers.
+The published planner is asked with several thresholds, for each window of overlap between devices, and the simulator
+judges its answers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from girih.memory.accounts import host_bytes
 from girih.memory.residency import TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
+from girih.search.memory_limit import WINDOWS
 
 HOLDS = ("auto", "swap", "none")
 """What to do where a plan does not fit: the best of all that there is, move tensors out and back, or refuse it."""
@@ -30,43 +33,58 @@ def held(plan: Plan, *, store: str | Path | None, note: Observe) -> Plan:
         PlanError: the machine has no large memory behind its devices, or a step alone needs more than the limit; the
             message names the smallest limit that can be met, and the tensors that set it.
     """
-    assert plan.memory is not None
-    if plan.machine.host is None:
+    limit, host = plan.memory, plan.machine.host
+    assert limit is not None
+    if host is None:
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    program, lives = plan.unmoved, plan.lifetimes
-    if program.orders:
+    if plan.unmoved.orders:
         raise PlanError("tensors are not yet moved out of devices that do different things: raise the limit")
-    free = replace(plan, memory=None, residency=None)
-    prices = priced_on(free, plan.machine, store, "processes").priced.prices
-    steps = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
-    seconds = (prices.before + prices.after).max(axis=1)[steps]
-    unlimited = predict(free, store=store, memory=False).seconds
+    windows = WINDOWS if plan.unmoved.transfers and plan.schedule == "graph" else (plan.overlap,)
+    unlimited = replace(plan, memory=None, residency=None, overlap=windows[0])
+    plan = replace(plan, unlimited=predict(unlimited, store=store, memory=False).seconds)
     best: tuple[float, Plan] | None = None
-    for number, share in enumerate(SHARES):
-        note("hold", number / len(SHARES))
+    refused: TooSmallError | None = None
+    for number, window in enumerate(windows):  # with less overlap less is held
+        note("hold", number / len(windows))
+        plan = replace(plan, overlap=window)
         try:
-            residency = belady(lives, plan.memory, seconds, share * float(np.sum(seconds)))
+            best = min((*_moving(plan, store), *([best] if best else [])), key=lambda one: one[0])
         except TooSmallError as error:
-            raise PlanError(_refusal(plan, error)) from error
-        candidate = replace(plan, residency=residency, unlimited=unlimited)
-        took = predict(candidate, store=store, memory=False).seconds
-        if best is None or took < best[0]:
-            best = took, candidate
-    assert best is not None
+            refused = error
+    if best is None:
+        assert refused is not None
+        raise PlanError(_refusal(plan, refused)) from refused
     worst = max(best[1].memory_by_device, key=lambda use: use.peak)
-    if worst.peak > plan.memory:
+    if worst.peak > limit:
         raise PlanError(
             f"with movements the plan needs {format_bytes(worst.peak)} on device {worst.device}, its limit is "
-            f"{format_bytes(plan.memory)}"
+            f"{format_bytes(limit)}"
         )
-    needed, host = host_bytes(best[1].program), plan.machine.host
+    needed = host_bytes(best[1].program)
     if needed > host.memory_bytes:
         raise PlanError(
-            f"to keep {format_bytes(plan.memory)} on a device, {format_bytes(needed)} would have to lie in {host.name} "
+            f"to keep {format_bytes(limit)} on a device, {format_bytes(needed)} would have to lie in {host.name} "
             f"at once, which has {format_bytes(host.memory_bytes)} for each device: raise the limit, use more devices, "
             "or make the batch smaller"
         )
     return best[1]
+
+
+def _moving(plan: Plan, store: str | Path | None) -> Iterator[tuple[float, Plan]]:
+    """The plan with several residencies, and the seconds of its simulated step.
+
+    Raises:
+        TooSmallError: a step alone needs more than the limit.
+    """
+    assert plan.memory is not None
+    program = plan.unmoved
+    prices = priced_on(replace(plan, memory=None), plan.machine, store, "processes").priced.prices
+    steps = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
+    seconds = (prices.before + prices.after).max(axis=1)[steps]
+    for share in SHARES:
+        residency = belady(plan.lifetimes, plan.memory, seconds, share * float(np.sum(seconds)))
+        candidate = replace(plan, residency=residency)
+        yield predict(candidate, store=store, memory=False).seconds, candidate
 
 
 def _refusal(plan: Plan, error: TooSmallError) -> str:

@@ -170,3 +170,23 @@ def test_the_page_of_a_plan_that_moves_tensors(tmp_path: Path) -> None:
     plan.report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "copy out" in page
+
+
+def test_two_devices_run_what_neither_dividing_nor_one_device_can(step) -> None:
+    training, batch = step
+    free = girih.plan(training, batch, machine="local:2", compare=())
+    limit = free.peak // 3
+    with pytest.raises(girih.PlanError, match="does not fit"):
+        girih.plan(training, batch, machine="local:2", memory=limit, compare=(), hold="none")
+    with pytest.raises(girih.PlanError, match="cannot be met, whatever is moved out"):
+        girih.plan(training, batch, machine="local:1", memory=limit, compare=())
+    plan = girih.plan(training, batch, machine="local:2", memory=limit, compare=())
+    check(plan)
+    assert plan.residency is not None
+    assert plan.program.transfers
+    assert max(use.peak for use in plan.memory_by_device) <= limit
+    assert plan.unlimited == free.simulated
+    with plan.start() as run:
+        assert all(run.verified_step(*batch).ok for _ in range(3))
+        measured = run.run.peak_bytes(*run._inputs(batch, None))
+        assert [use.peak for use in plan.memory_by_device] == measured
