@@ -13,7 +13,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from girih.plans.schema import PlanFile, SchemaError, read_schema
 VERSION = 3
 OLDEST = 2  # that is read
 MOST_TEXT = 1 << 27  # bytes of a plan's text, uncompressed: about a quarter of a million nodes
+MOST_STEPS = 1 << 22  # of a sequence
 
 
 def save(plan: Plan, path: str | Path) -> None:
@@ -110,8 +111,33 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "divisions": [str(division) for division in plan.strategy.divisions],
         "graph": format_graph(_named(plan.graph)).splitlines(),
         **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
-        **({} if plan.residency is None else {"residency": _residency(plan), "unlimited": _finite(plan.unlimited)}),
+        **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
+        **({} if plan.residency is None else {"residency": _residency(plan)}),
+        **({} if plan.unlimited is None else {"unlimited": _finite(plan.unlimited)}),
     }
+
+
+def _ranges(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers that follow each other as [first, one behind the last]."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1]:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([number, number + 1])
+    return ranges
+
+
+def _sequence(ranges: Sequence[tuple[int, int]] | None) -> tuple[int, ...] | None:
+    """
+    Raises:
+        PlanError: it is longer than any that girih makes.
+    """
+    if ranges is None:
+        return None
+    if (length := sum(last - first for first, last in ranges)) > MOST_STEPS:
+        raise PlanError(f"the plan's sequence has {length} steps: expected at most {MOST_STEPS}")
+    return tuple(number for first, last in ranges for number in range(first, last))
 
 
 def _residency(plan: Plan) -> dict[str, Any]:
@@ -186,6 +212,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         notes=data.notes,
         scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
         schedule=data.schedule,
+        sequence=_sequence(data.sequence),
         residency=None
         if data.residency is None
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
