@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from graphs import Maker, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
 from run_programs import rates, training
 
-from girih.graph import Graph, Output, Ref
+from girih.graph import Output, Ref
 from girih.lower import MoveStep, Program, ProgramError, StartStep, check
 from girih.memory.accounts import live_bytes, memory_use
 from girih.memory.lifetimes import Lifetimes, lifetimes
