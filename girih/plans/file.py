@@ -113,7 +113,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
         **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
         **({} if plan.residency is None else {"residency": _residency(plan)}),
-        **({} if plan.unlimited is None else {"unlimited": _finite(plan.unlimited)}),
+        **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
     }
 
 
@@ -217,6 +217,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         if data.residency is None
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
         unlimited=_number(data.unlimited),
+        memory_bound=_number(data.memory_bound),
         file=where,
         trusted=trust,
     )

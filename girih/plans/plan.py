@@ -58,14 +58,15 @@ class Plan:
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
     (`girih.lower.schedule`). Where not all fits on the devices, sequence: the program's steps in an order in which
-    some come again (`girih.memory.again`), or None; residency: when each storage is on the device, or None; unlimited:
-    seconds of the step if all did fit, simulated. keys: by key of the model's `state_dict` its tensor's path, or None:
-    paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
-    it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
-    as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
-    when the plan was made, as its file says; None: it is made here and now. state: asks for the user's tensors by path,
-    as they are then; never saved. file: which one it was read from, or "". trusted: the user answers for the functions
-    and operators that it names: it is the user's own, or was loaded so.
+    some come again (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
+    unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
+    with this order of steps (`girih.memory.bound`), by the prices of then. keys: by key of the model's `state_dict`
+    its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
+    tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
+    the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
+    libraries' kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks
+    for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted:
+    the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -92,6 +93,7 @@ class Plan:
     sequence: tuple[int, ...] | None = None
     residency: Residency | None = None
     unlimited: float | None = None
+    memory_bound: float | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
@@ -166,6 +168,12 @@ class Plan:
         plan: Plan = replace(self, sequence=sequence, residency=residency)
         names = ("lowered", "unmoved", "lifetimes") if sequence == self.sequence else ("lowered",)
         plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
+        return plan
+
+    def bounded(self, memory_bound: float | None) -> Plan:
+        """The plan with another bound; nothing is computed again."""
+        plan: Plan = replace(self, memory_bound=memory_bound)
+        plan.__dict__.update({name: value for name, value in self.__dict__.items() if name not in plan.__dict__})
         return plan
 
 

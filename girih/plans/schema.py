@@ -132,6 +132,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     sequence: tuple[RangeFile, ...] | None = None
     residency: ResidencyFile | None = None
     unlimited: Number | None = None
+    memory_bound: Number | None = None
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

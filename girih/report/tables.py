@@ -89,6 +89,9 @@ def _held(plan: Plan) -> str:
     if plan.costs.simulated:
         slower = plan.costs.simulated / plan.unlimited
         line += f"; a step takes {slower:.2f} × that with unlimited memory, {format_seconds(plan.unlimited)}"
+        if plan.memory_bound is not None:
+            gap = max(plan.costs.simulated / plan.memory_bound - 1, 0.0)
+            line += f"; in this order at least {format_seconds(plan.memory_bound)}, gap {format_gap(gap)}"
     return line
 
 

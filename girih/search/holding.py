@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import FreeStep
+from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import updates_early, with_again
+from girih.memory.bound import bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.residency import TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
@@ -62,10 +63,11 @@ def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> P
         way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute")
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
-    kept = [way.best for way in ways if way.best is not None]
+    kept = [(*way.best, way.bound) for way in ways if way.best is not None]
     if not kept:
         raise PlanError(min(ways, key=lambda way: way.smallest).refusal())
-    return min(kept, key=lambda pair: pair[0])[1]
+    _, best, least = min(kept, key=lambda way: way[0])
+    return best.bounded(least)
 
 
 def _note_part(note: Observe, number: int, count: int, share: float) -> None:
@@ -77,6 +79,7 @@ class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
     limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
+    bound: of the seconds of all ways.
     """
 
     plan: Plan
@@ -86,6 +89,7 @@ class _Ways:
     smallest: float = np.inf
     refused: tuple[Plan, TooSmallError] | None = None
     overfull: float = np.inf
+    bound: float | None = None
     judged: dict[tuple[Sequence, float], float] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
@@ -93,6 +97,10 @@ class _Ways:
         order = min((None, updates_early(self.plan.lifetimes)), key=self.judge)
         ordered = self.plan.held(order)
         lives, seconds = ordered.lifetimes, self.seconds(ordered)
+        assert ordered.memory is not None
+        rates = self.rates if self.moving else (0.0, 0.0)
+        least = bound(lives, ordered.memory, self.seconds(ordered, computing=True), rates, again)
+        self.bound = least.seconds
         pivot = pivot_of(lives)
         unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
 
@@ -133,13 +141,17 @@ class _Ways:
         both = host.both_bytes_per_second / 2 or np.inf
         return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
 
-    def seconds(self, plan: Plan) -> NDArray[np.float64]:
-        """Of each step that is not a free."""
-        program = plan.unmoved
+    def seconds(self, plan: Plan, computing: bool = False) -> NDArray[np.float64]:
+        """Of each step that is not a free, on the device that takes longest; or only of operators, on the first."""
         prices = priced_on(plan.held(plan.sequence), plan.machine, self.store, "processes").priced.prices
-        steps = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
-        seconds: NDArray[np.float64] = (prices.before + prices.after).max(axis=1)[steps]
-        return seconds
+        of = [
+            prices.before[at, 0] * isinstance(step, ComputeStep | BlockStep)
+            if computing
+            else (prices.before[at] + prices.after[at]).max()
+            for at, step in enumerate(plan.unmoved.steps)
+            if not isinstance(step, FreeStep)
+        ]
+        return np.asarray(of)
 
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
