@@ -43,21 +43,17 @@ class MemoryBound:
 class _Gap(NamedTuple):
     """A time in which a storage is not touched: steps [begin, end).
 
-    maker: the step that can make it again, or -1. target: the storage that is copied out, if it must be, or -1. old: it
-    is state, as an application finds it. wraps: from one application to the next, also in the steps from `resumes` on.
+    maker: the step that can make it again, or -1. changed: going out, it must be copied, unless the large memory has
+    it. state: the old state that it is, or replaces, or -1. lasting: it is new state, until the next application.
     """
 
     storage: int
     begin: int
     end: int
     maker: int = -1
-    target: int = -1
-    old: bool = False
-    wraps: bool = False
-    resumes: int = 1 << 62
-
-    def covers(self, step: int) -> bool:
-        return self.begin <= step < self.end or step >= self.resumes
+    changed: bool = True
+    state: int = -1
+    lasting: bool = False
 
 
 def bound(
@@ -74,7 +70,7 @@ def bound(
     if not len(sampled):
         return MemoryBound(compute, compute, 0.0, 0.0)
     programme = _Programme(lives, cap, seconds, rates, recompute)
-    waiting = [(gap, [step for step in sampled if gap.covers(step)]) for gap in _gaps(lives)]
+    waiting = [(gap, [step for step in sampled if gap.begin <= step < gap.end]) for gap in _gaps(lives)]
     programme.add([(gap, steps) for gap, steps in waiting if steps], sampled)
     return programme.solved(compute)
 
@@ -87,26 +83,21 @@ def _fullest(used: NDArray[np.int64], cap: int) -> list[int]:
 
 
 def _gaps(lives: Lifetimes) -> Iterator[_Gap]:
-    """All times in which movable storages are not touched; of state first the one that wraps."""
+    """All times in which movable storages are not touched."""
     end = len(lives.steps)
-    replaced = dict(lives.state)
-    state = {number for pair in lives.state for number in pair}
+    replaced, replaces = dict(lives.state), {new: old for old, new in lives.state}
     for number, item in enumerate(lives.storages):
         if not item.movable:
             continue
-        touched = [*item.touched, end] if item.lasts and number not in state else item.touched
-        old = number in replaced
-        target = number
-        if old:
-            new = replaced[number]
-            target = -1 if new == number else number
-            first = next((step for step in touched if step >= 0), end)
-            yield _Gap(number, 0, first, -1, -1 if new == number else new, True, True, lives.storages[new].last + 1)
+        old = number if number in replaced else -1
         computed = item.born >= 0 and isinstance(lives.steps[item.born], ComputeStep | BlockStep)
         maker = item.born if computed and not item.lasts else -1
-        for before, after in pairwise(touched):
-            if after > before + 1 and not (old and before < 0):
-                yield _Gap(number, before + 1, after, maker, target, old)
+        changed = replaced.get(number) != number  # tables and frozen parameters are read alone
+        for before, after in pairwise([*item.touched, end] if item.lasts else item.touched):
+            lasting = after == end and number in replaces
+            state = replaces[number] if lasting else old
+            if after > before + 1:
+                yield _Gap(number, before + 1, after, maker, changed, state, lasting)
 
 
 @dataclass
@@ -148,15 +139,23 @@ class _Programme:
         moved, dropped = dict[_Gap, int](), dict[_Gap, int]()
         out, makers = dict[int, int](), dict[int, int]()  # variables by storage, and by step
         home: dict[int, int] = {}  # by old state, the part that lies in the large memory between applications
+        coming: list[tuple[int, float]] = []
         for gap, steps in waiting:
             part = moved[gap] = self.variable(able)
-            if gap.wraps:
-                home[gap.storage] = part
-            if gap.target >= 0 and (gap.wraps or not gap.old or gap.storage in home):
-                if gap.target not in out:
-                    out[gap.target] = self.variable()
-                there = [(home[gap.storage], -1.0)] if gap.old and not gap.wraps else []
-                self.at_most([(part, 1.0), (out[gap.target], -1.0), *there], 0.0)
+            there: list[tuple[int, float]] = []  # less what the large memory has anyway
+            if gap.state >= 0:
+                if gap.state not in home:
+                    home[gap.state] = self.variable(able)
+                there = [(home[gap.state], -1.0)]
+            if gap.changed:
+                if gap.storage not in out:
+                    out[gap.storage] = self.variable()
+                self.at_most([(part, 1.0), (out[gap.storage], -1.0), *([] if gap.lasting else there)], 0.0)
+            back = part
+            if gap.lasting:
+                back = self.variable()
+                self.at_most([(part, 1.0), (back, -1.0), *there], 0.0)
+            coming.append((back, sizes[gap.storage]))
             if self.recompute and gap.maker >= 0:
                 if gap.maker not in makers:
                     makers[gap.maker] = self.variable()
@@ -170,12 +169,18 @@ class _Programme:
         compute = float(self.seconds.sum())
         self.at_most([(0, -1.0), *((makers[maker], float(self.seconds[maker])) for maker in makers)], -compute)
         self.outgoing = [(variable, sizes[storage]) for storage, variable in out.items()]
-        self.incoming = [(variable, sizes[gap.storage]) for gap, variable in moved.items()]
+        self.incoming = coming
+        new = dict(self.lives.state)
+        for old, part in home.items():  # what lies there comes in, and its new state goes out
+            here = [variable for gap, variable in moved.items() if gap.storage == old and gap.begin == 0]
+            self.at_most([(part, 1.0), *((variable, -1.0) for variable in here[:1])], 0.0 if here else 1.0)
+            if new[old] != old and new[old] in out:
+                self.at_most([(part, 1.0), (out[new[old]], -1.0)], 0.0)
         if able:
             for rate, cells in zip(self.rates, (self.outgoing, self.incoming), strict=True):
                 self.at_most([(0, -1.0), *((variable, size / rate) for variable, size in cells)], 0.0)
         for step in sampled[:SPLITS]:
-            self.split(step, {gap: part for gap, part in moved.items() if gap.covers(step)}, dropped, sizes)
+            self.split(step, {gap: part for gap, part in moved.items() if gap.begin <= step < gap.end}, dropped, sizes)
 
     def split(self, step: int, moved: dict[_Gap, int], dropped: dict[_Gap, int], sizes: list[float]) -> None:
         """The time before a step and that from it on: what is elsewhere there has gone, and has to come back."""
@@ -190,9 +195,9 @@ class _Programme:
             size = sizes[gap.storage]
             part = self.part_of(whole)
             missing.append((part, -size))
-            if gap.target >= 0 and (step >= gap.resumes if gap.old else True) and self.rates[0]:
+            if gap.changed and (gap.state < 0 or gap.lasting) and self.rates[0]:
                 going.append((part, size / self.rates[0]))
-            if step < gap.end and self.rates[1]:
+            if not gap.lasting and self.rates[1]:
                 coming.append((part, size / self.rates[1]))
             if gap in dropped:
                 there = self.part_of(dropped[gap])
