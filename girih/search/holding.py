@@ -8,7 +8,7 @@ of overlap between devices; the simulator judges each, and what is better than i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
-from girih.memory.again import updates_early, with_again
+from girih.memory.again import with_again
 from girih.memory.bound import bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
+from girih.memory.order import staying, updates_early
 from girih.memory.residency import TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
@@ -94,7 +95,7 @@ class _Ways:
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
-        order = min((None, updates_early(self.plan.lifetimes)), key=self.judge)
+        order = min(self.orders(), key=self.judge)
         ordered = self.plan.held(order)
         lives, seconds = ordered.lifetimes, self.seconds(ordered)
         assert ordered.memory is not None
@@ -128,6 +129,15 @@ class _Ways:
         if self.moving and self.best is not None:
             for share in SHARES:
                 self.judge(self.best[1].sequence, share)
+
+    def orders(self) -> Iterator[Sequence]:
+        """As it is, with early updates, and with steps together that touch the same."""
+        assert self.plan.memory is not None
+        yield None
+        yield updates_early(self.plan.lifetimes)
+        together = staying(self.plan.lifetimes, self.plan.memory)
+        early = updates_early(self.plan.held(together).lifetimes)
+        yield tuple(together[number] for number in early)
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
