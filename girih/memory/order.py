@@ -18,9 +18,9 @@ def staying(lives: Lifetimes, cap: int) -> tuple[int, ...]:
     """The sequence in which steps come together that touch the same storages, as those of one layer's parameters.
 
     Of the steps that can come next, the one does for which the least must be copied in and made, less what it frees, if
-    `cap` bytes of what was touched last stay on the device; of several the first in the old order. Steps of updates come where they were: see
-    `updates_early`. Exchanges keep their order, on all devices. (An unrolled network goes layer by layer so, as
-    SwapAdvisor's search finds, thesis §5.2.) Cost: O(steps · LOOKED_AT · operands).
+    `cap` bytes of what was touched last stay on the device; of several the first in the old order. Steps of updates
+    come where they were: see `updates_early`. Exchanges keep their order, on all devices. (An unrolled network goes
+    layer by layer so, as SwapAdvisor's search finds, thesis §5.2.) Cost: O(steps · LOOKED_AT · operands).
     """
     steps = lives.steps
     count = len(steps)

@@ -11,7 +11,7 @@ then on; in the next rounds, state that has to leave before it is used lies in t
 Then every copy into the device begins as early as there is room, in the order of need; copies out begin right after the
 last use (`girih.memory.moves` writes both into the program).
 
-Cost: O(steps · storages on the device) for each round.
+Cost: O(touches · log touches) for each round.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +101,12 @@ def belady(
     seconds: Sequence[float] | NDArray[np.float64],
     recent: float = 0.0,
     rates: tuple[float, float] = (np.inf, np.inf),
+    lru: bool = False,
 ) -> Residency:
-    """The residency of the published planner. seconds: of each step. rates: bytes/s of copies out, and in.
+    """The residency of the published planner.
+
+    seconds: of each step. rates: bytes/s of copies out, and in. lru: what was touched longest ago leaves first, as a
+    system does that does not know what comes (ODSwap, thesis §5.1).
 
     Raises:
         TooSmallError: a step alone needs more.
@@ -109,7 +114,7 @@ def belady(
     needed, worst = floor(lives)
     if needed > cap:
         raise TooSmallError(worst, needed)
-    planner = _Planner(lives, cap, seconds, recent)
+    planner = _Planner(lives, cap, seconds, recent, lru)
     home = frozenset(number for pair in planner.pairs for number in pair)
     first = planner.run(home, forever=True)
     remaining = {stay.storage for stay in first if stay.lasts}
@@ -129,9 +134,10 @@ class _Planner:
     """
 
     def __init__(
-        self, lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float
+        self, lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float, lru: bool
     ) -> None:
         self.lives = lives
+        self.lru = lru
         self.cap = cap
         self.recent = recent
         self.clock = np.concatenate([[0.0], np.cumsum(np.asarray(seconds, np.float64))])
@@ -153,6 +159,7 @@ class _Planner:
         self.driven: set[int] = set()
         self.stays: list[Stay] = []
         self.present: dict[int, Stay] = {}
+        self.queue: list[tuple[int, int, int]] = []  # (rank, storage, when it was touched)
         self.copied = set(home & old)  # which have a copy in the large memory
         self.bytes = 0
         leaving = home & new if not forever else set()
@@ -171,6 +178,7 @@ class _Planner:
                 self.enter(number, step)
             for number in touched:
                 self.present[number] = replace(self.present[number], last=step)
+                self.wait(number, step)
             for number in touched:
                 if step == storages[number].last and number not in stay_at_end:
                     self.leave(number, keep=number in leaving)
@@ -181,6 +189,7 @@ class _Planner:
     def enter(self, number: int, step: int) -> None:
         born = self.lives.storages[number].born
         self.present[number] = Stay(number, step, step, step, fresh=born == step)
+        self.wait(number, step)
         self.bytes += self.lives.storages[number].bytes
 
     def leave(self, number: int, keep: bool) -> None:
@@ -192,21 +201,33 @@ class _Planner:
             self.copied.add(number)
 
     def make_room(self, needed: int, step: int, touched: set[int], home: frozenset[int]) -> None:
-        if self.bytes + needed <= self.cap:
-            return
+        """Let storages leave until there is room: what is needed again last, of what was not touched lately."""
         storages = self.lives.storages
-        candidates = [number for number in self.present if storages[number].movable and number not in touched]
-        last = {number: self.clock[self.present[number].last + 1] for number in candidates}
-        rested = {number for number in candidates if self.clock[max(step, 0)] - last[number] >= self.recent}
-        order = sorted(candidates, key=lambda number: (number in rested, self.next_use(number, step)), reverse=True)
-        for number in order:
-            if self.bytes + needed <= self.cap:
-                return
-            if number not in home and number in self.partner:
-                self.driven.add(number)
-            self.leave(number, keep=True)
+        kept: list[tuple[int, int, int]] = []  # what cannot leave now
+        late: list[tuple[int, int, int]] = []  # what was touched lately
+        while self.bytes + needed > self.cap and (self.queue or late):
+            item = heappop(self.queue) if self.queue else late.pop(0)
+            _, number, last = item
+            stay = self.present.get(number)
+            if stay is None or stay.last != last:
+                continue
+            if number in touched or not storages[number].movable:
+                kept.append(item)
+            elif self.queue and self.clock[max(step, 0)] - self.clock[last + 1] < self.recent:
+                late.append(item)
+            else:
+                if number not in home and number in self.partner:
+                    self.driven.add(number)
+                self.leave(number, keep=True)
+        for item in (*kept, *late):
+            heappush(self.queue, item)
         if self.bytes + needed > self.cap:
             raise TooSmallError(step, self.bytes + needed)
+
+    def wait(self, number: int, step: int) -> None:
+        """Behind a step that touches it, a storage may leave until its next use."""
+        key = step if self.lru else -self.next_use(number, step + 1)
+        heappush(self.queue, (key, number, step))
 
     def next_use(self, number: int, step: int) -> int:
         """The position of the step that touches a storage next; of new state, in the next application."""

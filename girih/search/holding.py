@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from girih.memory.bound import bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.order import staying, updates_early
 from girih.memory.residency import TooSmallError, belady
+from girih.partition.solver.clock import Clock
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
@@ -33,7 +35,9 @@ HOLDS = ("auto", "swap", "recompute", "none")
 them again, or refuse the plan."""
 SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
-PRICES = tuple(4.0**power for power in range(-3, 3))
+SECONDS = 45
+"""After which no other way is tried, if one keeps the limit."""
+PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 """Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
@@ -95,13 +99,17 @@ class _Ways:
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
-        order = min(self.orders(), key=self.judge)
+        clock = Clock()
+        order: Sequence = None
+        for other in self.orders():
+            order = min((order, other), key=self.judge)
+            if self.best is not None and perf_counter() > clock.end(SECONDS / 3):
+                break
         ordered = self.plan.held(order)
-        lives, seconds = ordered.lifetimes, self.seconds(ordered)
+        lives, seconds = ordered.lifetimes, self.seconds(order)
         assert ordered.memory is not None
         rates = self.rates if self.moving else (0.0, 0.0)
-        least = bound(lives, ordered.memory, self.seconds(ordered, computing=True), rates, again)
-        self.bound = least.seconds
+        self.bound = bound(lives, ordered.memory, self.seconds(order, computing=True), rates, again).seconds
         pivot = pivot_of(lives)
         unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
 
@@ -111,13 +119,16 @@ class _Ways:
             sequence = with_again(lives, pivot, steps)
             return sequence if order is None else tuple(order[number] for number in sequence)
 
+        def over() -> bool:
+            return self.best is not None and perf_counter() > clock.end(SECONDS)
+
         tried = {(0.0, 1): self.judge(order)}
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
             for price in prices:
                 for count in counts:
-                    if again and (price, count) not in tried:
+                    if again and (price, count) not in tried and not over():
                         tried[price, count] = self.judge(recomputing(price, count))
                         note(len(tried) / 20)
             return min(tried, key=tried.__getitem__)
@@ -128,12 +139,12 @@ class _Ways:
             price, count = trying([price / factor, price * factor], [count])
         if self.moving and self.best is not None:
             for share in SHARES:
-                self.judge(self.best[1].sequence, share)
+                if not over():
+                    self.judge(self.best[1].sequence, share)
 
     def orders(self) -> Iterator[Sequence]:
-        """As it is, with early updates, and with steps together that touch the same."""
+        """With early updates, with steps together that touch the same, and as it is."""
         assert self.plan.memory is not None
-        yield None
         yield updates_early(self.plan.lifetimes)
         together = staying(self.plan.lifetimes, self.plan.memory)
         early = updates_early(self.plan.held(together).lifetimes)
@@ -151,17 +162,24 @@ class _Ways:
         both = host.both_bytes_per_second / 2 or np.inf
         return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
 
-    def seconds(self, plan: Plan, computing: bool = False) -> NDArray[np.float64]:
-        """Of each step that is not a free, on the device that takes longest; or only of operators, on the first."""
-        prices = priced_on(plan.held(plan.sequence), plan.machine, self.store, "processes").priced.prices
-        of = [
-            prices.before[at, 0] * isinstance(step, ComputeStep | BlockStep)
-            if computing
-            else (prices.before[at] + prices.after[at]).max()
-            for at, step in enumerate(plan.unmoved.steps)
-            if not isinstance(step, FreeStep)
-        ]
-        return np.asarray(of)
+    @cached_property
+    def _seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each step of the lowered program that is not a free, on the device that takes longest; and of operators
+        alone, on the first."""
+        plan = self.plan.held(None)
+        prices = priced_on(plan, plan.machine, self.store, "processes").priced.prices
+        steps = plan.lowered.steps
+        places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
+        computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
+        return (prices.before + prices.after).max(axis=1)[places], prices.before[places, 0] * computing
+
+    def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
+        seconds = self._seconds[computing]
+        return seconds if sequence is None else seconds[list(sequence)]
+
+    def needs(self, plan: Plan) -> int:
+        """Bytes of a plan without movements."""
+        return int(plan.lifetimes.used.max()) if plan.machine.devices == 1 else plan.peak
 
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -172,9 +190,9 @@ class _Ways:
     def _judge(self, sequence: Sequence, share: float) -> float:
         plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
-        if plan.peak > limit and self.moving:
+        if self.needs(plan) > limit and self.moving:
             assert host is not None
-            seconds = self.seconds(plan)
+            seconds = self.seconds(sequence)
             try:
                 residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)), self.rates)
             except TooSmallError as error:
