@@ -1,4 +1,4 @@
-"""Training throughput with too little memory, against the ideal of infinite memory: SwapAdvisor's figure 5.1, simulated.
+"""Training throughput with too little memory, against the ideal of infinite memory: SwapAdvisor, figure 5.1, simulated.
 
 What: the five models of the figure, at its largest batch and, for images, at 16; one V100 with 16 GB, PCIe at 10 GB/s
 each way, a host with 244 GB (p3.8xlarge, as the thesis §5.1 has it for what needs more than 61 GB). How: the simulated

@@ -23,7 +23,7 @@ from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
 from girih.memory.bound import bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
-from girih.memory.order import staying, updates_early
+from girih.memory.locality import staying, updates_early
 from girih.memory.residency import TooSmallError, belady
 from girih.partition.solver.clock import Clock
 from girih.plans.plan import Observe, Plan, PlanError

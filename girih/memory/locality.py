@@ -1,4 +1,4 @@
-"""Orders of a program's steps that need less memory, or fewer copies: sequences for `girih.memory.again.sequenced`."""
+"""Orders of a program's steps in which state is used together: sequences for `girih.memory.again.sequenced`."""
 
 from __future__ import annotations
 
