@@ -1,4 +1,4 @@
-"""A lower bound on the seconds of a step within a memory cap, whatever is moved (or dropped and computed again) and when.
+"""A lower bound on the seconds of a step within a memory cap, whatever is moved, or dropped and computed again.
 
 For a given order of steps. Between two touches of a storage by steps lies a *gap*: there it may be off the device. In
 each step what is in use less what is off the device has to be within the cap. Relaxed, any part of a storage may be off
@@ -41,8 +41,8 @@ from girih.memory.residency import TooSmallError, floor
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-SAMPLE = 128  # steps at first
-ROUNDS = 3  # of refinement
+SAMPLE = 256  # steps at first
+ROUNDS = 5  # of refinement
 MOST_ADDED = 64  # steps in each
 BYTES_MATTER = 1e-5  # of copying in the objective, so that of the fastest solutions one with few bytes is taken
 TOLERANCE = 1e-6  # of the solver, relative
@@ -219,7 +219,7 @@ class _Gaps:
         price[place] = out[which][shared[which]]
         return _Columns(
             _differences(rows[held][which], len(sampled)),
-            np.bincount(number, weights=bytes_, minlength=len(which)),
+            np.bincount(number, weights=bytes_, minlength=len(which)).astype(np.float64),
             alone[which],
             back[which],
             again[which],
@@ -270,14 +270,14 @@ def _solved(columns: _Columns, need: Floats, compute: float) -> tuple[MemoryBoun
     out, back, again, shared = (price / clock for price in (out, back, again, shared))
     pick_able = eye_array(total, format="csr")[able]
     pick_sharing = eye_array(total, format="csr")[sharing]
-    copied = coo_array((np.ones(len(sharing)), (np.arange(len(sharing)), columns.value[sharing])), (len(sharing), values))
+    pick_value = eye_array(values, format="csr")[columns.value[sharing]]
     one = -np.ones((1, 1))
     upper = block_array(
         [
             [one, out[None], None, shared[None], np.zeros((1, count))],
             [one, back[None], None, None, None],
             [one, None, again[None], None, None],
-            [None, pick_sharing, None, -copied, None],
+            [None, pick_sharing, None, -pick_value, None],
             [None, pick_able, eye_array(len(able)), None, None],
         ],
         format="csr",
@@ -285,12 +285,16 @@ def _solved(columns: _Columns, need: Floats, compute: float) -> tuple[MemoryBoun
     limits = np.concatenate([[0.0, 0.0, -compute / clock], np.zeros(len(sharing)), most[able]])
     away = eye_array(count) - eye_array(count, k=-1)
     cover = columns.cover.tocsc()
-    equal = block_array([[np.zeros((count, 1)), -cover, -cover[:, able], np.zeros((count, values)), away]], format="csr")
+    nothing = [np.zeros((count, size)) for size in (1, values)]
+    equal = block_array([[nothing[0], -cover, -cover[:, able], nothing[1], away]], format="csr")
     bounds = np.zeros((1 + total + len(able) + values + count, 2))
     bounds[:, 1] = np.inf
     bounds[1 : 1 + total + len(able), 1] = np.concatenate([most, most[able]])
     bounds[len(bounds) - count :, 0] = need / unit
-    goal = np.concatenate([[1.0], BYTES_MATTER * (out + back), np.zeros(len(able)), BYTES_MATTER * shared, np.zeros(count)])
+    goal = np.zeros(len(bounds))
+    goal[0] = 1.0
+    goal[1 : 1 + total] = BYTES_MATTER * (out + back)
+    goal[len(goal) - count - values : len(goal) - count] = BYTES_MATTER * shared
     solution = linprog(goal, upper, limits, equal, np.zeros(count), bounds, method="highs")
     if solution.x is None:
         raise BoundError(f"the bound within a memory cap was not found: {solution.message}")
@@ -310,7 +314,7 @@ def _solved(columns: _Columns, need: Floats, compute: float) -> tuple[MemoryBoun
             compute,
             round(unit * float((moved[columns.out > 0]).sum() + written.sum())),
             round(unit * float(moved[columns.back > 0].sum())),
-            max(times, key=lambda name: times[name]),
+            max(times, key=lambda name: round(times[name] / clock, 4)),
         ),
         share,
     )
