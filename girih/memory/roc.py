@@ -9,8 +9,8 @@ Differences from the paper:
   memory. Its cost is the least of what is copied in, for tensors that may leave for nothing.
 - Line 16 of Algorithm 3, as it is printed, keeps nothing for its last use: a tensor would be loaded again for the
   operation behind which it is no longer needed, however much memory there is. Here it may be kept.
-- It tries every set of tensors. Here a tensor leaves when room is needed, and no more leave than have to: to evict later
-  costs the same or less.
+- It tries every set of tensors. Here a tensor leaves when room is needed, and no more leave than have to: to evict
+  later costs the same or less.
 - Memory may consist of pools, of which each tensor takes its part: SwapAdvisor's size classes.
 
 Cost: exponential in the tensors that are alive at once; for graphs of a dozen operations.

@@ -27,6 +27,7 @@ from girih.layout import Sharding, parse_sharding, sharding_of
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
+from girih.memory.bound import MemoryBound
 from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
@@ -111,6 +112,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "graph": format_graph(_named(plan.graph)).splitlines(),
         **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
         **({} if plan.residency is None else {"residency": _residency(plan), "unlimited": _finite(plan.unlimited)}),
+        **({} if plan.memory_bound is None else {"memory_bound": vars(plan.memory_bound)}),
     }
 
 
@@ -190,6 +192,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         if data.residency is None
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
         unlimited=_number(data.unlimited),
+        memory_bound=None if data.memory_bound is None else MemoryBound(**_fields(data.memory_bound)),
         file=where,
         trusted=trust,
     )

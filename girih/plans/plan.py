@@ -15,6 +15,7 @@ from girih.graph import Graph
 from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
+from girih.memory.bound import MemoryBound
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.residency import Residency
@@ -57,7 +58,8 @@ class Plan:
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
     (`girih.lower.schedule`). residency: when each storage is on the device, where they do not all fit; unlimited:
-    seconds of the step if they did, simulated. keys: by key of the model's `state_dict` its tensor's path, or None:
+    seconds of the step if they did, simulated; memory_bound: no plan with its strategy and order of steps takes less
+    within the memory limit, by the same prices. keys: by key of the model's `state_dict` its tensor's path, or None:
     paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
     it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
     as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
@@ -89,6 +91,7 @@ class Plan:
     schedule: str = "graph"
     residency: Residency | None = None
     unlimited: float | None = None
+    memory_bound: MemoryBound | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 

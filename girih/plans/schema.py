@@ -103,6 +103,14 @@ class ResidencyFile(Struct, frozen=True, forbid_unknown_fields=True):
     home: tuple[Annotated[int, Meta(ge=0, le=1 << 31)], ...]
 
 
+class MemoryBoundFile(Struct, frozen=True, forbid_unknown_fields=True):
+    seconds: Seconds
+    compute: Seconds
+    out_bytes: Whole
+    in_bytes: Whole
+    busiest: Literal["compute", "copy out", "copy in", "the program without movements"]
+
+
 class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version": "girih plan"}):
     version: int
     model: Text
@@ -127,6 +135,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     schedule: Literal["graph", "1f1b"] = "graph"
     residency: ResidencyFile | None = None
     unlimited: Number | None = None
+    memory_bound: MemoryBoundFile | None = None
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

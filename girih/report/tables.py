@@ -84,6 +84,12 @@ def _held(plan: Plan) -> str:
     if plan.unlimited and plan.costs.simulated:
         slower = plan.costs.simulated / plan.unlimited
         line += f"; a step takes {slower:.2f} × that with unlimited memory, {format_seconds(plan.unlimited)}"
+    bound = plan.memory_bound
+    if bound is not None and plan.costs.simulated:
+        line += (
+            f"; within that memory it takes at least {format_seconds(bound.seconds)} in this order of steps "
+            f"({bound.busiest} is busiest): gap {format_gap(max(0.0, plan.costs.simulated / bound.seconds - 1))}"
+        )
     return line
 
 

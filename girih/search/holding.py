@@ -12,13 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from girih.lower import FreeStep
+from girih.cost.prices import Prices
+from girih.lower import BlockStep, ComputeStep, FreeStep
+from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
+from girih.memory.bound import MemoryBound, memory_bound
 from girih.memory.residency import TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
+from girih.simulate.bounds import program_bound
+from girih.simulate.ticks import seconds_of, ticks
 
 HOLDS = ("auto", "swap", "none")
 """What to do where a plan does not fit: the best of all that there is, move tensors out and back, or refuse it."""
@@ -76,15 +81,37 @@ def _moving(plan: Plan, store: str | Path | None) -> Iterator[tuple[float, Plan]
     Raises:
         TooSmallError: a step alone needs more than the limit.
     """
-    assert plan.memory is not None
+    limit = plan.memory
+    assert limit is not None
     program = plan.unmoved
-    prices = priced_on(replace(plan, memory=None), plan.machine, store, "processes").priced.prices
+    priced = priced_on(replace(plan, memory=None), plan.machine, store, "processes")
+    prices = priced.priced.prices
+    plan = replace(plan, memory_bound=_bound(plan, priced.simulated, prices))
     steps = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
     seconds = (prices.before + prices.after).max(axis=1)[steps]
     for share in SHARES:
-        residency = belady(plan.lifetimes, plan.memory, seconds, share * float(np.sum(seconds)))
+        residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)))
         candidate = replace(plan, residency=residency)
         yield predict(candidate, store=store, memory=False).seconds, candidate
+
+
+def _bound(plan: Plan, machine: Machine, prices: Prices) -> MemoryBound:
+    """By what is computed and copied on the first device, and by the program without movements: what it takes of any
+    device or port, and its longest path, movements only add to."""
+    assert plan.memory is not None
+    assert machine.host is not None
+    lives = plan.lifetimes
+    # Of steps that compute; what of an exchange is packed and placed is in the other bound.
+    computing = [
+        isinstance(step, ComputeStep | BlockStep) for step in plan.unmoved.steps if not isinstance(step, FreeStep)
+    ]
+    steps = [at for at, step in enumerate(plan.unmoved.steps) if not isinstance(step, FreeStep)]
+    seconds = np.where(computing, seconds_of(ticks(prices.before[steps, 0])), 0.0)
+    moving = memory_bound(lives, plan.memory, seconds, machine.host)
+    still = program_bound(plan.unmoved, machine, prices)
+    if still.seconds <= moving.seconds:
+        return moving
+    return replace(moving, seconds=still.seconds, busiest="the program without movements")
 
 
 def _refusal(plan: Plan, error: TooSmallError) -> str:
