@@ -134,8 +134,8 @@ def plan(
     (the simulated step, in which computing and transfers overlap and operators may be placed: `exact` then goes on with
     the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
     measured costs (`girih calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
-    small for every division: `auto` and `swap` move tensors to the large memory behind the device and back in time,
-    `none` refuses.
+    small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
+    drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.

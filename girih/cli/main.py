@@ -89,9 +89,10 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
-    plan.add_argument("--hold", choices=("auto", "swap", "none"), default="auto", help="where the limit is too small "
-                      "for every division: move tensors to the large memory behind the device and back (auto, swap), "
-                      "or refuse (none; default auto)")  # fmt: skip
+    plan.add_argument("--hold", choices=("auto", "swap", "recompute", "none"), default="auto",
+                      help="where the limit is too small for every division: move tensors to the large memory behind "
+                      "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
+                      "fastest (auto), or refuse (none; default auto)")  # fmt: skip
     plan.add_argument("--search", type=search, default="exact", metavar="NAME[:OPTION=VALUE,...]",
                       help="how to search, with the search's options, as exact:seconds=10 (default exact): "
                       + ", ".join(SEARCHES))  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from girih.graph import Graph
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
@@ -29,6 +29,24 @@ def lasting(graph: Graph) -> set[str]:
     """Buffers that are never freed: outputs, and state that nothing replaces (frozen parameters, tables)."""
     constant = {item.name for item in graph.state_inputs if item.name not in graph.updates}
     return {output.name for output in graph.outputs} | constant
+
+
+def overwritten(graph: Graph, steps: Sequence[Step], host: Collection[str]) -> dict[str, str]:
+    """New state in the large memory by the old one that it may overwrite: nothing comes in from there any more when the
+    new one begins to go out."""
+    read: dict[str, int] = {}  # the position of the last copy from a buffer in the large memory
+    begins: dict[str, int] = {}
+    for position, step in enumerate(steps):
+        move = step.transfer if isinstance(step, StartStep) else step
+        if isinstance(move, MoveStep) and move.out:
+            begins.setdefault(move.target, position)
+        elif isinstance(move, MoveStep):
+            read[move.source] = position
+    return {
+        old: new
+        for old, new in graph.updates.items()
+        if old in host and new in begins and read.get(old, -1) < begins[new] and read.get(new, -1) < 0
+    }
 
 
 def last_touched(steps: Iterable[tuple[int, Step]], kept: set[str]) -> dict[int, list[str]]:

@@ -132,6 +132,15 @@ class FreeStep:
 Step: TypeAlias = ComputeStep | BlockStep | StartStep | TransferStep | MoveStep | FreeStep
 
 
+def node_of(step: Step) -> int:
+    """The node that a step computes, of a group the last, or for whose sake it exchanges or copies; -1 of frees."""
+    if isinstance(step, FreeStep):
+        return -1
+    if isinstance(step, BlockStep):
+        return step.members[-1].node
+    return step.transfer.node if isinstance(step, StartStep) else step.node
+
+
 @dataclass(frozen=True)
 class Devices:
     """A set of devices, as ranges: thousands in a row, or at equal distances, are one range."""

@@ -6,7 +6,7 @@ with the call, Infiniband 20 µs, TCP 100 µs) and are ours. Bandwidths are one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from girih.machine.machine import Device, Level, Machine, Tier
@@ -132,6 +132,16 @@ def all_presets() -> dict[str, Preset]:
                 f"SwapAdvisor's and TASO's evaluations: Amazon p3.2xlarge, one V100; {V100_SOURCE}; host memory as "
                 "SwapAdvisor §5.1 says: 61 GB, PCIe at 12 GB/s one way and 20 GB/s both ways",
                 host=P3_HOST,
+            )
+        ),
+        Preset(
+            Machine(
+                "p3.8xlarge",
+                V100,
+                (),
+                "SwapAdvisor's evaluation of what needs more than 61 GB of host memory: Amazon p3.8xlarge, one of its "
+                f"V100 and all of its 244 GB; {V100_SOURCE}; PCIe as of p3.2xlarge",
+                host=replace(P3_HOST, memory_bytes=244 * GB),
             )
         ),
         Preset(

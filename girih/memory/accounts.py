@@ -26,10 +26,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.graph import Node
+from girih.graph import Node, Value
 from girih.layout import Sharding, bounds_of
 from girih.lower.exchange import Message
 from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
+from girih.lower.liveness import overwritten
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
@@ -215,6 +216,8 @@ class Tracker:
         operator, values = description.operator, self.program.graph.values
         shape, result = self.shape_of(step.writes[0]), values[node.outputs[0]]
         temporary = rule_for(operator.temporary, result.item_bytes)
+        if operator.elementwise and temporary is None and operator.padding is None:
+            return _number_bytes(node, values[node.inputs[0]]) if node.inputs else 0
         if (operator.padding is None and temporary is None) or 0 in shape:
             return 0
         piece, cut = self.piece(step, node, description)
@@ -334,6 +337,15 @@ class Tracker:
         return elements * self.program.graph.values[step.value].item_bytes
 
 
+def _number_bytes(node: Node, operand: Value) -> int:
+    """What PyTorch makes of a Python number in the place of a tensor: one of its own kind, and one of the operand's."""
+    number = node.attributes.get("other")
+    if not node.operator.endswith(".Tensor") or isinstance(number, bool) or not isinstance(number, int | float):
+        return 0
+    own = "float64" if isinstance(number, float) else "int64"
+    return 8 + (0 if operand.dtype == own else operand.item_bytes)
+
+
 def _dense(buffer: Buffer) -> bool:
     order = sorted(range(len(buffer.shape)), key=lambda axis: -buffer.strides[axis])
     return is_contiguous(tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order))
@@ -364,19 +376,22 @@ def memory_use(program: Program, device: int = 0, threads: int = 0, scratch: Scr
 
 
 def host_bytes(program: Program, device: int = 0) -> int:
-    """The most bytes that one device has in the large memory at any time, with places for new state beside the old."""
-    graph = program.graph
+    """The most bytes that one device has in the large memory at any time. New state that cannot overwrite the old has
+    places beside it."""
+    graph, steps = program.graph, program.steps_of(device)
 
     def size(buffer: str) -> int:
         shape = program.part_shape(buffer, program.places[buffer], device)
         return prod(shape) * graph.values[program.value_of[buffer]].item_bytes
 
     state = {name for pair in graph.updates.items() for name in pair} & program.host
+    state -= set(overwritten(graph, steps, program.host).values())
     now = most = sum(size(name) for name in state | {item.name for item in graph.inputs if item.name in program.host})
     held: set[str] = set()
-    for step in program.steps_of(device):
+    lasting = {name for pair in graph.updates.items() for name in pair}
+    for step in steps:
         move = step.transfer if isinstance(step, StartStep) else step
-        if isinstance(move, MoveStep) and move.out and move.target not in held | state:
+        if isinstance(move, MoveStep) and move.out and move.target not in held and move.target not in lasting:
             held.add(move.target)
             now += size(move.target)
             most = max(most, now)

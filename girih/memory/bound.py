@@ -2,48 +2,50 @@
 
 For a given order of steps. Between two touches of a storage by steps lies a *gap*: there it may be off the device. In
 each step what is in use less what is off the device has to be within the cap. Relaxed, any part of a storage may be off
-the device in any gap, and copies run at any time; then the least time is a linear program:
+the device in any gap; then the least time is a linear program:
 
     minimise T  such that   used[t] - sum of what is off the device in gaps around t <= cap    for each step t
                             T >= computing + computing again,   T >= copying out,   T >= copying in
 
 - A gap of a storage that is needed again costs a copy in.
 - A storage is copied out once at most: after that it has a copy in the large memory, and leaves without copying. Of
-  state nothing replaces there is a copy from the beginning.
+  state that nothing replaces there is a copy from the beginning.
 - State wraps around: from the last touch of the new state to the first touch of the old state in the next application
   is one gap, and both share one copy.
 - Dropped and computed again costs the step that made it, shared by its results in proportion to their bytes, because
-  one run makes all of them. What a group of fused steps made is taken to cost nothing: a part of it may be enough.
+  one run makes all of them.
 - A step that only makes a view of a storage is not counted as a touch: views can be made anew where they are read.
+- Some of the fullest steps divide the time in two, and T is the sum of both parts: what is away there went out before
+  and comes back behind, what belongs to gaps that have ended came back before, and so on.
 
 Solved by HiGHS. Constraints are written for a sample of the steps (any subset is a valid relaxation), refined by those
 that the solution violates. Rows are differences between one sampled step and the next, so that a gap has two entries
-however long it is; gaps between the same sampled steps with the same prices are one column. A few seconds for 50,000
+however long it is; gaps between the same sampled steps with the same prices are one column. A few seconds for 20,000
 touches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import block_array, coo_array, eye_array
 
-from girih.lower.steps import ComputeStep
+from girih.lower.steps import BlockStep, ComputeStep
 from girih.machine.machine import Tier
 from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import TooSmallError, floor
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 SAMPLE = 256  # steps at first
 ROUNDS = 5  # of refinement
 MOST_ADDED = 64  # steps in each
+SPLITS = 6  # steps that divide the time
 BYTES_MATTER = 1e-5  # of copying in the objective, so that of the fastest solutions one with few bytes is taken
 TOLERANCE = 1e-6  # of the solver, relative
 
@@ -54,9 +56,10 @@ class BoundError(RuntimeError):
 
 @dataclass(frozen=True)
 class MemoryBound:
-    """No step is shorter than `seconds`, under the same prices. compute: seconds of computing, nothing computed again.
+    """No step is shorter than `seconds`, under the same prices; infinite where nothing keeps the cap. compute: seconds
+    of computing, nothing computed again.
 
-    out_bytes, in_bytes: what is copied in the relaxed optimum. busiest: what the bound consists of, one of `compute`,
+    out_bytes, in_bytes: what is copied in the relaxed optimum. busiest: what takes longest there, one of `compute`,
     `copy out`, `copy in`.
     """
 
@@ -68,29 +71,36 @@ class MemoryBound:
 
 
 def memory_bound(
-    lives: Lifetimes, cap: int, seconds: Sequence[float] | Floats, host: Tier, *, recompute: bool = False
+    lives: Lifetimes,
+    cap: int,
+    seconds: Sequence[float] | Floats,
+    host: Tier | None,
+    *,
+    recompute: bool = False,
+    splits: int = SPLITS,
 ) -> MemoryBound:
-    """The bound for the steps in their order. seconds: of each step. recompute: may storages be dropped and computed
-    again?
+    """The bound for the steps in their order. seconds: of each step. host: None where nothing can be moved. recompute:
+    may storages be dropped and computed again? splits: how many steps divide the time; with 0 it is as if all copies
+    could run at any time.
 
     Raises:
-        TooSmallError: a step alone needs more.
         BoundError: the solver fails.
     """
-    needed, worst = floor(lives)
-    if needed > cap:
-        raise TooSmallError(worst, needed)
     prices, used = np.asarray(seconds, np.float64), lives.used
     compute = float(prices.sum())
-    over = np.flatnonzero(used > cap)
     bound = MemoryBound(compute, compute, 0, 0, "compute")
+    over = np.flatnonzero(used > cap)
     if not len(over):
         return bound
     gaps = _Gaps(lives, prices, host, recompute)
     sampled = np.unique([part[used[part].argmax()] for part in np.array_split(over, min(SAMPLE, len(over)))])
     for _ in range(1 + ROUNDS):
         columns = gaps.columns(sampled)
-        bound, share = _solved(columns, (used[sampled] - cap).astype(np.float64), compute)
+        clock = np.concatenate([[0.0], np.cumsum(prices)])[sampled]
+        solution = _solved(columns, (used[sampled] - cap).astype(np.float64), clock, compute, splits)
+        if solution is None:
+            return MemoryBound(np.inf, compute, 0, 0, "compute")
+        bound, share = solution
         left = used - gaps.away(columns, share) - cap
         violated = np.flatnonzero(left > TOLERANCE * cap)
         runs = np.split(violated, np.flatnonzero(np.diff(violated) > 1) + 1)
@@ -106,18 +116,23 @@ def memory_bound(
 
 
 class _Gap(NamedTuple):
-    """storage: its number. spans: of steps (first, last) in which it may be away. value: the number of the storage
-    whose copy in the large memory it shares. back: is it needed again? again: may it be computed again?"""
+    """storage: its number. spans: of steps (first, last) in which it may be away; of a gap around the end of the
+    application both sides. value: the number of the storage whose copy in the large memory it shares. back: is it
+    needed again? made: is the value made, or given, in the application in which the gap begins? around: is it around
+    the end? moves: may it be copied? again: may it be computed again?"""
 
     storage: int
     spans: tuple[tuple[int, int], ...]
     value: int
-    back: bool
-    again: bool
+    back: bool = True
+    made: bool = True
+    around: bool = False
+    moves: bool = True
+    again: bool = False
 
 
 def _gaps(lives: Lifetimes) -> Iterator[_Gap]:
-    """The gaps of all storages that may be moved."""
+    """The gaps of all storages that may be moved or computed again."""
     end = len(lives.steps)
     partner = dict(lives.state)
     old_of = {new: old for old, new in lives.state}
@@ -127,7 +142,8 @@ def _gaps(lives: Lifetimes) -> Iterator[_Gap]:
         inner = [step for step in item.touched[1:-1] if step not in looks]
         uses.append([item.born, *inner, *([item.last] if len(item.touched) > 1 else [])])
     for number, item in enumerate(lives.storages):
-        if not item.movable:
+        again = item.born >= 0 and isinstance(lives.steps[item.born], ComputeStep | BlockStep)
+        if not item.movable and not again:
             continue
         touched, value = uses[number], old_of.get(number, number)
         if number in partner:
@@ -136,185 +152,313 @@ def _gaps(lives: Lifetimes) -> Iterator[_Gap]:
             touched = [*touched, end]
         for before, after in pairwise(touched):
             if after - before > 1:
-                yield _Gap(number, ((before + 1, after - 1),), value, True, item.born >= 0)
-        if number in partner and partner[number] != number and item.lasts:
-            yield _Gap(number, ((touched[-1] + 1 if touched else 0, end),), value, False, False)
+                span = before + 1, after - 1
+                yield _Gap(number, (span,), value, made=number not in partner, moves=item.movable, again=again)
+        if number in partner and partner[number] != number and item.lasts:  # it is replaced
+            span = touched[-1] + 1 if touched else 0, end
+            yield _Gap(number, (span,), len(lives.storages), back=False, made=False)
         if number in old_of:
-            last = touched[-1] if touched else -1
             first = next(iter(uses[value][1:]), None)
-            spans = [(last + 1, end)] if first is None or first == 0 else [(last + 1, end), (0, first - 1)]
-            yield _Gap(number, tuple(spans), value, first is not None, False)
+            spans = ((touched[-1] + 1 if touched else 0, end), (0, (first or 0) - 1))
+            yield _Gap(number, spans, value, back=first is not None, around=True)
 
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """Gaps that are away in the same sampled steps at the same prices, as one.
+    """Gaps that are away in the same sampled steps at the same prices, as one: [columns].
 
-    cover: [sampled steps, columns] 1 where a gap begins to be away, -1 where it ends. bytes: [columns]. out, back,
-    again: seconds for each byte of copying out and in, and of computing again; infinite where that cannot be. value: of
-    gaps that share a copy out with others, its number among these values, else -1; shared: seconds for each byte of
-    copying these values out. column: of each gap its column, -1 where it is away in no sampled step.
+    rows: [columns, 2, 2] of two spans, the first sampled step and that behind the last. bytes: of all. out, back,
+    again: seconds for each byte of copying out and in, and of computing again; infinite where that cannot be. made,
+    around: as of `_Gap`. value: of gaps that share a copy out with others, its number among such values, else -1.
+    shared: seconds for each byte of copying these values out. born: the first sampled step behind that which makes
+    them. column: of each gap its column, -1 where it is away in no sampled step.
     """
 
-    cover: coo_array
+    rows: Whole
     bytes: Floats
     out: Floats
     back: Floats
     again: Floats
+    made: Flags
+    around: Flags
     value: Whole
     shared: Floats
+    born: Whole
     column: Whole
+
+    @property
+    def movable(self) -> Flags:
+        return np.isfinite(self.back)
+
+    @property
+    def able(self) -> Flags:
+        return np.isfinite(self.again)
 
 
 class _Gaps:
-    """All gaps as arrays: storage, bytes, seconds of a copy in and of computing again (infinite: it cannot be), and
-    value. out: for each value, seconds of a copy out. spans: [spans, 3] of gap, first and last step."""
+    """All gaps as arrays: storage, bytes, seconds of a copy in and of computing again (infinite: it cannot be), value,
+    and whether it is made in the application. out: for each value, seconds of a copy out. spans: [gaps, 2, 2] of first
+    and last step; (0, -1) where there is no other."""
 
-    def __init__(self, lives: Lifetimes, seconds: Floats, host: Tier, recompute: bool) -> None:
+    def __init__(self, lives: Lifetimes, seconds: Floats, host: Tier | None, recompute: bool) -> None:
         gaps = list(_gaps(lives))
         nothing_replaces = {old for old, new in lives.state if old == new}
-        sizes = np.asarray([item.bytes for item in lives.storages], np.float64)
-        out = [host.copy_seconds(item.bytes, out=True) for item in lives.storages]
-        back = np.asarray([host.copy_seconds(item.bytes, out=False) for item in lives.storages])
         made = np.zeros(len(lives.steps))  # bytes that each step makes
         for item in lives.storages:
             if item.born >= 0:
                 made[item.born] += item.bytes
-        again = np.zeros(len(lives.storages))
-        for number, item in enumerate(lives.storages):
-            if item.born >= 0 and isinstance(lives.steps[item.born], ComputeStep):
-                again[number] = seconds[item.born] * item.bytes / max(made[item.born], 1.0)
+        again = np.asarray(
+            [seconds[item.born] * item.bytes / max(made[item.born], 1) if item.born >= 0 else 0.0
+             for item in lives.storages]
+        )  # fmt: skip
+        out, back = (
+            np.asarray([np.inf if host is None else host.copy_seconds(item.bytes, way) for item in lives.storages])
+            for way in (True, False)
+        )
+        out[list(nothing_replaces)] = 0.0
         self.steps = len(lives.steps)
         self.storage = np.asarray([gap.storage for gap in gaps], np.int64)
         self.value = np.asarray([gap.value for gap in gaps], np.int64)
-        self.bytes = sizes[self.storage]
-        self.out = np.asarray([0.0 if number in nothing_replaces else price for number, price in enumerate(out)])
-        self.back = np.where([gap.back for gap in gaps], back[self.storage], 0.0)
+        self.bytes = np.asarray([item.bytes for item in lives.storages], np.float64)[self.storage]
+        self.out = np.append(out, 0.0)  # the last is no storage: what is replaced leaves for nothing
+        new_of = dict(lives.state)
+        self.born = np.asarray([lives.storages[new_of.get(number, number)].born for number in range(len(out))])
+        moves = np.asarray([gap.moves and host is not None for gap in gaps], bool)
+        needed = np.asarray([gap.back for gap in gaps], bool)
+        self.back = np.where(moves, np.where(needed, back[self.storage], 0.0), np.inf)
         self.again = np.where([recompute and gap.again for gap in gaps], again[self.storage], np.inf)
-        spans = [(number, *span) for number, gap in enumerate(gaps) for span in gap.spans]
-        self.spans = np.asarray(spans, np.int64).reshape(-1, 3)
+        self.made = np.asarray([gap.made for gap in gaps], bool)
+        self.around = np.asarray([gap.around for gap in gaps], bool)
+        self.spans = np.asarray([(*gap.spans, (0, -1))[:2] for gap in gaps], np.int64).reshape(-1, 2, 2)
 
     def columns(self, sampled: Whole) -> _Columns:
         """What of the gaps matters in these steps."""
-        rows = np.full((len(self.storage), 2, 2), len(sampled), np.int64)  # of each gap and span: from, to before
-        begins = np.searchsorted(sampled, self.spans[:, 1])
-        ends = np.searchsorted(sampled, self.spans[:, 2], side="right")
-        second = np.append(False, self.spans[1:, 0] == self.spans[:-1, 0]).astype(np.int64)
-        some = begins < ends
-        rows[self.spans[some, 0], second[some]] = np.stack([begins, ends], axis=1)[some]
-        held = np.flatnonzero((rows[:, :, 0] < len(sampled)).any(axis=1))
-        bytes_, values = self.bytes[held], self.value[held]
-        out, back, again = self.out[values] / bytes_, self.back[held] / bytes_, self.again[held] / bytes_
-        shared = (np.bincount(values, minlength=len(self.out))[values] > 1) & (out > 0)
+        begins = np.searchsorted(sampled, self.spans[:, :, 0])
+        ends = np.searchsorted(sampled, self.spans[:, :, 1], side="right")
+        rows = np.stack([begins, np.maximum(begins, ends)], axis=2)
+        held = np.flatnonzero((begins < ends).any(axis=1) & (np.isfinite(self.back) | np.isfinite(self.again)))
+        size, values, movable = self.bytes[held], self.value[held], np.isfinite(self.back[held])
+        out = np.where(movable, self.out[values], 0.0) / size
+        uses = np.bincount(values, weights=movable, minlength=len(self.out))[values]
+        shared = movable & (uses > 1) & (out > 0)
         alone = np.where(shared, 0.0, out)
-        keys = np.column_stack([rows[held].reshape(-1, 4), np.where(shared, held, -1), alone, back, again])
+        back, again, made, around = self.back[held] / size, self.again[held] / size, self.made[held], self.around[held]
+        own = np.where(shared, held, -1)
+        keys = np.column_stack([rows[held].reshape(-1, 4), own, alone, back, again, made, around])
         _, which, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        number = number.reshape(-1)
         column = np.full(len(self.storage), -1, np.int64)
-        column[held] = number
+        column[held] = number.reshape(-1)
         distinct, place = np.unique(values[which][shared[which]], return_inverse=True)
         value = np.full(len(which), -1, np.int64)
         value[shared[which]] = place
         price = np.zeros(len(distinct))
         price[place] = out[which][shared[which]]
-        return _Columns(
-            _differences(rows[held][which], len(sampled)),
-            np.bincount(number, weights=bytes_, minlength=len(which)).astype(np.float64),
-            alone[which],
-            back[which],
-            again[which],
-            value,
-            price,
-            column,
-        )
+        total = np.bincount(number.reshape(-1), weights=size, minlength=len(which)).astype(np.float64)
+        born = np.searchsorted(sampled, self.born[distinct], side="right")
+        prices = alone[which], back[which], again[which]
+        return _Columns(rows[held][which], total, *prices, made[which], around[which], value, price, born, column)
 
     def away(self, columns: _Columns, share: Floats) -> Floats:
         """Bytes that are away in each step, [steps + 1], where this share of each column is away."""
         part = np.append(share, 0.0)[columns.column] * self.bytes
         change = np.zeros(self.steps + 2)
-        np.add.at(change, self.spans[:, 1], part[self.spans[:, 0]])
-        np.add.at(change, self.spans[:, 2] + 1, -part[self.spans[:, 0]])
+        for span in (0, 1):
+            np.add.at(change, self.spans[:, span, 0], part)
+            np.add.at(change, self.spans[:, span, 1] + 1, -part)
         total: Floats = np.cumsum(change)[:-1]
         return total
-
-
-def _differences(rows: Whole, count: int) -> coo_array:
-    """[count, columns] from the rows [columns, 2, 2] of two spans; `count`: there is none, or it has no end."""
-    numbers = np.arange(len(rows))
-    entries = [(rows[:, span, side], numbers, np.full(len(rows), 1.0 - 2 * side)) for span in (0, 1) for side in (0, 1)]
-    row, column, sign = (np.concatenate(parts) for parts in zip(*entries, strict=True))
-    real = row < count
-    return coo_array((sign[real], (row[real], column[real])), shape=(count, len(rows)))
 
 
 # --------------------------------------------------------------------------------------------------- program
 
 
-def _solved(columns: _Columns, need: Floats, compute: float) -> tuple[MemoryBound, Floats]:
-    """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away.
+@dataclass
+class _Program:
+    """A linear program in the making: minimise goal · variables, at least 0 and at most `upper`, such that each row is
+    at most its limit. Entries are (row, variable, factor)."""
 
-    Variables, in units of the largest need and of the longest price: T; of each column what is copied, and (of those
-    that can be) what is computed again; of each shared value what is copied out; in each sampled step what is away.
+    upper: list[Floats] = field(default_factory=list)
+    lower: list[Floats] = field(default_factory=list)
+    limits: list[Floats] = field(default_factory=list)
+    entries: list[tuple[Whole, Whole, Floats]] = field(default_factory=list)
+    variables: int = 0
+    rows: int = 0
+
+    def variable(self, upper: Floats, lower: Floats | None = None) -> Whole:
+        """Numbers of new variables."""
+        self.upper.append(upper)
+        self.lower.append(np.zeros(len(upper)) if lower is None else lower)
+        self.variables += len(upper)
+        return np.arange(self.variables - len(upper), self.variables)
+
+    def each(self, limits: Floats, *terms: tuple[Whole, Any]) -> None:
+        """A row for each limit: in each term (variables, factors) one entry of each row."""
+        rows = np.arange(self.rows, self.rows + len(limits))
+        for variables, factors in terms:
+            self.entries.append((rows, variables, np.broadcast_to(np.asarray(factors, np.float64), len(limits))))
+        self.limits.append(limits)
+        self.rows += len(limits)
+
+    def one(self, limit: float, *terms: tuple[Whole, Any]) -> None:
+        """One row with all entries of the terms."""
+        for variables, factors in terms:
+            row = np.full(len(variables), self.rows)
+            self.entries.append((row, variables, np.broadcast_to(np.asarray(factors, np.float64), len(variables))))
+        self.limits.append(np.asarray([limit]))
+        self.rows += 1
+
+    def add(self, rows: Whole, variables: Whole, factors: Any) -> None:
+        """More entries of rows that are there."""
+        self.entries.append((rows, variables, np.broadcast_to(np.asarray(factors, np.float64), len(rows))))
+
+    def solved(self, goal: Floats) -> tuple[float, Floats] | None:
+        """The least value, and the variables; None where the limits cannot be met."""
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+
+        row, variable, factor = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
+        matrix = coo_array((factor, (row, variable)), shape=(self.rows, self.variables)).tocsr()
+        bounds = np.stack([np.concatenate(self.lower), np.concatenate(self.upper)], axis=1)
+        solution = linprog(goal, matrix, np.concatenate(self.limits), bounds=bounds, method="highs")
+        if solution.status == 2:
+            return None
+        if solution.x is None:
+            raise BoundError(f"the bound within a memory cap was not found: {solution.message}")
+        return float(solution.fun), np.asarray(solution.x)
+
+
+class _Prices(NamedTuple):
+    """Of each column, and of each shared value, for a unit of bytes. leaving: of a copy out, shared or not."""
+
+    out: Floats
+    back: Floats
+    again: Floats
+    shared: Floats
+    leaving: Floats
+
+
+class _Variables(NamedTuple):
+    """Numbers of variables: the seconds of the step; of each column what is copied, and what is computed again; of each
+    shared value what is copied out."""
+
+    seconds: Whole
+    moved: Whole
+    dropped: Whole
+    written: Whole
+
+
+def _solved(
+    columns: _Columns, need: Floats, clock: Floats, compute: float, splits: int
+) -> tuple[MemoryBound, Floats] | None:
+    """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away;
+    None where they cannot be. clock: seconds of computing before each sampled step.
+
+    Amounts are in units of the largest need, times in those of the longest.
     """
-    from scipy.optimize import linprog
-
     unit = float(need.max())
-    able = np.flatnonzero(np.isfinite(columns.again))
-    sharing = np.flatnonzero(columns.value >= 0)
-    count, total, values = len(need), len(columns.bytes), len(columns.shared)
-    most = columns.bytes / unit
-    out, back, again, shared = (
-        price * unit for price in (columns.out, columns.back, columns.again[able], columns.shared)
+    movable, able = columns.movable, columns.able
+    out, back, again = (
+        np.where(np.isfinite(price), price, 0.0) * unit for price in (columns.out, columns.back, columns.again)
     )
-    clock = max([compute, *(float(price.max(initial=0.0)) for price in (out, back, again, shared))])
-    out, back, again, shared = (price / clock for price in (out, back, again, shared))
-    pick_able = eye_array(total, format="csr")[able]
-    pick_sharing = eye_array(total, format="csr")[sharing]
-    pick_value = eye_array(values, format="csr")[columns.value[sharing]]
-    one = -np.ones((1, 1))
-    upper = block_array(
-        [
-            [one, out[None], None, shared[None], np.zeros((1, count))],
-            [one, back[None], None, None, None],
-            [one, None, again[None], None, None],
-            [None, pick_sharing, None, -pick_value, None],
-            [None, pick_able, eye_array(len(able)), None, None],
-        ],
-        format="csr",
-    )
-    limits = np.concatenate([[0.0, 0.0, -compute / clock], np.zeros(len(sharing)), most[able]])
-    away = eye_array(count) - eye_array(count, k=-1)
-    cover = columns.cover.tocsc()
-    nothing = [np.zeros((count, size)) for size in (1, values)]
-    equal = block_array([[nothing[0], -cover, -cover[:, able], nothing[1], away]], format="csr")
-    bounds = np.zeros((1 + total + len(able) + values + count, 2))
-    bounds[:, 1] = np.inf
-    bounds[1 : 1 + total + len(able), 1] = np.concatenate([most, most[able]])
-    bounds[len(bounds) - count :, 0] = need / unit
-    goal = np.zeros(len(bounds))
-    goal[0] = 1.0
-    goal[1 : 1 + total] = BYTES_MATTER * (out + back)
-    goal[len(goal) - count - values : len(goal) - count] = BYTES_MATTER * shared
-    solution = linprog(goal, upper, limits, equal, np.zeros(count), bounds, method="highs")
-    if solution.x is None:
-        raise BoundError(f"the bound within a memory cap was not found: {solution.message}")
-    _, moved, computed, written, _ = np.split(solution.x, np.cumsum([1, total, len(able), values]))
+    shared = columns.shared * unit
+    longest = max([compute, *(float(price.max(initial=0.0)) for price in (out, back, again, shared))])
+    out, back, again, shared, clock = (price / longest for price in (out, back, again, shared, clock))
+    most, count = columns.bytes / unit, len(need)
+
+    program = _Program()
+    (seconds,) = program.variable(np.asarray([np.inf]), np.asarray([compute / longest]))
+    total = np.asarray([seconds])
+    moved = program.variable(np.where(movable, most, 0.0))
+    dropped = program.variable(np.where(able, most, 0.0))
+    written = program.variable(np.full(len(shared), np.inf))
+    away = program.variable(np.full(count, np.inf), need / unit)
+    program.one(0.0, (moved, out), (written, shared), (total, -1.0))
+    program.one(0.0, (moved, back), (total, -1.0))
+    program.one(-compute / longest, (dropped, again), (total, -1.0))
+    sharing, both = np.flatnonzero(columns.value >= 0), np.flatnonzero(movable & able)
+    program.each(np.zeros(len(sharing)), (moved[sharing], 1.0), (written[columns.value[sharing]], -1.0))
+    program.each(most[both], (moved[both], 1.0), (dropped[both], 1.0))
+    # Away in a sampled step is at most what was away in the one before, and what begins, less what ends.
+    first = program.rows
+    program.each(np.zeros(count), (away, 1.0))
+    program.add(np.arange(first + 1, program.rows), away[:-1], -1.0)
+    for span in (0, 1):
+        begin, end = columns.rows[:, span, 0], columns.rows[:, span, 1]
+        some, ending = np.flatnonzero(begin < end), np.flatnonzero((begin < end) & (end < count))
+        for parts in (moved, dropped):
+            program.add(first + begin[some], parts[some], -1.0)
+            program.add(first + end[ending], parts[ending], 1.0)
+    leaving = out.copy()  # for each byte, whoever pays for it
+    leaving[sharing] = shared[columns.value[sharing]]
+    prices, variables = _Prices(out, back, again, shared, leaving), _Variables(total, moved, dropped, written)
+    for row in _fullest(need, splits):
+        _split(program, columns, row, need[row] / unit, (clock[row], compute / longest), prices, variables)
+
+    goal = np.zeros(program.variables)
+    goal[moved], goal[written], goal[seconds] = BYTES_MATTER * (out + back), BYTES_MATTER * shared, 1.0
+    solution = program.solved(goal)
+    if solution is None:
+        return None
+    value, amounts = solution
     times = {
-        "compute": compute + float(again @ computed) * clock,
-        "copy out": float(out @ moved + shared @ written) * clock,
-        "copy in": float(back @ moved) * clock,
+        "compute": compute / longest + float(again @ amounts[dropped]),
+        "copy out": float(out @ amounts[moved] + shared @ amounts[written]),
+        "copy in": float(back @ amounts[moved]),
     }
-    # Of every solution, copying is at most 2 T of the objective beside T.
-    least = solution.fun / (1 + 2 * BYTES_MATTER) * clock * (1 - TOLERANCE)
-    share = moved / most
-    share[able] += computed / most[able]
-    return (
-        MemoryBound(
-            max(compute, least),
-            compute,
-            round(unit * float((moved[columns.out > 0]).sum() + written.sum())),
-            round(unit * float(moved[columns.back > 0].sum())),
-            max(times, key=lambda name: round(times[name] / clock, 4)),
-        ),
-        share,
-    )
+    # In every solution copying is at most 2 T, of which the objective has counted its share.
+    least = value / (1 + 2 * BYTES_MATTER) * (1 - TOLERANCE) * longest
+    gone = unit * float(amounts[moved][columns.out > 0].sum() + amounts[written].sum())
+    come = unit * float(amounts[moved][columns.back > 0].sum())
+    busiest = max(times, key=lambda name: round(times[name], 4))
+    bound = MemoryBound(max(compute, least), compute, round(gone), round(come), busiest)
+    return bound, (amounts[moved] + amounts[dropped]) / most
+
+
+def _fullest(need: Floats, count: int) -> list[int]:
+    """Of `count` stretches of equally many sampled steps the fullest one each."""
+    if count == 0:
+        return []
+    parts = np.array_split(np.arange(len(need)), min(count, len(need)))
+    return [int(part[need[part].argmax()]) for part in parts]
+
+
+def _split(
+    program: _Program,
+    columns: _Columns,
+    row: int,
+    need: float,
+    clock: tuple[float, float],
+    prices: _Prices,
+    variables: _Variables,
+) -> None:
+    """The time before a sampled step, and that from it on. clock: seconds of computing before it, and of all."""
+    moved, dropped = variables.moved, variables.dropped
+    begin, end = columns.rows[:, :, 0], columns.rows[:, :, 1]
+    here, there = ((begin <= row) & (row < end)).T  # away then: in the first span, and in the second
+    inner = ~columns.around
+    ended, coming = inner & (end[:, 0] <= row), inner & (begin[:, 0] > row)
+    come = ended | (columns.around & (end[:, 1] <= row))
+    alone = columns.made & (columns.value < 0)
+
+    before = program.variable(np.asarray([np.inf]), np.asarray([clock[0]]))
+    behind = program.variable(np.asarray([np.inf]), np.asarray([clock[1] - clock[0]]))
+    program.one(0.0, (before, 1.0), (behind, 1.0), (variables.seconds, -1.0))
+    # A gap around the end may be away on both sides at once: the new state, and the old.
+    some, other = np.flatnonzero(here & columns.movable), np.flatnonzero(there & columns.movable)
+    gone = program.variable(np.full(len(some), np.inf))
+    yet = program.variable(np.full(len(other), np.inf))  # to come
+    lost = np.flatnonzero(here & columns.able)
+    left = program.variable(np.full(len(lost), np.inf))
+    for parts, wholes in ((gone, moved[some]), (yet, moved[other]), (left, dropped[lost])):
+        program.each(np.zeros(len(parts)), (parts, 1.0), (wholes, -1.0))
+    program.one(-need, (gone, -1.0), (yet, -1.0), (left, -1.0))
+
+    program.one(0.0, (before, -1.0), (gone, (prices.leaving * columns.made)[some]),
+                (moved, prices.out * (alone & ended)))  # fmt: skip
+    program.one(0.0, (behind, -1.0), (moved, prices.out * (alone & (begin[:, 0] > row))),
+                (variables.written, prices.shared * (columns.born > row)))  # fmt: skip
+    program.one(0.0, (before, -1.0), (moved, prices.back * come))
+    program.one(0.0, (behind, -1.0), (gone, (prices.back * inner)[some]), (yet, prices.back[other]),
+                (moved, prices.back * coming))  # fmt: skip
+    program.one(-clock[0], (before, -1.0), (dropped, prices.again * ended))
+    program.one(clock[0] - clock[1], (behind, -1.0), (left, prices.again[lost]), (dropped, prices.again * coming))

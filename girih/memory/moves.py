@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.liveness import lasting
 from girih.lower.orders import arranged
 from girih.lower.program import Program
-from girih.lower.steps import BlockStep, ComputeStep, MoveStep, StartStep, Step, TransferStep
+from girih.lower.renamed import renamed
+from girih.lower.steps import ComputeStep, MoveStep, StartStep, Step, node_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Residency, Stay
 
@@ -80,7 +81,7 @@ class _Writer:
             self.end(stay)
         for number, step in enumerate((*self.lives.steps, None)):
             if step is not None:
-                self.node = _node_of(step)
+                self.node = node_of(step)
             coming = sum(self.bytes_of(stay) for stay in fresh.get(number, [])) + int(extra[number])
             for stay in starting.get(number, []):
                 self.start(stay, coming)
@@ -88,7 +89,7 @@ class _Writer:
                 self.arrive(stay)
             self.make_room(coming)
             if step is not None:
-                self.steps.append(self.renamed(step))
+                self.steps.append(renamed(step, self.read, self.write_name))
             self.used += coming - int(extra[number])
             for stay in ending.get(number, []):
                 self.end(stay)
@@ -205,38 +206,6 @@ class _Writer:
             return buffer
         self.names[buffer] = self.named(buffer, number)
         return self.names[buffer]
-
-    def renamed(self, step: Step) -> Step:
-        """The step on the buffers that are there now."""
-        if isinstance(step, StartStep):
-            transfer = self.renamed(step.transfer)
-            assert isinstance(transfer, TransferStep)
-            return StartStep(transfer)
-        if isinstance(step, TransferStep):
-            return replace(step, source=self.read(step.source), target=self.write_name(step.target))
-        if isinstance(step, BlockStep):
-            outside = {buffer: self.read(buffer) for buffer in step.reads}
-            outside |= {buffer: self.write_name(buffer) for buffer in step.writes}
-            members = tuple(_on(member, outside) for member in step.members)
-            reads, writes = (tuple(outside[name] for name in names) for names in (step.reads, step.writes))
-            return replace(step, members=members, reads=reads, writes=writes)
-        assert isinstance(step, ComputeStep)
-        names = {buffer: self.read(buffer) for buffer in reads_of(step)}
-        return _on(step, names | {buffer: self.write_name(buffer) for buffer in writes_of(step)})
-
-
-def _on(step: ComputeStep, names: dict[str, str]) -> ComputeStep:
-    reads = tuple(replace(part, buffer=names.get(part.buffer, part.buffer)) for part in step.reads)
-    return ComputeStep(step.node, reads, tuple(names.get(name, name) for name in step.writes))
-
-
-def _node_of(step: Step) -> int:
-    if isinstance(step, BlockStep):
-        return step.members[-1].node
-    if isinstance(step, StartStep):
-        return step.transfer.node
-    assert isinstance(step, ComputeStep | TransferStep)
-    return step.node
 
 
 def _grouped(items: Iterable[tuple[int, Stay]]) -> dict[int, list[Stay]]:

@@ -95,9 +95,13 @@ def floor(lives: Lifetimes) -> tuple[int, int]:
 
 
 def belady(
-    lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float = 0.0
+    lives: Lifetimes,
+    cap: int,
+    seconds: Sequence[float] | NDArray[np.float64],
+    recent: float = 0.0,
+    rates: tuple[float, float] = (np.inf, np.inf),
 ) -> Residency:
-    """The residency of the published planner. seconds: of each step.
+    """The residency of the published planner. seconds: of each step. rates: bytes/s of copies out, and in.
 
     Raises:
         TooSmallError: a step alone needs more.
@@ -114,7 +118,7 @@ def belady(
         stays = planner.run(home)
         driven = {number for pair in planner.pairs if planner.driven.intersection(pair) for number in pair}
         if driven <= home:
-            return Residency(_prefetched(lives, stays, cap, home), home)
+            return Residency(_prefetched(lives, stays, cap, home, planner.clock, rates), home)
         home |= driven
 
 
@@ -216,26 +220,73 @@ class _Planner:
         return self.end
 
 
-def _prefetched(lives: Lifetimes, stays: tuple[Stay, ...], cap: int, home: frozenset[int]) -> tuple[Stay, ...]:
-    """The stays with copies into the device as early as there is room, those first that are needed first."""
+def _prefetched(
+    lives: Lifetimes,
+    stays: tuple[Stay, ...],
+    cap: int,
+    home: frozenset[int],
+    clock: NDArray[np.float64],
+    rates: tuple[float, float],
+) -> tuple[Stay, ...]:
+    """The stays with copies into the device as early as there is room, those first that are needed first.
+
+    What is copied out takes room until it has left. Where that is too long for a copy in to arrive in time, it begins
+    when it must, and takes over what copies out leave. clock: seconds before each step.
+    """
     used = Residency(stays, frozenset()).used(lives)
-    result: dict[int, list[Stay]] = {}  # by storage
+    sizes = [storage.bytes for storage in lives.storages]
+    gone = _gone(stays, sizes, clock, rates[0])
+    latest = _latest(stays, sizes, clock, rates[1])
+    busy = used.copy()  # with what has not left yet
+    for stay, until in gone.items():
+        busy[stay.last + 1 : until] += sizes[stay.storage]
+    chosen: dict[int, list[Stay]] = {}  # by storage
     for stay in sorted(stays, key=lambda stay: (stay.first, stay.last)):
-        mine = result.setdefault(stay.storage, [])
+        mine, size = chosen.setdefault(stay.storage, []), sizes[stay.storage]
         if not stay.fresh:
-            size = lives.storages[stay.storage].bytes
-            full = np.flatnonzero(used[: stay.first] + size > cap)
-            earliest = mine[-1].last + 1 if mine else 0
-            start = max(int(full[-1]) + 1 if len(full) else 0, earliest)
-            used[start : stay.first] += size
-            stay = replace(stay, start=start)
-            if mine and start == earliest:  # there is room for it to stay
-                before = mine.pop()
+            end, earliest = stay.first, mine[-1].last + 1 if mine else 0
+            if mine and not (used[earliest:end] + size > cap).any():  # there is room for it to stay
+                start, before = earliest, mine.pop()
+                busy[start : gone.pop(before, start)] -= size
+                until = gone.pop(stay, 0)
                 stay = replace(stay, start=before.start, first=before.first, fresh=before.fresh)
                 stay = replace(stay, copied=stay.copied or before.copied)
+                gone[stay] = until
+            else:
+                safe, room = (_behind_full(amount[:end], size, cap) for amount in (busy, used))
+                start = max(room, min(safe, latest[stay]), earliest)
+                stay = replace(stay, start=start)
+            used[start:end] += size
+            busy[start:end] += size
         mine.append(stay)
-    for number, mine in result.items():
+    for number, mine in chosen.items():
         if mine[-1].copied and number not in home:
             mine[-1] = replace(mine[-1], copied=False)  # it does not come back
-    every = (stay for mine in result.values() for stay in mine)
+    every = (stay for mine in chosen.values() for stay in mine)
     return tuple(sorted(every, key=lambda stay: (stay.start, stay.first, stay.storage)))
+
+
+def _behind_full(amount: NDArray[np.int64], size: int, cap: int) -> int:
+    """The step from which on there is room for this size."""
+    full = np.flatnonzero(amount + size > cap)
+    return int(full[-1]) + 1 if len(full) else 0
+
+
+def _gone(stays: tuple[Stay, ...], sizes: list[int], clock: NDArray[np.float64], rate: float) -> dict[Stay, int]:
+    """By stay that is copied out, the step before which it has left: copies follow each other."""
+    gone: dict[Stay, int] = {}
+    end = 0.0
+    for stay in sorted((stay for stay in stays if stay.copied), key=lambda stay: stay.last):
+        end = max(end, clock[stay.last + 1]) + sizes[stay.storage] / rate
+        gone[stay] = int(np.searchsorted(clock, end))
+    return gone
+
+
+def _latest(stays: tuple[Stay, ...], sizes: list[int], clock: NDArray[np.float64], rate: float) -> dict[Stay, int]:
+    """By stay that is copied in, the step before which that must begin, so that it and all later ones come in time."""
+    latest: dict[Stay, int] = {}
+    begin = np.inf
+    for stay in sorted((stay for stay in stays if not stay.fresh), key=lambda stay: -stay.first):
+        begin = min(begin, clock[stay.first]) - sizes[stay.storage] / rate
+        latest[stay] = max(int(np.searchsorted(clock, begin, "right")) - 1, 0)
+    return latest

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from girih.layout import Sharding, parse_sharding, sharding_of
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
-from girih.memory.bound import MemoryBound
 from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
@@ -39,6 +38,7 @@ from girih.plans.schema import PlanFile, SchemaError, read_schema
 VERSION = 3
 OLDEST = 2  # that is read
 MOST_TEXT = 1 << 27  # bytes of a plan's text, uncompressed: about a quarter of a million nodes
+MOST_STEPS = 1 << 22  # of a sequence
 
 
 def save(plan: Plan, path: str | Path) -> None:
@@ -111,9 +111,33 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "divisions": [str(division) for division in plan.strategy.divisions],
         "graph": format_graph(_named(plan.graph)).splitlines(),
         **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
-        **({} if plan.residency is None else {"residency": _residency(plan), "unlimited": _finite(plan.unlimited)}),
-        **({} if plan.memory_bound is None else {"memory_bound": vars(plan.memory_bound)}),
+        **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
+        **({} if plan.residency is None else {"residency": _residency(plan)}),
+        **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
     }
+
+
+def _ranges(numbers: Sequence[int]) -> list[list[int]]:
+    """Numbers that follow each other as [first, one behind the last]."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1]:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([number, number + 1])
+    return ranges
+
+
+def _sequence(ranges: Sequence[tuple[int, int]] | None) -> tuple[int, ...] | None:
+    """
+    Raises:
+        PlanError: it is longer than any that girih makes.
+    """
+    if ranges is None:
+        return None
+    if (length := sum(last - first for first, last in ranges)) > MOST_STEPS:
+        raise PlanError(f"the plan's sequence has {length} steps: expected at most {MOST_STEPS}")
+    return tuple(number for first, last in ranges for number in range(first, last))
 
 
 def _residency(plan: Plan) -> dict[str, Any]:
@@ -188,11 +212,12 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         notes=data.notes,
         scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
         schedule=data.schedule,
+        sequence=_sequence(data.sequence),
         residency=None
         if data.residency is None
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
         unlimited=_number(data.unlimited),
-        memory_bound=None if data.memory_bound is None else MemoryBound(**_fields(data.memory_bound)),
+        memory_bound=_number(data.memory_bound),
         file=where,
         trusted=trust,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from girih.graph import Graph
 from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
-from girih.memory.bound import MemoryBound
+from girih.memory.again import sequenced
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
 from girih.memory.residency import Residency
@@ -57,15 +57,16 @@ class Plan:
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). residency: when each storage is on the device, where they do not all fit; unlimited:
-    seconds of the step if they did, simulated; memory_bound: no plan with its strategy and order of steps takes less
-    within the memory limit, by the same prices. keys: by key of the model's `state_dict` its tensor's path, or None:
-    paths are keys. constants: what was planned with for each item of a batch that is no tensor, as Python writes
-    it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader should know, such
-    as that another search ran than was asked for. scratch: by what the scratch memory of libraries' kernels was told
-    when the plan was made, as its file says; None: it is made here and now. state: asks for the user's tensors by path,
-    as they are then; never saved. file: which one it was read from, or "". trusted: the user answers for the functions
-    and operators that it names: it is the user's own, or was loaded so.
+    (`girih.lower.schedule`). Where not all fits on the devices, sequence: the program's steps in an order in which
+    some come again (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
+    unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
+    with this order of steps (`girih.memory.bound`), by the prices of then. keys: by key of the model's `state_dict`
+    its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
+    tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
+    the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
+    libraries' kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks
+    for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted:
+    the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -89,9 +90,10 @@ class Plan:
     scratch: Scratch | None = field(default=None, compare=False)
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
     schedule: str = "graph"
+    sequence: tuple[int, ...] | None = None
     residency: Residency | None = None
     unlimited: float | None = None
-    memory_bound: MemoryBound | None = None
+    memory_bound: float | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
@@ -110,7 +112,12 @@ class Plan:
 
     @cached_property
     def unmoved(self) -> Program:
-        """The program with everything on the devices, whatever the memory limit."""
+        """The program without movements."""
+        return self.lowered if self.sequence is None else sequenced(self.lowered, self.sequence)
+
+    @cached_property
+    def lowered(self) -> Program:
+        """The program with everything on the devices, each step once, whatever the memory limit."""
         plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
         plain = scheduled(plain, self.schedule, self.machine)
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
@@ -155,6 +162,19 @@ class Plan:
     @property
     def gap(self) -> float:
         return self.certificate.gap
+
+    def held(self, sequence: tuple[int, ...] | None, residency: Residency | None = None) -> Plan:
+        """The plan with another sequence and residency; what does not depend on them is not computed again."""
+        plan: Plan = replace(self, sequence=sequence, residency=residency)
+        names = ("lowered", "unmoved", "lifetimes") if sequence == self.sequence else ("lowered",)
+        plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
+        return plan
+
+    def bounded(self, memory_bound: float | None) -> Plan:
+        """The plan with another bound; nothing is computed again."""
+        plan: Plan = replace(self, memory_bound=memory_bound)
+        plan.__dict__.update({name: value for name, value in self.__dict__.items() if name not in plan.__dict__})
+        return plan
 
 
 def check_seconds(name: str, seconds: Any) -> None:

@@ -98,17 +98,13 @@ Position = Annotated[int, Meta(ge=-1, le=1 << 31)]
 StayFile = tuple[Position, Position, Position, Position, bool, bool, bool]
 
 
+RangeFile = tuple[Annotated[int, Meta(ge=0, le=1 << 31)], Annotated[int, Meta(ge=0, le=1 << 31)]]
+"""Whole numbers from the first to before the second."""
+
+
 class ResidencyFile(Struct, frozen=True, forbid_unknown_fields=True):
     stays: tuple[StayFile, ...]
     home: tuple[Annotated[int, Meta(ge=0, le=1 << 31)], ...]
-
-
-class MemoryBoundFile(Struct, frozen=True, forbid_unknown_fields=True):
-    seconds: Seconds
-    compute: Seconds
-    out_bytes: Whole
-    in_bytes: Whole
-    busiest: Literal["compute", "copy out", "copy in", "the program without movements"]
 
 
 class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version": "girih plan"}):
@@ -133,9 +129,10 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     keys: dict[Text, Text] | None = None
     constants: dict[Text, Text] = {}  # msgspec copies it
     schedule: Literal["graph", "1f1b"] = "graph"
+    sequence: tuple[RangeFile, ...] | None = None
     residency: ResidencyFile | None = None
     unlimited: Number | None = None
-    memory_bound: MemoryBoundFile | None = None
+    memory_bound: Number | None = None
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

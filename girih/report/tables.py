@@ -54,7 +54,7 @@ def summary(plan: Plan) -> RenderableType:
         )
     if plan.costs.simulated is not None:
         head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
-    if plan.residency is not None:
+    if plan.unlimited is not None:
         head.append(f"\n{_held(plan)}")
     for note in plan.notes:
         head.append(f"\nnote: {note}")
@@ -71,25 +71,27 @@ def summary(plan: Plan) -> RenderableType:
 
 
 def _held(plan: Plan) -> str:
-    """What is moved to keep a plan within its memory."""
-    assert plan.residency is not None
-    assert plan.machine.host is not None
+    """How a plan keeps within its memory."""
     assert plan.memory is not None
-    out, back = plan.residency.copied_bytes(plan.lifetimes)
-    state = sum(plan.lifetimes.storages[number].bytes for number in plan.residency.home) // 2
-    line = (
-        f"within {format_bytes(plan.memory)} by moving tensors: each step {format_bytes(out)} go out to "
-        f"{plan.machine.host.name} and {format_bytes(back)} come back; {format_bytes(state)} of state lie there"
-    )
-    if plan.unlimited and plan.costs.simulated:
+    assert plan.unlimited is not None
+    ways = []
+    if plan.residency is not None:
+        assert plan.machine.host is not None
+        out, back = plan.residency.copied_bytes(plan.lifetimes)
+        state = sum(plan.lifetimes.storages[number].bytes for number in plan.residency.home) // 2
+        ways.append(
+            f"by moving tensors: each step {format_bytes(out)} go out to {plan.machine.host.name} and "
+            f"{format_bytes(back)} come back; {format_bytes(state)} of state lie there"
+        )
+    if again := len(plan.sequence or ()) - len(set(plan.sequence or ())):
+        ways.append(f"by computing {again} of {len(plan.lifetimes.steps) - again} steps again")
+    line = f"within {format_bytes(plan.memory)} {', and '.join(ways) or 'by the order of steps'}"
+    if plan.costs.simulated:
         slower = plan.costs.simulated / plan.unlimited
         line += f"; a step takes {slower:.2f} × that with unlimited memory, {format_seconds(plan.unlimited)}"
-    bound = plan.memory_bound
-    if bound is not None and plan.costs.simulated:
-        line += (
-            f"; within that memory it takes at least {format_seconds(bound.seconds)} in this order of steps "
-            f"({bound.busiest} is busiest): gap {format_gap(max(0.0, plan.costs.simulated / bound.seconds - 1))}"
-        )
+        if plan.memory_bound is not None:
+            gap = max(plan.costs.simulated / plan.memory_bound - 1, 0.0)
+            line += f"; in this order at least {format_seconds(plan.memory_bound)}, gap {format_gap(gap)}"
     return line
 
 

@@ -52,19 +52,24 @@ def choose(
     note(f"search {first.name}", 0.0)
     result = searched(first, graph, goal)
     graph = result.graph or graph
-    fits = True
+    refused: PlanError | None = None
     try:
         result = fit(graph, goal, result, search, limit, note)
-    except PlanError:
-        if hold == "none" or (hold == "auto" and machine.host is None):
+    except PlanError as error:
+        if hold == "none":
             raise
-        fits = False
+        refused = error
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, schedule=result.schedule)
-    if fits:
+    if refused is None:
         plan = replace(plan, overlap=widest_overlap(plan))
     else:
-        plan = held(plan, store=store, note=note)
+        try:
+            plan = held(plan, hold, store=store, note=note)
+        except PlanError as error:
+            if machine.host is not None:
+                raise
+            raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
     if objective == "time":
         plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
     notes = (*notes, *by_measurements(machine, store))

@@ -1,117 +1,212 @@
-"""What is held on a device that is too small: the residency whose simulated step is fastest (SwapAdvisor §4.3).
+"""How a plan keeps within a memory limit that its division alone does not meet: what is moved, and what is computed
+again.
 
-The published planner is asked with several thresholds, for each window of overlap between devices, and the simulator
-judges its answers.
+Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`).
+Candidates come from few numbers, the price of a kept byte, the number of segments, the planner's threshold, the window
+of overlap between devices; the simulator judges each, and what is better than its neighbours is refined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from girih.cost.prices import Prices
 from girih.lower import BlockStep, ComputeStep, FreeStep
-from girih.machine import Machine
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
-from girih.memory.bound import MemoryBound, memory_bound
+from girih.memory.again import updates_early, with_again
+from girih.memory.bound import memory_bound
+from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.residency import TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
-from girih.simulate.bounds import program_bound
 from girih.simulate.ticks import seconds_of, ticks
 
-HOLDS = ("auto", "swap", "none")
-"""What to do where a plan does not fit: the best of all that there is, move tensors out and back, or refuse it."""
-SHARES = (0.0, 0.01, 0.1)
+HOLDS = ("auto", "swap", "recompute", "none")
+"""What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
+them again, or refuse the plan."""
+SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
+PRICES = tuple(4.0**power for power in range(-3, 3))
+"""Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
+SEGMENTS = (256, 64, 16, 4, 1)
+"""Into how many segments kept boundaries divide what is computed again."""
+
+FAILED = 1e6  # seconds for each byte of a limit that would have to be higher: more than any step takes
+
+Sequence = tuple[int, ...] | None
 
 
-def held(plan: Plan, *, store: str | Path | None, note: Observe) -> Plan:
-    """The plan with movements that keep it within its memory limit.
+def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> Plan:
+    """The plan in the best way to keep it within its memory limit. hold: one of HOLDS, but not "none".
 
     Raises:
-        PlanError: the machine has no large memory behind its devices, or a step alone needs more than the limit; the
-            message names the smallest limit that can be met, and the tensors that set it.
+        PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
     """
     limit, host = plan.memory, plan.machine.host
     assert limit is not None
-    if host is None:
+    if host is None and hold == "swap":
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    if plan.unmoved.orders:
+    if plan.lowered.orders:
         raise PlanError("tensors are not yet moved out of devices that do different things: raise the limit")
-    windows = WINDOWS if plan.unmoved.transfers and plan.schedule == "graph" else (plan.overlap,)
+    windows = WINDOWS if plan.lowered.transfers and plan.schedule == "graph" else (plan.overlap,)
     unlimited = replace(plan, memory=None, residency=None, overlap=windows[0])
     plan = replace(plan, unlimited=predict(unlimited, store=store, memory=False).seconds)
-    best: tuple[float, Plan] | None = None
-    refused: TooSmallError | None = None
+    ways: list[_Ways] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
-        plan = replace(plan, overlap=window)
-        try:
-            best = min((*_moving(plan, store), *([best] if best else [])), key=lambda one: one[0])
-        except TooSmallError as error:
-            refused = error
-    if best is None:
-        assert refused is not None
-        raise PlanError(_refusal(plan, refused)) from refused
-    worst = max(best[1].memory_by_device, key=lambda use: use.peak)
-    if worst.peak > limit:
-        raise PlanError(
-            f"with movements the plan needs {format_bytes(worst.peak)} on device {worst.device}, its limit is "
-            f"{format_bytes(limit)}"
-        )
-    needed = host_bytes(best[1].program)
-    if needed > host.memory_bytes:
-        raise PlanError(
-            f"to keep {format_bytes(limit)} on a device, {format_bytes(needed)} would have to lie in {host.name} "
-            f"at once, which has {format_bytes(host.memory_bytes)} for each device: raise the limit, use more devices, "
-            "or make the batch smaller"
-        )
-    return best[1]
+        way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute")
+        way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
+        ways.append(way)
+    kept = [(*way.best, way.bound) for way in ways if way.best is not None]
+    if not kept:
+        raise PlanError(min(ways, key=lambda way: way.smallest).refusal())
+    _, best, least = min(kept, key=lambda way: way[0])
+    return best.bounded(least)
 
 
-def _moving(plan: Plan, store: str | Path | None) -> Iterator[tuple[float, Plan]]:
-    """The plan with several residencies, and the seconds of its simulated step.
+def _note_part(note: Observe, number: int, count: int, share: float) -> None:
+    note("hold", (number + share) / count)
 
-    Raises:
-        TooSmallError: a step alone needs more than the limit.
+
+@dataclass
+class _Ways:
+    """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
+    limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
+    need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
+    bound: of the seconds of all ways.
     """
-    limit = plan.memory
-    assert limit is not None
-    program = plan.unmoved
-    priced = priced_on(replace(plan, memory=None), plan.machine, store, "processes")
-    prices = priced.priced.prices
-    plan = replace(plan, memory_bound=_bound(plan, priced.simulated, prices))
-    steps = [at for at, step in enumerate(program.steps) if not isinstance(step, FreeStep)]
-    seconds = (prices.before + prices.after).max(axis=1)[steps]
-    for share in SHARES:
-        residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)))
-        candidate = replace(plan, residency=residency)
-        yield predict(candidate, store=store, memory=False).seconds, candidate
 
+    plan: Plan
+    store: str | Path | None
+    moving: bool
+    best: tuple[float, Plan] | None = None
+    smallest: float = np.inf
+    refused: tuple[Plan, TooSmallError] | None = None
+    overfull: float = np.inf
+    bound: float | None = None
+    judged: dict[tuple[Sequence, float], float] = field(default_factory=dict)
 
-def _bound(plan: Plan, machine: Machine, prices: Prices) -> MemoryBound:
-    """By what is computed and copied on the first device, and by the program without movements: what it takes of any
-    device or port, and its longest path, movements only add to."""
-    assert plan.memory is not None
-    assert machine.host is not None
-    lives = plan.lifetimes
-    # Of steps that compute; what of an exchange is packed and placed is in the other bound.
-    computing = [
-        isinstance(step, ComputeStep | BlockStep) for step in plan.unmoved.steps if not isinstance(step, FreeStep)
-    ]
-    steps = [at for at, step in enumerate(plan.unmoved.steps) if not isinstance(step, FreeStep)]
-    seconds = np.where(computing, seconds_of(ticks(prices.before[steps, 0])), 0.0)
-    moving = memory_bound(lives, plan.memory, seconds, machine.host)
-    still = program_bound(plan.unmoved, machine, prices)
-    if still.seconds <= moving.seconds:
-        return moving
-    return replace(moving, seconds=still.seconds, busiest="the program without movements")
+    def explore(self, again: bool, note: Callable[[float], None]) -> None:
+        """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
+        order = min((None, updates_early(self.plan.lifetimes)), key=self.judge)
+        ordered = self.plan.held(order)
+        lives, seconds = ordered.lifetimes, self.seconds(ordered)
+        assert ordered.memory is not None
+        computing = seconds_of(ticks(self.seconds(ordered, computing=True)))  # by the simulator's clock
+        host = self.plan.machine.host if self.moving else None
+        self.bound = memory_bound(lives, ordered.memory, computing, host, recompute=again).seconds
+        pivot = pivot_of(lives)
+        unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
+
+        def recomputing(price: float, segments: int) -> Sequence:
+            kept = boundaries(lives, seconds, pivot, segments) if segments > 1 else frozenset()
+            steps = cheapest(lives, seconds, pivot, price * unit, kept)
+            sequence = with_again(lives, pivot, steps)
+            return sequence if order is None else tuple(order[number] for number in sequence)
+
+        tried = {(0.0, 1): self.judge(order)}
+
+        def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
+            """The best so far behind these."""
+            for price in prices:
+                for count in counts:
+                    if again and (price, count) not in tried:
+                        tried[price, count] = self.judge(recomputing(price, count))
+                        note(len(tried) / 20)
+            return min(tried, key=tried.__getitem__)
+
+        price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
+        price, count = trying([price], SEGMENTS)
+        for factor in (2.0, 2**0.5):
+            price, count = trying([price / factor, price * factor], [count])
+        if self.moving and self.best is not None:
+            for share in SHARES:
+                self.judge(self.best[1].sequence, share)
+
+    def price_of_a_byte(self, seconds: float, peak: int) -> float:
+        """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
+        return sum(1 / rate for rate in self.rates) if self.moving else seconds / peak
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Bytes/s of copies out, and in."""
+        host = self.plan.machine.host
+        assert host is not None
+        both = host.both_bytes_per_second / 2 or np.inf
+        return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
+
+    def seconds(self, plan: Plan, computing: bool = False) -> NDArray[np.float64]:
+        """Of each step that is not a free, on the device that takes longest; or only of operators, on the first."""
+        prices = priced_on(plan.held(plan.sequence), plan.machine, self.store, "processes").priced.prices
+        of = [
+            prices.before[at, 0] * isinstance(step, ComputeStep | BlockStep)
+            if computing
+            else (prices.before[at] + prices.after[at]).max()
+            for at, step in enumerate(plan.unmoved.steps)
+            if not isinstance(step, FreeStep)
+        ]
+        return np.asarray(of)
+
+    def judge(self, sequence: Sequence, share: float = 0.0) -> float:
+        """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
+        if (sequence, share) not in self.judged:
+            self.judged[sequence, share] = self._judge(sequence, share)
+        return self.judged[sequence, share]
+
+    def _judge(self, sequence: Sequence, share: float) -> float:
+        plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
+        assert limit is not None
+        if plan.peak > limit and self.moving:
+            assert host is not None
+            seconds = self.seconds(plan)
+            try:
+                residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)), self.rates)
+            except TooSmallError as error:
+                if error.needed < self.smallest:
+                    self.smallest, self.refused = error.needed, (plan, error)
+                return FAILED * error.needed
+            plan = plan.held(sequence, residency)
+            if (needed := host_bytes(plan.program)) > host.memory_bytes:
+                self.overfull = min(self.overfull, needed)
+                return FAILED * needed
+        if plan.peak > limit:
+            self.smallest = min(self.smallest, plan.peak)
+            return FAILED * plan.peak
+        simulated = predict(plan, store=self.store, memory=False).seconds
+        if self.best is None or simulated < self.best[0]:
+            self.best = simulated, plan
+        return simulated
+
+    def refusal(self) -> str:
+        plan, limit = self.plan, self.plan.memory
+        assert limit is not None
+        if self.overfull < np.inf:
+            host = plan.machine.host
+            assert host is not None
+            return (
+                f"to keep {format_bytes(limit)} on a device, {format_bytes(self.overfull)} would have to lie in "
+                f"{host.name} at once, which has {format_bytes(host.memory_bytes)} for each device: raise the limit, "
+                "use more devices, or make the batch smaller"
+            )
+        if self.refused is not None and self.refused[1].needed == self.smallest:
+            return _refusal(*self.refused)
+        if self.moving:
+            how, advice = "tensors are moved out", "or make the batch smaller"
+        elif plan.machine.host is None:
+            how, advice = "is computed again", "make the batch smaller, or give the machine's file a `host` to move to"
+        else:
+            how, advice = "is computed again", "make the batch smaller, or allow movements (hold auto)"
+        return (
+            f"{format_bytes(limit)} for each device cannot be met: whatever {how}, the plan needs "
+            f"{format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the limit, use more devices, {advice}"
+        )
 
 
 def _refusal(plan: Plan, error: TooSmallError) -> str:

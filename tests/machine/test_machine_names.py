@@ -53,6 +53,7 @@ def test_two_axes_are_the_nearest_factors(count: int) -> None:
         ("p2.8xlarge:4", (4,)),
         ("p2.8xlarge:1", ()),
         ("p3.2xlarge", ()),
+        ("p3.8xlarge", ()),
         ("p100-cluster", (4, 2, 2)),
         ("p100-cluster:1", (2, 2)),
         ("p100-cluster:2/4", (2, 4)),

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from graphs import Maker, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
-from run_programs import training
+from run_programs import rates, training
 
-from girih.graph import Graph, Output, Ref
+from girih.graph import Output, Ref
 from girih.lower import MoveStep, Program, ProgramError, StartStep, check
 from girih.memory.accounts import live_bytes, memory_use
 from girih.memory.lifetimes import Lifetimes, lifetimes
@@ -86,12 +85,6 @@ def test_ten_steps_of_training_have_the_same_bits_and_the_planned_peak(part: int
     assert min(second.copiers.copied) > 0
     measured = peak_bytes(second, dict(batch) | rates(captured.graph))
     assert measured == memory_use(held).peak <= caps(lives)[part]
-
-
-def rates(graph: Graph) -> dict[str, torch.Tensor]:
-    """Learning rates."""
-    names = [item.name for item in graph.inputs if item.role == "scalar"]
-    return {name: torch.tensor(0.1, dtype=getattr(torch, graph.values[name].dtype)) for name in names}
 
 
 def moves(program: Program) -> list[str]:

@@ -77,7 +77,7 @@ def test_moving_can_be_forbidden_and_needs_a_large_memory() -> None:
         plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB")
     with pytest.raises(girih.PlanError, match="has no large memory to move tensors to: give its file a `host`"):
         plan_graph(graph, machine=replace(machine("local:1"), host=None), memory="20KB", hold="swap")
-    with pytest.raises(girih.PlanError, match="no way 'magic' to hold tensors: expected one of auto, swap, none"):
+    with pytest.raises(girih.PlanError, match="no way 'magic' to hold tensors: expected one of auto, swap, reco"):
         plan_graph(graph, machine="local:1", memory="20KB", hold="magic")
 
 
@@ -129,19 +129,49 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "does not fit" in capsys.readouterr().err
 
 
+def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (torch.nn.Linear(32, 32), torch.nn.Tanh())]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = girih.TrainingStep(model, loss=torch.nn.functional.mse_loss, optimizer=optimizer)
+    batch = (torch.randn(512, 32), torch.randn(512, 32))
+    free = girih.plan(training, batch, machine="local:1", compare=())
+    limit = free.peak * 7 // 10
+    plan = girih.plan(training, batch, machine="local:1", memory=limit, hold="recompute", compare=())
+    check(plan)
+    assert plan.residency is None
+    assert not plan.program.host
+    assert plan.peak <= limit
+    assert re.search(r"by computing \d+ of \d+ steps again; a step takes 1\.\d\d × that", " ".join(str(plan).split()))
+    plan.save(tmp_path / "plan.json")
+    again = girih.load(tmp_path / "plan.json")
+    assert (again.sequence, again.program, again.peak) == (plan.sequence, plan.program, plan.peak)
+    losses = []
+    for own in (free, again):
+        with own.start(backend="threads", model=training.model) as run:
+            losses.append([run.step(*batch) for _ in range(3)])
+            assert run.run.peak_bytes(*run._inputs(batch, None)) == [own.peak]
+    assert losses[0] == losses[1]
+    with pytest.raises(girih.PlanError, match=r"whatever is computed again, the plan needs .* or allow movements"):
+        girih.plan(training, batch, machine="local:1", memory=free.peak // 5, hold="recompute", compare=())
+
+
 def test_the_large_memory_must_have_room() -> None:
     graph = perceptron(4, 512, 256)
     fast = machine("p3.2xlarge")
     assert fast.host is not None
     limit = plan_graph(graph, machine=fast).peak * 6 // 10
-    plan = plan_graph(graph, machine=fast, memory=limit)
+    plan = plan_graph(graph, machine=fast, memory=limit, hold="swap")
     needed = host_bytes(plan.program)
     assert plan.residency is not None
     assert plan.residency.copied_bytes(plan.lifetimes)[0] // 2 <= needed
     small = replace(fast, host=replace(fast.host, memory_bytes=needed))
-    assert plan_graph(graph, machine=small, memory=limit).peak <= limit
+    assert plan_graph(graph, machine=small, memory=limit, hold="swap").peak <= limit
     with pytest.raises(girih.PlanError, match=r"would have to lie in host memory over PCIe at once, which has"):
-        plan_graph(graph, machine=replace(fast, host=replace(fast.host, memory_bytes=needed - 1)), memory=limit)
+        plan_graph(
+            graph, machine=replace(fast, host=replace(fast.host, memory_bytes=needed - 1)), memory=limit, hold="swap"
+        )
 
 
 def test_a_spill_directory_that_is_not_there_is_named(step, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -50,14 +50,25 @@ def training(sizes=(12, 10, 9, 6), dtype=torch.float64, seed=0):
     """(captured, state by path, batch by input name) of an MLP with momentum."""
     torch.manual_seed(seed)
     rows, width, hidden, classes = sizes
-    model = Mlp(width, hidden, classes).to(dtype)
+    return trained(Mlp(width, hidden, classes).to(dtype), (rows, width), (rows, classes))
+
+
+def trained(model, rows, targets):
+    """(captured, state by path, batch by input name) of a model with momentum, on batches of these shapes."""
+    dtype = next(model.parameters()).dtype
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     step = TrainingStep(model, loss=lambda y, t: ((y - t) ** 2).mean(), optimizer=optimizer)
-    batch = (torch.randn(rows, width, dtype=dtype), torch.randn(rows, classes, dtype=dtype))
+    batch = (torch.randn(rows, dtype=dtype), torch.randn(targets, dtype=dtype))
     captured = capture(step, batch)
     used = {item.path for item in captured.graph.state_inputs}
     state = {path: tensor.clone() for path, tensor in state_of(step).items() if path in used}
     return captured, state, captured.flatten(batch)
+
+
+def rates(graph: Graph) -> dict[str, torch.Tensor]:
+    """Learning rates, as a worker takes them."""
+    names = [item.name for item in graph.inputs if item.role == "scalar"]
+    return {name: torch.tensor(0.1, dtype=getattr(torch, graph.values[name].dtype)) for name in names}
 
 
 def scalars_of(graph: Graph) -> dict[str, float]:

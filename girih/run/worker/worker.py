@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from girih.lower import BlockStep, ComputeStep, Program
-from girih.lower.liveness import writes_of
+from girih.lower.liveness import overwritten, writes_of
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
@@ -99,6 +99,7 @@ class Worker:
         self._elsewhere = [item.name for item in graph.outputs if item.name not in written | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction
         self.copiers = Copiers(HostMemory(self.device), self.device) if program.host else None
+        self._overwritten = overwritten(program.graph, program.steps_of(rank), program.host)
         self._instructions = compile_instructions(
             program, rank, self._slot, self.transport, self.device, self.progress, self.copiers
         )
@@ -234,6 +235,9 @@ class Worker:
                     f"worker {self.rank}: its part of {name!r} must be {list(shape)}, got {list(tensor.shape)}"
                 )
             slots[self._slot[name]] = tensor
+            if name in self._overwritten:
+                assert self.copiers is not None
+                self.copiers.host.places[self._overwritten[name]] = tensor
         return slots
 
     def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
@@ -268,14 +272,15 @@ class Worker:
                 self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
 
     def _settled(self, old: str, new: str, tensor: Tensor) -> Tensor:
-        """New state as it is kept. In the large memory it changes places with the old, where the next one will lie."""
+        """New state as it is kept. In the large memory it lies over the old, or changes places with it."""
         if new not in self.program.host:
             return settle(tensor)
         assert self.copiers is not None
         host = self.copiers.host
         if not tensor.is_contiguous():
             return self.state[old].copy_(tensor)
-        host.places[new] = self.state[old]
+        if old not in self._overwritten:
+            host.places[new] = self.state[old]
         return tensor
 
 

@@ -1,0 +1,137 @@
+"""The steps of a program in another sequence, in which some come again: what was dropped is computed again.
+
+A sequence is positions among the program's steps that are not frees. A step that comes a second time writes new
+buffers, `x~1`, and whoever reads `x` behind it reads those; so `x` is freed after its last reader before, and need not
+be kept in between (Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", 2016). Views of what is
+computed again are steps that come again too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+
+from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.orders import arranged
+from girih.lower.program import Program
+from girih.lower.renamed import renamed
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
+from girih.memory.lifetimes import Lifetimes
+
+
+def sequenced(program: Program, sequence: Sequence[int]) -> Program:
+    """The program with these steps, in this order.
+
+    Raises:
+        ValueError: a step is left out, one comes that there is not, before what it reads, or again though it computes
+            nothing, or makes what stays when the program has ended.
+    """
+    steps = [step for step in program.steps if not isinstance(step, FreeStep)]
+    kept = lasting(program.graph)
+    names = {item.name: item.name for item in program.graph.inputs}
+    places, value_of = dict(program.places), dict(program.value_of)
+    times = [0] * len(steps)
+    ordered: list[Step] = []
+
+    def read(buffer: str) -> str:
+        if buffer not in names:
+            raise ValueError(f"step {number} reads {buffer}, which no step before it in the sequence makes")
+        return names[buffer]
+
+    def write(buffer: str) -> str:
+        names[buffer] = buffer if times[number] == 0 else f"{buffer}~{times[number]}"
+        places[names[buffer]], value_of[names[buffer]] = program.places[buffer], program.value_of[buffer]
+        return names[buffer]
+
+    for number in sequence:
+        if not 0 <= number < len(steps):
+            raise ValueError(f"the sequence has step {number}: there are {len(steps)}, counted from 0")
+        step = steps[number]
+        if times[number] and (not isinstance(step, ComputeStep | BlockStep) or not kept.isdisjoint(writes_of(step))):
+            raise ValueError(f"step {number} comes again, but only what computes, and nothing that stays, can")
+        ordered.append(renamed(step, read, write))
+        times[number] += 1
+    if 0 in times:
+        raise ValueError(f"the sequence leaves out step {times.index(0)} of {len(steps)}")
+    return arranged(replace(program, places=places, value_of=value_of), ordered, kept)
+
+
+def updates_early(lives: Lifetimes) -> tuple[int, ...]:
+    """The sequence in which parameters are updated as soon as their gradients are there, so that these need not wait.
+
+    What an update reads beside gradients, and is computed from old state alone, comes right before it. Other steps stay
+    in their order. Cost: linear.
+    """
+    steps = lives.steps
+    update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]
+    maker = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
+    begun = {step.transfer.target: number for number, step in enumerate(steps) if isinstance(step, StartStep)}
+    needs = [
+        sorted({maker[buffer] for buffer in reads_of(step) if buffer in maker}
+               | {begun[buffer] for buffer in writes_of(step) if buffer in begun})
+        for step in steps
+    ]  # fmt: skip
+    early = [False] * len(steps)  # an update that waits for a gradient
+    for number, before in enumerate(needs):
+        early[number] = update[number] and any(not update[other] or early[other] for other in before)
+    readers: list[list[int]] = [[] for _ in steps]
+    missing = [0] * len(steps)
+    for number, before in enumerate(needs):
+        if early[number]:
+            waits = [other for other in before if not update[other] or early[other]]
+            missing[number] = len(waits)
+            for other in waits:
+                readers[other].append(number)
+    sequence: dict[int, None] = {}
+
+    def take(number: int) -> None:
+        pending = [number]
+        while pending:
+            before = [other for other in needs[pending[-1]] if other not in sequence]
+            if before:
+                pending += before[::-1]
+            else:
+                sequence.setdefault(pending.pop())
+
+    for number in range(len(steps)):
+        ready = [] if update[number] else [number]
+        while ready:
+            take(first := heappop(ready))
+            for reader in readers[first]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heappush(ready, reader)
+    for number in range(len(steps)):
+        take(number)
+    return tuple(sequence)
+
+
+def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[int, ...]:
+    """The sequence in which steps come again, each right before its first reader behind a step.
+
+    lives: of the program. behind: a position among its steps. again: those that come again, if anything behind reads
+    what they make; views of that come again too. Cost: linear.
+    """
+    maker = {buffer: number for number, step in enumerate(lives.steps) for buffer in writes_of(step)}
+    renewed = set(again)
+    for position, base in sorted(lives.views.values()):
+        if maker.get(base) in renewed:
+            renewed.add(position)
+    sequence: list[int] = []
+    done: set[int] = set()
+
+    def missing(number: int) -> list[int]:
+        makers = (maker[buffer] for buffer in reads_of(lives.steps[number]) if buffer in maker)
+        return [number for number in makers if number in renewed and number not in done]
+
+    for number in range(len(lives.steps)):
+        pending = missing(number)[::-1] if number > behind else []
+        while pending:
+            if before := missing(pending[-1]):
+                pending += before[::-1]
+            elif (first := pending.pop()) not in done:
+                done.add(first)
+                sequence.append(first)
+        sequence.append(number)
+    return tuple(sequence)
