@@ -45,7 +45,7 @@ Flags = NDArray[np.bool_]
 SAMPLE = 256  # steps at first
 ROUNDS = 5  # of refinement
 MOST_ADDED = 64  # steps in each
-SPLITS = 6  # steps that divide the time
+SPLITS = 3  # steps that divide the time
 BYTES_MATTER = 1e-5  # of copying in the objective, so that of the fastest solutions one with few bytes is taken
 TOLERANCE = 1e-6  # of the solver, relative
 
@@ -94,14 +94,18 @@ def memory_bound(
         return bound
     gaps = _Gaps(lives, prices, host, recompute)
     sampled = np.unique([part[used[part].argmax()] for part in np.array_split(over, min(SAMPLE, len(over)))])
-    for _ in range(1 + ROUNDS):
+    clock = np.append(0.0, np.cumsum(prices))
+
+    def solved(splits: int) -> tuple[MemoryBound, Floats]:
         columns = gaps.columns(sampled)
-        clock = np.concatenate([[0.0], np.cumsum(prices)])[sampled]
-        solution = _solved(columns, (used[sampled] - cap).astype(np.float64), clock, compute, splits)
-        if solution is None:
-            return MemoryBound(np.inf, compute, 0, 0, "compute")
-        bound, share = solution
-        left = used - gaps.away(columns, share) - cap
+        need = (used[sampled] - cap).astype(np.float64)
+        bound, share = _solved(columns, need, clock[sampled], compute, splits)
+        return bound, used - gaps.away(columns, share) - cap
+
+    for _ in range(1 + ROUNDS):
+        bound, left = solved(0)
+        if bound.seconds == np.inf:
+            return bound
         violated = np.flatnonzero(left > TOLERANCE * cap)
         runs = np.split(violated, np.flatnonzero(np.diff(violated) > 1) + 1)
         fullest = np.asarray([run[left[run].argmax()] for run in runs if len(run)], np.int64)
@@ -109,7 +113,7 @@ def memory_bound(
         if not len(added):
             break
         sampled = np.union1d(sampled, added)
-    return bound
+    return solved(splits)[0] if splits else bound
 
 
 # ------------------------------------------------------------------------------------------------------ gaps
@@ -347,11 +351,9 @@ class _Variables(NamedTuple):
     written: Whole
 
 
-def _solved(
-    columns: _Columns, need: Floats, clock: Floats, compute: float, splits: int
-) -> tuple[MemoryBound, Floats] | None:
-    """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away;
-    None where they cannot be. clock: seconds of computing before each sampled step.
+def _solved(columns: _Columns, need: Floats, clock: Floats, compute: float, splits: int) -> tuple[MemoryBound, Floats]:
+    """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away.
+    clock: seconds of computing before each sampled step.
 
     Amounts are in units of the largest need, times in those of the longest.
     """
@@ -398,7 +400,7 @@ def _solved(
     goal[moved], goal[written], goal[seconds] = BYTES_MATTER * (out + back), BYTES_MATTER * shared, 1.0
     solution = program.solved(goal)
     if solution is None:
-        return None
+        return MemoryBound(np.inf, compute, 0, 0, "compute"), np.zeros(len(most))
     value, amounts = solution
     times = {
         "compute": compute / longest + float(again @ amounts[dropped]),
