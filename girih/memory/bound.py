@@ -1,230 +1,466 @@
-"""A lower bound on the seconds of a step within a memory cap, for one order of steps.
+"""A lower bound on the seconds of a step within a memory cap, whatever is moved, or dropped and computed again.
 
-Whatever is moved or computed again: what is alive beyond the cap is elsewhere while a step is computed. It was copied
-out before, unless the large memory has it already, and it is copied in or computed again before it is touched next. The
-least time that this takes is a linear programme, because a part of a storage may be elsewhere. All copies of one
-direction follow each other, and so do all operators. And each of the fullest steps divides the time in two: what is
-elsewhere there went out before it, and comes back behind it.
+For a given order of steps. Between two touches of a storage by steps lies a *gap*: there it may be off the device. In
+each step what is in use less what is off the device has to be within the cap. Relaxed, any part of a storage may be off
+the device in any gap; then the least time is a linear program:
 
-The bound holds for every plan with this order. It is a relaxation: it looks at few steps alone, counts of what is
-computed again only the last operator, and lets copies begin in no time.
+    minimise T  such that   used[t] - sum of what is off the device in gaps around t <= cap    for each step t
+                            T >= computing + computing again,   T >= copying out,   T >= copying in
+
+- A gap of a storage that is needed again costs a copy in.
+- A storage is copied out once at most: after that it has a copy in the large memory, and leaves without copying. Of
+  state that nothing replaces there is a copy from the beginning.
+- State wraps around: from the last touch of the new state to the first touch of the old state in the next application
+  is one gap, and both share one copy.
+- Dropped and computed again costs the step that made it, shared by its results in proportion to their bytes, because
+  one run makes all of them.
+- A step that only makes a view of a storage is not counted as a touch: views can be made anew where they are read.
+- Some of the fullest steps divide the time in two, and T is the sum of both parts: what is away there went out before
+  and comes back behind, what belongs to gaps that have ended came back before, and so on.
+
+Solved by HiGHS. Constraints are written for a sample of the steps (any subset is a valid relaxation), refined by those
+that the solution violates. Rows are differences between one sampled step and the next, so that a gap has two entries
+however long it is; gaps between the same sampled steps with the same prices are one column. A few seconds for 20,000
+touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from girih.lower.steps import BlockStep, ComputeStep
+from girih.machine.machine import Tier
 from girih.memory.lifetimes import Lifetimes
 
-SAMPLES = 48  # steps whose memory is looked at
-SPLITS = 3  # of them, those at which the time is divided
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+SAMPLE = 256  # steps at first
+ROUNDS = 5  # of refinement
+MOST_ADDED = 64  # steps in each
+SPLITS = 3  # steps that divide the time
+BYTES_MATTER = 1e-5  # of copying in the objective, so that of the fastest solutions one with few bytes is taken
+TOLERANCE = 1e-6  # of the solver, relative
+
+
+class BoundError(RuntimeError):
+    """The solver has failed; the message is its own."""
 
 
 @dataclass(frozen=True)
 class MemoryBound:
-    """seconds: no step within the cap takes less. compute: of its operators alone. out_bytes, in_bytes: what the
-    cheapest choice of the relaxation copies."""
+    """No step is shorter than `seconds`, under the same prices; infinite where nothing keeps the cap. compute: seconds
+    of computing, nothing computed again.
+
+    out_bytes, in_bytes: what is copied in the relaxed optimum. busiest: what takes longest there, one of `compute`,
+    `copy out`, `copy in`.
+    """
 
     seconds: float
     compute: float
-    out_bytes: float
-    in_bytes: float
+    out_bytes: int
+    in_bytes: int
+    busiest: str
+
+
+def memory_bound(
+    lives: Lifetimes,
+    cap: int,
+    seconds: Sequence[float] | Floats,
+    host: Tier | None,
+    *,
+    recompute: bool = False,
+    splits: int = SPLITS,
+) -> MemoryBound:
+    """The bound for the steps in their order. seconds: of each step. host: None where nothing can be moved. recompute:
+    may storages be dropped and computed again? splits: how many steps divide the time; with 0 it is as if all copies
+    could run at any time.
+
+    Raises:
+        BoundError: the solver fails.
+    """
+    prices, used = np.asarray(seconds, np.float64), lives.used
+    compute = float(prices.sum())
+    bound = MemoryBound(compute, compute, 0, 0, "compute")
+    over = np.flatnonzero(used > cap)
+    if not len(over):
+        return bound
+    gaps = _Gaps(lives, prices, host, recompute)
+    sampled = np.unique([part[used[part].argmax()] for part in np.array_split(over, min(SAMPLE, len(over)))])
+    clock = np.append(0.0, np.cumsum(prices))
+
+    def solved(splits: int) -> tuple[MemoryBound, Floats]:
+        columns = gaps.columns(sampled)
+        need = (used[sampled] - cap).astype(np.float64)
+        bound, share = _solved(columns, need, clock[sampled], compute, splits)
+        return bound, used - gaps.away(columns, share) - cap
+
+    for _ in range(1 + ROUNDS):
+        bound, left = solved(0)
+        if bound.seconds == np.inf:
+            return bound
+        violated = np.flatnonzero(left > TOLERANCE * cap)
+        runs = np.split(violated, np.flatnonzero(np.diff(violated) > 1) + 1)
+        fullest = np.asarray([run[left[run].argmax()] for run in runs if len(run)], np.int64)
+        added = np.setdiff1d(fullest[np.argsort(-left[fullest], kind="stable")[:MOST_ADDED]], sampled)
+        if not len(added):
+            break
+        sampled = np.union1d(sampled, added)
+    return solved(splits)[0] if splits else bound
+
+
+# ------------------------------------------------------------------------------------------------------ gaps
 
 
 class _Gap(NamedTuple):
-    """A time in which a storage is not touched: steps [begin, end).
-
-    maker: the step that can make it again, or -1. changed: going out, it must be copied, unless the large memory has
-    it. state: the old state that it is, or replaces, or -1. lasting: it is new state, until the next application.
-    """
+    """storage: its number. spans: of steps (first, last) in which it may be away; of a gap around the end of the
+    application both sides. value: the number of the storage whose copy in the large memory it shares. back: is it
+    needed again? made: is the value made, or given, in the application in which the gap begins? around: is it around
+    the end? moves: may it be copied? again: may it be computed again?"""
 
     storage: int
-    begin: int
-    end: int
-    maker: int = -1
-    changed: bool = True
-    state: int = -1
-    lasting: bool = False
-
-
-def bound(
-    lives: Lifetimes, cap: int, seconds: NDArray[np.float64], rates: tuple[float, float], recompute: bool = True
-) -> MemoryBound:
-    """seconds: of each step, on this device; 0 of exchanges. rates: bytes/s of copies out, and in; 0: there is no large
-    memory. recompute: may what was dropped be computed again?
-
-    Cost: a linear programme with a few variables for each storage that waits at one of the fullest steps.
-    """
-    compute = float(seconds.sum())
-    used = lives.used[: len(lives.steps)]
-    sampled = _fullest(used, cap)
-    if not len(sampled):
-        return MemoryBound(compute, compute, 0.0, 0.0)
-    programme = _Programme(lives, cap, seconds, rates, recompute)
-    waiting = [(gap, [step for step in sampled if gap.begin <= step < gap.end]) for gap in _gaps(lives)]
-    programme.add([(gap, steps) for gap, steps in waiting if steps], sampled)
-    return programme.solved(compute)
-
-
-def _fullest(used: NDArray[np.int64], cap: int) -> list[int]:
-    """The fullest step of each stretch of equal length, the fullest first; those that fit are left out."""
-    edges = np.linspace(0, len(used), min(SAMPLES, len(used)) + 1).astype(int)
-    tops = [int(low + used[low:high].argmax()) for low, high in pairwise(edges) if low < high]
-    return sorted((step for step in tops if used[step] > cap), key=lambda step: -int(used[step]))
+    spans: tuple[tuple[int, int], ...]
+    value: int
+    back: bool = True
+    made: bool = True
+    around: bool = False
+    moves: bool = True
+    again: bool = False
 
 
 def _gaps(lives: Lifetimes) -> Iterator[_Gap]:
-    """All times in which movable storages are not touched."""
+    """The gaps of all storages that may be moved or computed again."""
     end = len(lives.steps)
-    replaced, replaces = dict(lives.state), {new: old for old, new in lives.state}
+    partner = dict(lives.state)
+    old_of = {new: old for old, new in lives.state}
+    looks = {position for position, _ in lives.views.values()}
+    uses: list[list[int]] = []  # of each storage, the steps that touch it and do not only look
+    for item in lives.storages:
+        inner = [step for step in item.touched[1:-1] if step not in looks]
+        uses.append([item.born, *inner, *([item.last] if len(item.touched) > 1 else [])])
     for number, item in enumerate(lives.storages):
-        if not item.movable:
+        again = item.born >= 0 and isinstance(lives.steps[item.born], ComputeStep | BlockStep)
+        if not item.movable and not again:
             continue
-        old = number if number in replaced else -1
-        computed = item.born >= 0 and isinstance(lives.steps[item.born], ComputeStep | BlockStep)
-        maker = item.born if computed and not item.lasts else -1
-        changed = replaced.get(number) != number  # tables and frozen parameters are read alone
-        for before, after in pairwise([*item.touched, end] if item.lasts else item.touched):
-            lasting = after == end and number in replaces
-            state = replaces[number] if lasting else old
-            if after > before + 1:
-                yield _Gap(number, before + 1, after, maker, changed, state, lasting)
+        touched, value = uses[number], old_of.get(number, number)
+        if number in partner:
+            touched = touched[1:]  # what is before the first use belongs to the gap around the end
+        elif item.lasts and number not in old_of:
+            touched = [*touched, end]
+        for before, after in pairwise(touched):
+            if after - before > 1:
+                span = before + 1, after - 1
+                yield _Gap(number, (span,), value, made=number not in partner, moves=item.movable, again=again)
+        if number in partner and partner[number] != number and item.lasts:  # it is replaced
+            span = touched[-1] + 1 if touched else 0, end
+            yield _Gap(number, (span,), len(lives.storages), back=False, made=False)
+        if number in old_of:
+            first = next(iter(uses[value][1:]), None)
+            spans = ((touched[-1] + 1 if touched else 0, end), (0, (first or 0) - 1))
+            yield _Gap(number, spans, value, back=first is not None, around=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """Gaps that are away in the same sampled steps at the same prices, as one: [columns].
+
+    rows: [columns, 2, 2] of two spans, the first sampled step and that behind the last. bytes: of all. out, back,
+    again: seconds for each byte of copying out and in, and of computing again; infinite where that cannot be. made,
+    around: as of `_Gap`. value: of gaps that share a copy out with others, its number among such values, else -1.
+    shared: seconds for each byte of copying these values out. born: the first sampled step behind that which makes
+    them. column: of each gap its column, -1 where it is away in no sampled step.
+    """
+
+    rows: Whole
+    bytes: Floats
+    out: Floats
+    back: Floats
+    again: Floats
+    made: Flags
+    around: Flags
+    value: Whole
+    shared: Floats
+    born: Whole
+    column: Whole
+
+    @property
+    def movable(self) -> Flags:
+        return np.isfinite(self.back)
+
+    @property
+    def able(self) -> Flags:
+        return np.isfinite(self.again)
+
+
+class _Gaps:
+    """All gaps as arrays: storage, bytes, seconds of a copy in and of computing again (infinite: it cannot be), value,
+    and whether it is made in the application. out: for each value, seconds of a copy out. spans: [gaps, 2, 2] of first
+    and last step; (0, -1) where there is no other."""
+
+    def __init__(self, lives: Lifetimes, seconds: Floats, host: Tier | None, recompute: bool) -> None:
+        gaps = list(_gaps(lives))
+        nothing_replaces = {old for old, new in lives.state if old == new}
+        made = np.zeros(len(lives.steps))  # bytes that each step makes
+        for item in lives.storages:
+            if item.born >= 0:
+                made[item.born] += item.bytes
+        again = np.asarray(
+            [seconds[item.born] * item.bytes / max(made[item.born], 1) if item.born >= 0 else 0.0
+             for item in lives.storages]
+        )  # fmt: skip
+        out, back = (
+            np.asarray([np.inf if host is None else host.copy_seconds(item.bytes, way) for item in lives.storages])
+            for way in (True, False)
+        )
+        out[list(nothing_replaces)] = 0.0
+        self.steps = len(lives.steps)
+        self.storage = np.asarray([gap.storage for gap in gaps], np.int64)
+        self.value = np.asarray([gap.value for gap in gaps], np.int64)
+        self.bytes = np.asarray([item.bytes for item in lives.storages], np.float64)[self.storage]
+        self.out = np.append(out, 0.0)  # the last is no storage: what is replaced leaves for nothing
+        new_of = dict(lives.state)
+        self.born = np.asarray([lives.storages[new_of.get(number, number)].born for number in range(len(out))])
+        moves = np.asarray([gap.moves and host is not None for gap in gaps], bool)
+        needed = np.asarray([gap.back for gap in gaps], bool)
+        self.back = np.where(moves, np.where(needed, back[self.storage], 0.0), np.inf)
+        self.again = np.where([recompute and gap.again for gap in gaps], again[self.storage], np.inf)
+        self.made = np.asarray([gap.made for gap in gaps], bool)
+        self.around = np.asarray([gap.around for gap in gaps], bool)
+        self.spans = np.asarray([(*gap.spans, (0, -1))[:2] for gap in gaps], np.int64).reshape(-1, 2, 2)
+
+    def columns(self, sampled: Whole) -> _Columns:
+        """What of the gaps matters in these steps."""
+        begins = np.searchsorted(sampled, self.spans[:, :, 0])
+        ends = np.searchsorted(sampled, self.spans[:, :, 1], side="right")
+        rows = np.stack([begins, np.maximum(begins, ends)], axis=2)
+        held = np.flatnonzero((begins < ends).any(axis=1) & (np.isfinite(self.back) | np.isfinite(self.again)))
+        size, values, movable = self.bytes[held], self.value[held], np.isfinite(self.back[held])
+        out = np.where(movable, self.out[values], 0.0) / size
+        uses = np.bincount(values, weights=movable, minlength=len(self.out))[values]
+        shared = movable & (uses > 1) & (out > 0)
+        alone = np.where(shared, 0.0, out)
+        back, again, made, around = self.back[held] / size, self.again[held] / size, self.made[held], self.around[held]
+        own = np.where(shared, held, -1)
+        keys = np.column_stack([rows[held].reshape(-1, 4), own, alone, back, again, made, around])
+        _, which, number = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        column = np.full(len(self.storage), -1, np.int64)
+        column[held] = number.reshape(-1)
+        distinct, place = np.unique(values[which][shared[which]], return_inverse=True)
+        value = np.full(len(which), -1, np.int64)
+        value[shared[which]] = place
+        price = np.zeros(len(distinct))
+        price[place] = out[which][shared[which]]
+        total = np.bincount(number.reshape(-1), weights=size, minlength=len(which)).astype(np.float64)
+        born = np.searchsorted(sampled, self.born[distinct], side="right")
+        prices = alone[which], back[which], again[which]
+        return _Columns(rows[held][which], total, *prices, made[which], around[which], value, price, born, column)
+
+    def away(self, columns: _Columns, share: Floats) -> Floats:
+        """Bytes that are away in each step, [steps + 1], where this share of each column is away."""
+        part = np.append(share, 0.0)[columns.column] * self.bytes
+        change = np.zeros(self.steps + 2)
+        for span in (0, 1):
+            np.add.at(change, self.spans[:, span, 0], part)
+            np.add.at(change, self.spans[:, span, 1] + 1, -part)
+        total: Floats = np.cumsum(change)[:-1]
+        return total
+
+
+# --------------------------------------------------------------------------------------------------- program
 
 
 @dataclass
-class _Programme:
-    """A linear programme: minimise the variable 0, the seconds, under rows · variables ≤ limits.
+class _Program:
+    """A linear program in the making: minimise goal · variables, at least 0 and at most `upper`, such that each row is
+    at most its limit. Entries are (row, variable, factor)."""
 
-    rows: (row, variable, factor). Variables are at least 0; parts, those from `first_part` on, at most 1.
+    upper: list[Floats] = field(default_factory=list)
+    lower: list[Floats] = field(default_factory=list)
+    limits: list[Floats] = field(default_factory=list)
+    entries: list[tuple[Whole, Whole, Floats]] = field(default_factory=list)
+    variables: int = 0
+    rows: int = 0
+
+    def variable(self, upper: Floats, lower: Floats | None = None) -> Whole:
+        """Numbers of new variables."""
+        self.upper.append(upper)
+        self.lower.append(np.zeros(len(upper)) if lower is None else lower)
+        self.variables += len(upper)
+        return np.arange(self.variables - len(upper), self.variables)
+
+    def each(self, limits: Floats, *terms: tuple[Whole, Any]) -> None:
+        """A row for each limit: in each term (variables, factors) one entry of each row."""
+        rows = np.arange(self.rows, self.rows + len(limits))
+        for variables, factors in terms:
+            self.entries.append((rows, variables, np.broadcast_to(np.asarray(factors, np.float64), len(limits))))
+        self.limits.append(limits)
+        self.rows += len(limits)
+
+    def one(self, limit: float, *terms: tuple[Whole, Any]) -> None:
+        """One row with all entries of the terms."""
+        for variables, factors in terms:
+            row = np.full(len(variables), self.rows)
+            self.entries.append((row, variables, np.broadcast_to(np.asarray(factors, np.float64), len(variables))))
+        self.limits.append(np.asarray([limit]))
+        self.rows += 1
+
+    def add(self, rows: Whole, variables: Whole, factors: Any) -> None:
+        """More entries of rows that are there."""
+        self.entries.append((rows, variables, np.broadcast_to(np.asarray(factors, np.float64), len(rows))))
+
+    def solved(self, goal: Floats) -> tuple[float, Floats] | None:
+        """The least value, and the variables; None where the limits cannot be met."""
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+
+        row, variable, factor = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
+        matrix = coo_array((factor, (row, variable)), shape=(self.rows, self.variables)).tocsr()
+        bounds = np.stack([np.concatenate(self.lower), np.concatenate(self.upper)], axis=1)
+        solution = linprog(goal, matrix, np.concatenate(self.limits), bounds=bounds, method="highs")
+        if solution.status == 2:
+            return None
+        if solution.x is None:
+            raise BoundError(f"the bound within a memory cap was not found: {solution.message}")
+        return float(solution.fun), np.asarray(solution.x)
+
+
+class _Prices(NamedTuple):
+    """Of each column, and of each shared value, for a unit of bytes. leaving: of a copy out, shared or not."""
+
+    out: Floats
+    back: Floats
+    again: Floats
+    shared: Floats
+    leaving: Floats
+
+
+class _Variables(NamedTuple):
+    """Numbers of variables: the seconds of the step; of each column what is copied, and what is computed again; of each
+    shared value what is copied out."""
+
+    seconds: Whole
+    moved: Whole
+    dropped: Whole
+    written: Whole
+
+
+def _solved(columns: _Columns, need: Floats, clock: Floats, compute: float, splits: int) -> tuple[MemoryBound, Floats]:
+    """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away.
+    clock: seconds of computing before each sampled step.
+
+    Amounts are in units of the largest need, times in those of the longest.
     """
+    unit = float(need.max())
+    movable, able = columns.movable, columns.able
+    out, back, again = (
+        np.where(np.isfinite(price), price, 0.0) * unit for price in (columns.out, columns.back, columns.again)
+    )
+    shared = columns.shared * unit
+    longest = max([compute, *(float(price.max(initial=0.0)) for price in (out, back, again, shared))])
+    out, back, again, shared, clock = (price / longest for price in (out, back, again, shared, clock))
+    most, count = columns.bytes / unit, len(need)
 
-    lives: Lifetimes
-    cap: int
-    seconds: NDArray[np.float64]
-    rates: tuple[float, float]
-    recompute: bool
-    cells: list[tuple[int, int, float]] = field(default_factory=list)
-    limits: list[float] = field(default_factory=list)
-    uppers: list[float] = field(default_factory=lambda: [np.inf])
-    costs: dict[int, tuple[float, float]] = field(default_factory=dict)  # by variable: bytes out, and in
+    program = _Program()
+    (seconds,) = program.variable(np.asarray([np.inf]), np.asarray([compute / longest]))
+    total = np.asarray([seconds])
+    moved = program.variable(np.where(movable, most, 0.0))
+    dropped = program.variable(np.where(able, most, 0.0))
+    written = program.variable(np.full(len(shared), np.inf))
+    away = program.variable(np.full(count, np.inf), need / unit)
+    program.one(0.0, (moved, out), (written, shared), (total, -1.0))
+    program.one(0.0, (moved, back), (total, -1.0))
+    program.one(-compute / longest, (dropped, again), (total, -1.0))
+    sharing, both = np.flatnonzero(columns.value >= 0), np.flatnonzero(movable & able)
+    program.each(np.zeros(len(sharing)), (moved[sharing], 1.0), (written[columns.value[sharing]], -1.0))
+    program.each(most[both], (moved[both], 1.0), (dropped[both], 1.0))
+    # Away in a sampled step is at most what was away in the one before, and what begins, less what ends.
+    first = program.rows
+    program.each(np.zeros(count), (away, 1.0))
+    program.add(np.arange(first + 1, program.rows), away[:-1], -1.0)
+    for span in (0, 1):
+        begin, end = columns.rows[:, span, 0], columns.rows[:, span, 1]
+        some, ending = np.flatnonzero(begin < end), np.flatnonzero((begin < end) & (end < count))
+        for parts in (moved, dropped):
+            program.add(first + begin[some], parts[some], -1.0)
+            program.add(first + end[ending], parts[ending], 1.0)
+    leaving = out.copy()  # for each byte, whoever pays for it
+    leaving[sharing] = shared[columns.value[sharing]]
+    prices, variables = _Prices(out, back, again, shared, leaving), _Variables(total, moved, dropped, written)
+    for row in _fullest(need, splits):
+        _split(program, columns, row, need[row] / unit, (clock[row], compute / longest), prices, variables)
 
-    def variable(self, upper: float = 1.0) -> int:
-        self.uppers.append(upper)
-        return len(self.uppers) - 1
+    goal = np.zeros(program.variables)
+    goal[moved], goal[written], goal[seconds] = BYTES_MATTER * (out + back), BYTES_MATTER * shared, 1.0
+    solution = program.solved(goal)
+    if solution is None:
+        return MemoryBound(np.inf, compute, 0, 0, "compute"), np.zeros(len(most))
+    value, amounts = solution
+    times = {
+        "compute": compute / longest + float(again @ amounts[dropped]),
+        "copy out": float(out @ amounts[moved] + shared @ amounts[written]),
+        "copy in": float(back @ amounts[moved]),
+    }
+    # In every solution copying is at most 2 T, of which the objective has counted its share.
+    least = value / (1 + 2 * BYTES_MATTER) * (1 - TOLERANCE) * longest
+    gone = unit * float(amounts[moved][columns.out > 0].sum() + amounts[written].sum())
+    come = unit * float(amounts[moved][columns.back > 0].sum())
+    busiest = max(times, key=lambda name: round(times[name], 4))
+    bound = MemoryBound(max(compute, least), compute, round(gone), round(come), busiest)
+    return bound, (amounts[moved] + amounts[dropped]) / most
 
-    def at_most(self, cells: list[tuple[int, float]], limit: float) -> None:
-        """Sum of factor · variable ≤ limit."""
-        self.cells += [(len(self.limits), variable, factor) for variable, factor in cells]
-        self.limits.append(limit)
 
-    def part_of(self, whole: int, upper: float = 1.0) -> int:
-        """A new variable that is at most another."""
-        part = self.variable(upper)
-        self.at_most([(part, 1.0), (whole, -1.0)], 0.0)
-        return part
+def _fullest(need: Floats, count: int) -> list[int]:
+    """Of `count` stretches of equally many sampled steps the fullest one each."""
+    if count == 0:
+        return []
+    parts = np.array_split(np.arange(len(need)), min(count, len(need)))
+    return [int(part[need[part].argmax()]) for part in parts]
 
-    def add(self, waiting: list[tuple[_Gap, list[int]]], sampled: list[int]) -> None:
-        able = 1.0 if min(self.rates) else 0.0
-        sizes = [float(item.bytes) for item in self.lives.storages]
-        elsewhere: dict[int, list[tuple[int, float]]] = {step: [] for step in sampled}
-        moved, dropped = dict[_Gap, int](), dict[_Gap, int]()
-        out, makers = dict[int, int](), dict[int, int]()  # variables by storage, and by step
-        home: dict[int, int] = {}  # by old state, the part that lies in the large memory between applications
-        coming: list[tuple[int, float]] = []
-        for gap, steps in waiting:
-            part = moved[gap] = self.variable(able)
-            there: list[tuple[int, float]] = []  # less what the large memory has anyway
-            if gap.state >= 0:
-                if gap.state not in home:
-                    home[gap.state] = self.variable(able)
-                there = [(home[gap.state], -1.0)]
-            if gap.changed:
-                if gap.storage not in out:
-                    out[gap.storage] = self.variable()
-                self.at_most([(part, 1.0), (out[gap.storage], -1.0), *([] if gap.lasting else there)], 0.0)
-            back = part
-            if gap.lasting:
-                back = self.variable()
-                self.at_most([(part, 1.0), (back, -1.0), *there], 0.0)
-            coming.append((back, sizes[gap.storage]))
-            if self.recompute and gap.maker >= 0:
-                if gap.maker not in makers:
-                    makers[gap.maker] = self.variable()
-                dropped[gap] = self.part_of(makers[gap.maker])
-                self.at_most([(part, 1.0), (dropped[gap], 1.0)], 1.0)
-            for step in steps:
-                size = sizes[gap.storage]
-                elsewhere[step] += [(part, -size)] + ([(dropped[gap], -size)] if gap in dropped else [])
-        for step, cells in elsewhere.items():
-            self.at_most(cells, float(self.cap - self.lives.used[step]))
-        compute = float(self.seconds.sum())
-        self.at_most([(0, -1.0), *((makers[maker], float(self.seconds[maker])) for maker in makers)], -compute)
-        self.outgoing = [(variable, sizes[storage]) for storage, variable in out.items()]
-        self.incoming = coming
-        new = dict(self.lives.state)
-        for old, part in home.items():  # what lies there comes in, and its new state goes out
-            here = [variable for gap, variable in moved.items() if gap.storage == old and gap.begin == 0]
-            self.at_most([(part, 1.0), *((variable, -1.0) for variable in here[:1])], 0.0 if here else 1.0)
-            if new[old] != old and new[old] in out:
-                self.at_most([(part, 1.0), (out[new[old]], -1.0)], 0.0)
-        if able:
-            for rate, cells in zip(self.rates, (self.outgoing, self.incoming), strict=True):
-                self.at_most([(0, -1.0), *((variable, size / rate) for variable, size in cells)], 0.0)
-        for step in sampled[:SPLITS]:
-            self.split(step, {gap: part for gap, part in moved.items() if gap.begin <= step < gap.end}, dropped, sizes)
 
-    def split(self, step: int, moved: dict[_Gap, int], dropped: dict[_Gap, int], sizes: list[float]) -> None:
-        """The time before a step and that from it on: what is elsewhere there has gone, and has to come back."""
-        before, behind = self.variable(np.inf), self.variable(np.inf)
-        self.at_most([(before, 1.0), (behind, 1.0), (0, -1.0)], 0.0)
-        self.at_most([(before, -1.0)], -float(self.seconds[:step].sum()))
-        missing: list[tuple[int, float]] = []
-        going, coming = [(before, -1.0)], [(behind, -1.0)]
-        again: dict[int, int] = {}
-        computing = [(behind, -1.0)]
-        for gap, whole in moved.items():
-            size = sizes[gap.storage]
-            part = self.part_of(whole)
-            missing.append((part, -size))
-            if gap.changed and (gap.state < 0 or gap.lasting) and self.rates[0]:
-                going.append((part, size / self.rates[0]))
-            if not gap.lasting and self.rates[1]:
-                coming.append((part, size / self.rates[1]))
-            if gap in dropped:
-                there = self.part_of(dropped[gap])
-                missing.append((there, -size))
-                if gap.maker not in again:
-                    again[gap.maker] = self.variable()
-                    computing.append((again[gap.maker], float(self.seconds[gap.maker])))
-                self.at_most([(there, 1.0), (again[gap.maker], -1.0)], 0.0)
-        self.at_most(missing, float(self.cap - self.lives.used[step]))
-        self.at_most(going, 0.0)
-        self.at_most(coming, 0.0)
-        self.at_most(computing, -float(self.seconds[step:].sum()))
+def _split(
+    program: _Program,
+    columns: _Columns,
+    row: int,
+    need: float,
+    clock: tuple[float, float],
+    prices: _Prices,
+    variables: _Variables,
+) -> None:
+    """The time before a sampled step, and that from it on. clock: seconds of computing before it, and of all."""
+    moved, dropped = variables.moved, variables.dropped
+    begin, end = columns.rows[:, :, 0], columns.rows[:, :, 1]
+    here, there = ((begin <= row) & (row < end)).T  # away then: in the first span, and in the second
+    inner = ~columns.around
+    ended, coming = inner & (end[:, 0] <= row), inner & (begin[:, 0] > row)
+    come = ended | (columns.around & (end[:, 1] <= row))
+    alone = columns.made & (columns.value < 0)
 
-    def solved(self, compute: float) -> MemoryBound:
-        rows, columns, factors = (np.asarray(column) for column in zip(*self.cells, strict=True))
-        scale = max(float(self.lives.used.max()), 1.0)  # rows in bytes are divided, so that all factors are alike
-        large = np.zeros(len(self.limits))
-        np.maximum.at(large, rows, np.abs(factors))
-        unit = np.where(large > 1e3, scale, 1.0)
-        matrix = csr_array((factors / unit[rows], (rows, columns)), shape=(len(self.limits), len(self.uppers)))
-        goal = np.zeros(len(self.uppers))
-        goal[0] = 1.0
-        found = linprog(goal, A_ub=matrix, b_ub=np.asarray(self.limits) / unit, method="highs",
-                        bounds=np.stack([np.zeros(len(self.uppers)), self.uppers], axis=1))  # fmt: skip
-        if found.x is None:  # no relaxed choice keeps the cap: then no plan does
-            return MemoryBound(np.inf, compute, 0.0, 0.0)
-        out, back = (
-            sum(size * found.x[variable] for variable, size in cells) for cells in (self.outgoing, self.incoming)
-        )
-        return MemoryBound(max(float(found.fun), compute), compute, float(out), float(back))
+    before = program.variable(np.asarray([np.inf]), np.asarray([clock[0]]))
+    behind = program.variable(np.asarray([np.inf]), np.asarray([clock[1] - clock[0]]))
+    program.one(0.0, (before, 1.0), (behind, 1.0), (variables.seconds, -1.0))
+    # A gap around the end may be away on both sides at once: the new state, and the old.
+    some, other = np.flatnonzero(here & columns.movable), np.flatnonzero(there & columns.movable)
+    gone = program.variable(np.full(len(some), np.inf))
+    yet = program.variable(np.full(len(other), np.inf))  # to come
+    lost = np.flatnonzero(here & columns.able)
+    left = program.variable(np.full(len(lost), np.inf))
+    for parts, wholes in ((gone, moved[some]), (yet, moved[other]), (left, dropped[lost])):
+        program.each(np.zeros(len(parts)), (parts, 1.0), (wholes, -1.0))
+    program.one(-need, (gone, -1.0), (yet, -1.0), (left, -1.0))
+
+    program.one(0.0, (before, -1.0), (gone, (prices.leaving * columns.made)[some]),
+                (moved, prices.out * (alone & ended)))  # fmt: skip
+    program.one(0.0, (behind, -1.0), (moved, prices.out * (alone & (begin[:, 0] > row))),
+                (variables.written, prices.shared * (columns.born > row)))  # fmt: skip
+    program.one(0.0, (before, -1.0), (moved, prices.back * come))
+    program.one(0.0, (behind, -1.0), (gone, (prices.back * inner)[some]), (yet, prices.back[other]),
+                (moved, prices.back * coming))  # fmt: skip
+    program.one(-clock[0], (before, -1.0), (dropped, prices.again * ended))
+    program.one(clock[0] - clock[1], (behind, -1.0), (left, prices.again[lost]), (dropped, prices.again * coming))

@@ -21,7 +21,7 @@ from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
-from girih.memory.bound import bound
+from girih.memory.bound import memory_bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.locality import staying, updates_early
 from girih.memory.residency import TooSmallError, belady
@@ -29,6 +29,7 @@ from girih.partition.solver.clock import Clock
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
+from girih.simulate.ticks import seconds_of, ticks
 
 HOLDS = ("auto", "swap", "recompute", "none")
 """What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
@@ -37,6 +38,8 @@ SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 SECONDS = 45
 """After which no other way is tried, if one keeps the limit."""
+ENOUGH = 0.002
+"""So near to the bound, or to the step with unlimited memory, nothing else is tried."""
 PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 """Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
 SEGMENTS = (256, 64, 16, 4, 1)
@@ -68,6 +71,8 @@ def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> P
         way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute")
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
+        if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
+            break
     kept = [(*way.best, way.bound) for way in ways if way.best is not None]
     if not kept:
         raise PlanError(min(ways, key=lambda way: way.smallest).refusal())
@@ -108,8 +113,9 @@ class _Ways:
         ordered = self.plan.held(order)
         lives, seconds = ordered.lifetimes, self.seconds(order)
         assert ordered.memory is not None
-        rates = self.rates if self.moving else (0.0, 0.0)
-        self.bound = bound(lives, ordered.memory, self.seconds(order, computing=True), rates, again).seconds
+        computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
+        host = self.plan.machine.host if self.moving else None
+        self.bound = memory_bound(lives, ordered.memory, computing, host, recompute=again).seconds
         pivot = pivot_of(lives)
         unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
 
@@ -120,7 +126,9 @@ class _Ways:
             return sequence if order is None else tuple(order[number] for number in sequence)
 
         def over() -> bool:
-            return self.best is not None and perf_counter() > clock.end(SECONDS)
+            if self.best is None:
+                return False
+            return perf_counter() > clock.end(SECONDS) or self.best[0] <= (1 + ENOUGH) * (self.bound or 0.0)
 
         tried = {(0.0, 1): self.judge(order)}
 
