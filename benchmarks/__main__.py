@@ -29,6 +29,7 @@ NAMES = (
     "predict_bytes",
     "memory_random",
     "swap_throughput",
+    "memory_caps",
     "pipelines",
     "slow_links",
     "uneven_cuts",

@@ -19,14 +19,26 @@ _HOMES = {
     "Plan": "girih.api",
     "PlanError": "girih.plans.plan",
     "plan": "girih.api",
+    "fit": "girih.api",
     "load": "girih.api",
     "cluster": "girih.array.session.clusters",
 }
 
-__all__ = ["CaptureError", "Inference", "Plan", "PlanError", "TrainingStep", "__version__", "cluster", "load", "plan"]
+__all__ = [
+    "CaptureError",
+    "Inference",
+    "Plan",
+    "PlanError",
+    "TrainingStep",
+    "__version__",
+    "cluster",
+    "fit",
+    "load",
+    "plan",
+]
 
 if TYPE_CHECKING:
-    from girih.api import Plan, load, plan
+    from girih.api import Plan, fit, load, plan
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep

@@ -141,6 +141,7 @@ def plan(
         CaptureError: for what cannot be captured, naming the line of the program.
         PlanError: for a search or objective that does not exist, or a memory limit that cannot be met.
     """
+    memory = getattr(step, "memory", None) if memory is None else memory
     _checked(machine, memory, search, objective, compare)  # what is wrong is told before anything is captured
     if observe is not None:
         observe("capture", 0.0)
@@ -161,6 +162,82 @@ def plan(
     return own.in_plan(planned)
 
 
+def fit(
+    model: Any,
+    loss: Any,
+    optimizer: Any,
+    batch: Any,
+    *,
+    machine: str | Machine = "local:1",
+    memory: int | str | None = None,
+    backend: str | Engine | None = None,
+    **options: Any,
+) -> Fit:
+    """A training step to call, for those who write their own loop: `train(x, y)` is the loss, as a float.
+
+        train = girih.fit(model, cross_entropy, optimizer, (x, y), memory="10GB")
+        for x, y in data:
+            train(x, y)
+        train.close()  # the model has its new weights
+
+    batch: what a step takes, for its shapes. memory: the limit for each device. backend: see `Plan.start`; by default
+    `threads` for one device, else `processes`. options: of `girih.plan`. The learning rates are the optimizer's as they
+    are when the step is called, so that a scheduler works as it does. Workers start at the first call, with the model's
+    weights of then, and keep weights and optimizer state to themselves until `close`, or the end of a `with` block.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+        PlanError: for a search that does not exist, or a memory limit that cannot be met.
+    """
+    from girih.capture.torch.training import TrainingStep
+
+    step = TrainingStep(model, loss=loss, optimizer=optimizer)
+    planned = plan(step, batch, machine=machine, memory=memory, **{"compare": (), **options})
+    return Fit(planned, model, optimizer, backend or ("threads" if planned.machine.devices == 1 else "processes"))
+
+
+class Fit:
+    """A training step that is called; see `fit`. plan: how it is laid out."""
+
+    def __init__(self, planned: Plan, model: Any, optimizer: Any, backend: str | Engine) -> None:
+        self.plan = planned
+        self.model = model
+        self.optimizer = optimizer
+        self.backend = backend
+        self.run: TrainingRun | None = None
+
+    def __call__(self, *batch: Any) -> float:
+        """One step: the loss.
+
+        Raises:
+            PlanError: the batch has other shapes than the one that was planned.
+        """
+        if self.run is None:
+            self.run = self.plan.start(backend=self.backend, model=self.model)
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
+        return float(self.run.step(*batch, lr=rates if len(rates) > 1 else rates[0]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights and buffers as they are now, by the keys of the model's own."""
+        return self.model.state_dict() if self.run is None else self.run.state_dict()
+
+    def close(self) -> None:
+        """Write the weights into the model, and stop the workers."""
+        if self.run is not None:
+            run, self.run = self.run, None
+            try:
+                self.model.load_state_dict(run.state_dict(), strict=False)
+            finally:
+                run.close()
+
+    def __enter__(self) -> Fit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def plan_graph(
     graph: Graph,
     *,
@@ -174,8 +251,7 @@ def plan_graph(
     hold: str = "auto",
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
-    from girih.search.choose import choose
-    from girih.search.holding import HOLDS
+    from girih.search.choose import HOLDS, choose
 
     where, limit, own, others = _checked(machine, memory, search, objective, compare)
     note = observe or (lambda what, share: None)

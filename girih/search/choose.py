@@ -15,9 +15,12 @@ from girih.partition.space.problem import Objective
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated
 from girih.search.compare import compared, searched, simulated_step
-from girih.search.holding import held
 from girih.search.judge import beginning, judged
 from girih.search.memory_limit import fit, widest_overlap
+
+HOLDS = ("auto", "swap", "recompute", "none")
+"""What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
+them again, or refuse the plan."""
 
 
 def choose(
@@ -34,7 +37,7 @@ def choose(
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
-    limit: bytes of each device. hold: what to do where that is too little, one of `girih.search.holding.HOLDS`. store:
+    limit: bytes of each device. hold: what to do where that is too little, one of HOLDS. store:
     measured costs, for the objective `time` and for simulated steps.
 
     Raises:
@@ -64,6 +67,8 @@ def choose(
     if refused is None:
         plan = replace(plan, overlap=widest_overlap(plan))
     else:
+        from girih.search.holding import held  # loads SciPy
+
         try:
             plan = held(plan, hold, store=store, note=note)
         except PlanError as error:

@@ -31,9 +31,6 @@ from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
 from girih.simulate.ticks import seconds_of, ticks
 
-HOLDS = ("auto", "swap", "recompute", "none")
-"""What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
-them again, or refuse the plan."""
 SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 SECONDS = 45
@@ -51,7 +48,7 @@ Sequence = tuple[int, ...] | None
 
 
 def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> Plan:
-    """The plan in the best way to keep it within its memory limit. hold: one of HOLDS, but not "none".
+    """The plan in the best way to keep it within its memory limit. hold: `auto`, `swap` or `recompute`.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.

@@ -136,12 +136,14 @@ class Inference:
     """The model's outputs for a batch, without gradients; put the model in `eval()` mode yourself.
 
     call: `call(model, batch)`; by default `model(*batch)` for a tuple or list, `model(**batch)` for a
-    mapping, `model(batch)` for a tensor.
+    mapping, `model(batch)` for a tensor. memory: the limit for each device, such as `"192MB"`, for `girih.plan`
+    without one: so several models share a device, each within its part.
     """
 
     model: Any
     call: Callable[[Any, Any], Any] | None = None
     autocast: Any = None
+    memory: int | str | None = None
 
     def __post_init__(self) -> None:
         _check_model(self.model)
