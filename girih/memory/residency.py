@@ -7,6 +7,7 @@ there is time to copy it. A storage that has a copy in the large memory already 
 A step is applied again and again, so what it finds in memory has to be what it leaves there. The plan is made in rounds
 (the paper makes two): at first no state is taken to lie on the device, and what is there at the end lies there from
 then on; in the next rounds, state that has to leave before it is used lies in the large memory, until nothing changes.
+State that leaves between its first use and its replacement need not lie there: it comes back in time.
 
 Then every copy into the device begins as early as there is room, in the order of need; copies out begin right after the
 last use (`girih.memory.moves` writes both into the program).
@@ -199,14 +200,45 @@ class _Planner:
         last = {number: self.clock[self.present[number].last + 1] for number in candidates}
         rested = {number for number in candidates if self.clock[max(step, 0)] - last[number] >= self.recent}
         order = sorted(candidates, key=lambda number: (number in rested, self.next_use(number, step)), reverse=True)
-        for number in order:
-            if self.bytes + needed <= self.cap:
-                return
-            if number not in home and number in self.partner:
+        for number in self.chosen(order, rested, self.bytes + needed - self.cap, step):
+            if number not in home and self.between(number):
                 self.driven.add(number)
             self.leave(number, keep=True)
         if self.bytes + needed > self.cap:
             raise TooSmallError(step, self.bytes + needed)
+
+    def chosen(self, order: list[int], rested: set[int], missing: int, step: int) -> list[int]:
+        """Who leaves: the first in this order that together have the missing bytes, but for those of them without which
+        the others have them; or one alone, where that is fewer bytes copied for the time that they are away."""
+        sizes = {number: self.lives.storages[number].bytes for number in order}
+        leaving: list[int] = []
+        for number in order:
+            if missing <= 0:
+                break
+            leaving.append(number)
+            missing -= sizes[number]
+        for number in sorted(leaving, key=lambda number: self.next_use(number, step)):
+            if missing + sizes[number] <= 0:
+                leaving.remove(number)
+                missing += sizes[number]
+
+        def price(number: int) -> float:
+            return sizes[number] * (1 if number in self.copied else 2) / max(self.next_use(number, step) - step, 1)
+
+        needed = sum(sizes[number] for number in leaving) + missing
+        able = [
+            number for number in order if sizes[number] >= needed and (number in rested or leaving[0] not in rested)
+        ]
+        alone = min(able, key=price, default=-1) if missing <= 0 else -1
+        return [alone] if alone >= 0 and price(alone) < sum(map(price, leaving)) else leaving
+
+    def between(self, number: int) -> bool:
+        """Would state that leaves now be in the large memory between applications? Old state that was used and is used
+        again is not: it comes back before it is replaced. What nothing replaces has to come back under its own name."""
+        old, new = self.partner.get(number, (-1, -1))
+        if old == new:
+            return number == old
+        return self.present[number].last == (-1 if number == old else self.lives.storages[number].last)
 
     def next_use(self, number: int, step: int) -> int:
         """The position of the step that touches a storage next; of new state, in the next application."""

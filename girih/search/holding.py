@@ -126,9 +126,12 @@ class _Ways:
         price, count = trying([price], SEGMENTS)
         for factor in (2.0, 2**0.5):
             price, count = trying([price / factor, price * factor], [count])
-        if self.moving and self.best is not None:
-            for share in SHARES:
-                self.judge(self.best[1].sequence, share)
+        if self.moving:
+            # Where nothing has kept the limits yet, any of these may.
+            sequences = dict.fromkeys(sequence for sequence, _ in self.judged)
+            for sequence in sequences if self.best is None else [self.best[1].sequence]:
+                for share in SHARES:
+                    self.judge(sequence, share)
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
