@@ -20,7 +20,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass
+from heapq import nlargest
 from math import prod
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +40,8 @@ from girih.ops import Description, description_of
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand
 from girih.ops.scratch import ScratchSource, at_most, held, rule_for
+
+SHOWN = 12  # of the biggest storages
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ class Tracker:
         self.most = 0  # marked in this step
         self.peak = 0
         self.at = -1
-        self.largest: tuple[tuple[str, int], ...] = ()
+        self.changes: list[tuple[int, str, int]] = []  # storage, name and bytes from then on
+        self.before_peak = 0  # of these changes, those before the peak
         self.next = 0
         self.nodes = 0  # computed so far
         self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
@@ -110,6 +115,7 @@ class Tracker:
         self.sizes[self.next] = size
         self.names[self.next] = name
         self.owners[self.next] = 1
+        self.changes.append((self.next, name, size))
         self.now += size
         return self.next
 
@@ -132,14 +138,19 @@ class Tracker:
         self.owners[storage] -= 1
         if self.owners[storage] == 0:
             self.now -= self.sizes[storage]
+            self.changes.append((storage, "", 0))
             del self.sizes[storage], self.names[storage], self.owners[storage]
 
     def mark(self, node: int, extra: int = 0) -> None:
         self.most = max(self.most, self.now + extra)
         if self.now + extra > self.peak:
-            self.peak, self.at = self.now + extra, node
-            order = sorted(self.sizes, key=lambda storage: -self.sizes[storage])[:12]
-            self.largest = tuple((self.names[storage], self.sizes[storage]) for storage in order)
+            self.peak, self.at, self.before_peak = self.now + extra, node, len(self.changes)
+
+    @property
+    def largest(self) -> tuple[tuple[str, int], ...]:
+        """The biggest storages at the peak so far: (buffer, bytes)."""
+        held = {storage: (name, size) for storage, name, size in self.changes[: self.before_peak]}
+        return tuple(nlargest(SHOWN, (item for item in held.values() if item[1]), key=itemgetter(1)))
 
     def step(self, step: Step) -> None:
         if isinstance(step, ComputeStep):
@@ -287,6 +298,7 @@ class Tracker:
             if storage is not None and self.owners[storage] == 1:  # nobody but the move has it
                 taken = min(wanted, self.sizes[storage])
                 self.sizes[storage] -= taken
+                self.changes.append((storage, self.names[storage], self.sizes[storage]))
                 self.now -= taken
                 wanted -= taken
         self.owners[source.storage] += 1

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
 
 from girih.lower.liveness import lasting, reads_of, writes_of
 from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.renamed import renamed
-from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, Step
 from girih.memory.lifetimes import Lifetimes
 
 
@@ -55,56 +54,6 @@ def sequenced(program: Program, sequence: Sequence[int]) -> Program:
     if 0 in times:
         raise ValueError(f"the sequence leaves out step {times.index(0)} of {len(steps)}")
     return arranged(replace(program, places=places, value_of=value_of), ordered, kept)
-
-
-def updates_early(lives: Lifetimes) -> tuple[int, ...]:
-    """The sequence in which parameters are updated as soon as their gradients are there, so that these need not wait.
-
-    What an update reads beside gradients, and is computed from old state alone, comes right before it. Other steps stay
-    in their order. Cost: linear.
-    """
-    steps = lives.steps
-    update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]
-    maker = {buffer: number for number, step in enumerate(steps) for buffer in writes_of(step)}
-    begun = {step.transfer.target: number for number, step in enumerate(steps) if isinstance(step, StartStep)}
-    needs = [
-        sorted({maker[buffer] for buffer in reads_of(step) if buffer in maker}
-               | {begun[buffer] for buffer in writes_of(step) if buffer in begun})
-        for step in steps
-    ]  # fmt: skip
-    early = [False] * len(steps)  # an update that waits for a gradient
-    for number, before in enumerate(needs):
-        early[number] = update[number] and any(not update[other] or early[other] for other in before)
-    readers: list[list[int]] = [[] for _ in steps]
-    missing = [0] * len(steps)
-    for number, before in enumerate(needs):
-        if early[number]:
-            waits = [other for other in before if not update[other] or early[other]]
-            missing[number] = len(waits)
-            for other in waits:
-                readers[other].append(number)
-    sequence: dict[int, None] = {}
-
-    def take(number: int) -> None:
-        pending = [number]
-        while pending:
-            before = [other for other in needs[pending[-1]] if other not in sequence]
-            if before:
-                pending += before[::-1]
-            else:
-                sequence.setdefault(pending.pop())
-
-    for number in range(len(steps)):
-        ready = [] if update[number] else [number]
-        while ready:
-            take(first := heappop(ready))
-            for reader in readers[first]:
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heappush(ready, reader)
-    for number in range(len(steps)):
-        take(number)
-    return tuple(sequence)
 
 
 def with_again(lives: Lifetimes, behind: int, again: Collection[int]) -> tuple[int, ...]:

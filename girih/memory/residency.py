@@ -12,7 +12,7 @@ State that leaves between its first use and its replacement need not lie there: 
 Then every copy into the device begins as early as there is room, in the order of need; copies out begin right after the
 last use (`girih.memory.moves` writes both into the program).
 
-Cost: O(steps · storages on the device) for each round.
+Cost: O(touches · log touches) for each round.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,8 +102,12 @@ def belady(
     seconds: Sequence[float] | NDArray[np.float64],
     recent: float = 0.0,
     rates: tuple[float, float] = (np.inf, np.inf),
+    lru: bool = False,
 ) -> Residency:
-    """The residency of the published planner. seconds: of each step. rates: bytes/s of copies out, and in.
+    """The residency of the published planner.
+
+    seconds: of each step. rates: bytes/s of copies out, and in. lru: what was touched longest ago leaves first, as a
+    system does that does not know what comes (ODSwap, thesis §5.1).
 
     Raises:
         TooSmallError: a step alone needs more.
@@ -110,7 +115,7 @@ def belady(
     needed, worst = floor(lives)
     if needed > cap:
         raise TooSmallError(worst, needed)
-    planner = _Planner(lives, cap, seconds, recent)
+    planner = _Planner(lives, cap, seconds, recent, lru)
     home = frozenset(number for pair in planner.pairs for number in pair)
     first = planner.run(home, forever=True)
     remaining = {stay.storage for stay in first if stay.lasts}
@@ -130,9 +135,10 @@ class _Planner:
     """
 
     def __init__(
-        self, lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float
+        self, lives: Lifetimes, cap: int, seconds: Sequence[float] | NDArray[np.float64], recent: float, lru: bool
     ) -> None:
         self.lives = lives
+        self.lru = lru
         self.cap = cap
         self.recent = recent
         self.clock = np.concatenate([[0.0], np.cumsum(np.asarray(seconds, np.float64))])
@@ -154,6 +160,7 @@ class _Planner:
         self.driven: set[int] = set()
         self.stays: list[Stay] = []
         self.present: dict[int, Stay] = {}
+        self.queue: list[tuple[int, int, int]] = []  # (rank, storage, when it was touched)
         self.copied = set(home & old)  # which have a copy in the large memory
         self.bytes = 0
         leaving = home & new if not forever else set()
@@ -172,6 +179,7 @@ class _Planner:
                 self.enter(number, step)
             for number in touched:
                 self.present[number] = replace(self.present[number], last=step)
+                self.wait(number, step)
             for number in touched:
                 if step == storages[number].last and number not in stay_at_end:
                     self.leave(number, keep=number in leaving)
@@ -182,6 +190,7 @@ class _Planner:
     def enter(self, number: int, step: int) -> None:
         born = self.lives.storages[number].born
         self.present[number] = Stay(number, step, step, step, fresh=born == step)
+        self.wait(number, step)
         self.bytes += self.lives.storages[number].bytes
 
     def leave(self, number: int, keep: bool) -> None:
@@ -193,44 +202,42 @@ class _Planner:
             self.copied.add(number)
 
     def make_room(self, needed: int, step: int, touched: set[int], home: frozenset[int]) -> None:
-        if self.bytes + needed <= self.cap:
-            return
+        """Let storages leave until there is room: what is needed again last, of what was not touched lately."""
         storages = self.lives.storages
-        candidates = [number for number in self.present if storages[number].movable and number not in touched]
-        last = {number: self.clock[self.present[number].last + 1] for number in candidates}
-        rested = {number for number in candidates if self.clock[max(step, 0)] - last[number] >= self.recent}
-        order = sorted(candidates, key=lambda number: (number in rested, self.next_use(number, step)), reverse=True)
-        for number in self.chosen(order, rested, self.bytes + needed - self.cap, step):
+        kept: list[tuple[int, int, int]] = []  # what cannot leave now
+        late: list[tuple[int, int, int]] = []  # what was touched lately
+        leaving: dict[int, tuple[int, int, int]] = {}
+        missing = self.bytes + needed - self.cap
+        while missing > 0 and (self.queue or late):
+            item = heappop(self.queue) if self.queue else late.pop(0)
+            _, number, last = item
+            stay = self.present.get(number)
+            if stay is None or stay.last != last or number in leaving:
+                continue
+            if number in touched or not storages[number].movable:
+                kept.append(item)
+            elif self.queue and self.clock[max(step, 0)] - self.clock[last + 1] < self.recent:
+                late.append(item)
+            else:
+                leaving[number] = item
+                missing -= storages[number].bytes
+        for number, item in reversed(leaving.items()):  # without some of them the others leave enough
+            if missing + storages[number].bytes <= 0:
+                missing += storages[number].bytes
+                kept.append(item)
+                continue
             if number not in home and self.between(number):
                 self.driven.add(number)
             self.leave(number, keep=True)
+        for item in (*kept, *late):
+            heappush(self.queue, item)
         if self.bytes + needed > self.cap:
             raise TooSmallError(step, self.bytes + needed)
 
-    def chosen(self, order: list[int], rested: set[int], missing: int, step: int) -> list[int]:
-        """Who leaves: the first in this order that together have the missing bytes, but for those of them without which
-        the others have them; or one alone, where that is fewer bytes copied for the time that they are away."""
-        sizes = {number: self.lives.storages[number].bytes for number in order}
-        leaving: list[int] = []
-        for number in order:
-            if missing <= 0:
-                break
-            leaving.append(number)
-            missing -= sizes[number]
-        for number in sorted(leaving, key=lambda number: self.next_use(number, step)):
-            if missing + sizes[number] <= 0:
-                leaving.remove(number)
-                missing += sizes[number]
-
-        def price(number: int) -> float:
-            return sizes[number] * (1 if number in self.copied else 2) / max(self.next_use(number, step) - step, 1)
-
-        needed = sum(sizes[number] for number in leaving) + missing
-        able = [
-            number for number in order if sizes[number] >= needed and (number in rested or leaving[0] not in rested)
-        ]
-        alone = min(able, key=price, default=-1) if missing <= 0 else -1
-        return [alone] if alone >= 0 and price(alone) < sum(map(price, leaving)) else leaving
+    def wait(self, number: int, step: int) -> None:
+        """Behind a step that touches it, a storage may leave until its next use."""
+        key = step if self.lru else -self.next_use(number, step + 1)
+        heappush(self.queue, (key, number, step))
 
     def between(self, number: int) -> bool:
         """Would state that leaves now be in the large memory between applications? Old state that was used and is used

@@ -8,10 +8,11 @@ of overlap between devices; the simulator judges each, and what is better than i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,12 @@ from numpy.typing import NDArray
 from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
-from girih.memory.again import updates_early, with_again
+from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
+from girih.memory.locality import staying, updates_early
 from girih.memory.residency import TooSmallError, belady
+from girih.partition.solver.clock import Clock
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
@@ -33,7 +36,11 @@ HOLDS = ("auto", "swap", "recompute", "none")
 them again, or refuse the plan."""
 SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
-PRICES = tuple(4.0**power for power in range(-3, 3))
+SECONDS = 45
+"""After which no other way is tried, if one keeps the limit."""
+ENOUGH = 0.002
+"""So near to the bound, or to the step with unlimited memory, nothing else is tried."""
+PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 """Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
@@ -64,6 +71,8 @@ def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> P
         way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute")
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
+        if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
+            break
     kept = [(*way.best, way.bound) for way in ways if way.best is not None]
     if not kept:
         raise PlanError(min(ways, key=lambda way: way.smallest).refusal())
@@ -95,11 +104,16 @@ class _Ways:
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
-        order = min((None, updates_early(self.plan.lifetimes)), key=self.judge)
+        clock = Clock()
+        order: Sequence = None
+        for other in self.orders():
+            order = min((order, other), key=self.judge)
+            if self.best is not None and perf_counter() > clock.end(SECONDS / 3):
+                break
         ordered = self.plan.held(order)
-        lives, seconds = ordered.lifetimes, self.seconds(ordered)
+        lives, seconds = ordered.lifetimes, self.seconds(order)
         assert ordered.memory is not None
-        computing = seconds_of(ticks(self.seconds(ordered, computing=True)))  # by the simulator's clock
+        computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
         host = self.plan.machine.host if self.moving else None
         self.bound = memory_bound(lives, ordered.memory, computing, host, recompute=again).seconds
         pivot = pivot_of(lives)
@@ -111,13 +125,18 @@ class _Ways:
             sequence = with_again(lives, pivot, steps)
             return sequence if order is None else tuple(order[number] for number in sequence)
 
+        def over() -> bool:
+            if self.best is None:
+                return False
+            return perf_counter() > clock.end(SECONDS) or self.best[0] <= (1 + ENOUGH) * (self.bound or 0.0)
+
         tried = {(0.0, 1): self.judge(order)}
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
             for price in prices:
                 for count in counts:
-                    if again and (price, count) not in tried:
+                    if again and (price, count) not in tried and not over():
                         tried[price, count] = self.judge(recomputing(price, count))
                         note(len(tried) / 20)
             return min(tried, key=tried.__getitem__)
@@ -131,7 +150,16 @@ class _Ways:
             sequences = dict.fromkeys(sequence for sequence, _ in self.judged)
             for sequence in sequences if self.best is None else [self.best[1].sequence]:
                 for share in SHARES:
-                    self.judge(sequence, share)
+                    if not over():
+                        self.judge(sequence, share)
+
+    def orders(self) -> Iterator[Sequence]:
+        """With early updates, with steps together that touch the same, and as it is."""
+        assert self.plan.memory is not None
+        yield updates_early(self.plan.lifetimes)
+        together = staying(self.plan.lifetimes, self.plan.memory)
+        early = updates_early(self.plan.held(together).lifetimes)
+        yield tuple(together[number] for number in early)
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
@@ -145,17 +173,24 @@ class _Ways:
         both = host.both_bytes_per_second / 2 or np.inf
         return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
 
-    def seconds(self, plan: Plan, computing: bool = False) -> NDArray[np.float64]:
-        """Of each step that is not a free, on the device that takes longest; or only of operators, on the first."""
-        prices = priced_on(plan.held(plan.sequence), plan.machine, self.store, "processes").priced.prices
-        of = [
-            prices.before[at, 0] * isinstance(step, ComputeStep | BlockStep)
-            if computing
-            else (prices.before[at] + prices.after[at]).max()
-            for at, step in enumerate(plan.unmoved.steps)
-            if not isinstance(step, FreeStep)
-        ]
-        return np.asarray(of)
+    @cached_property
+    def _seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each step of the lowered program that is not a free, on the device that takes longest; and of operators
+        alone, on the first."""
+        plan = self.plan.held(None)
+        prices = priced_on(plan, plan.machine, self.store, "processes").priced.prices
+        steps = plan.lowered.steps
+        places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
+        computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
+        return (prices.before + prices.after).max(axis=1)[places], prices.before[places, 0] * computing
+
+    def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
+        seconds = self._seconds[computing]
+        return seconds if sequence is None else seconds[list(sequence)]
+
+    def needs(self, plan: Plan) -> int:
+        """Bytes of a plan without movements."""
+        return int(plan.lifetimes.used.max()) if plan.machine.devices == 1 else plan.peak
 
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -166,9 +201,9 @@ class _Ways:
     def _judge(self, sequence: Sequence, share: float) -> float:
         plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
-        if plan.peak > limit and self.moving:
+        if self.needs(plan) > limit and self.moving:
             assert host is not None
-            seconds = self.seconds(plan)
+            seconds = self.seconds(sequence)
             try:
                 residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)), self.rates)
             except TooSmallError as error:

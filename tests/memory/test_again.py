@@ -17,9 +17,10 @@ from run_programs import rates, trained
 from girih.lower import Program, check
 from girih.lower.liveness import reads_of
 from girih.memory.accounts import memory_use
-from girih.memory.again import sequenced, updates_early, with_again
+from girih.memory.again import sequenced, with_again
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.lifetimes import Lifetimes, lifetimes
+from girih.memory.locality import updates_early
 from girih.memory.moves import moved
 from girih.memory.residency import belady, floor
 from girih.ops import description_of

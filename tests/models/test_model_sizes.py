@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from girih.models import bert, example, inception_v3, names
+from girih.models import bert, example, inception_v3, names, nasnet
 
 GIB = 2**30
 
@@ -33,6 +33,7 @@ def parameters(module: torch.nn.Module) -> int:
         ("resnet-101", 44_549_160),
         ("resnet-152", 60_192_808),
         ("inception", 23_834_568),
+        ("inception4", 42_679_816),
         ("gpt2", 124_439_808),
         ("gpt2-xl", 1_557_611_200),
         ("llama-8b", 8_030_261_248),
@@ -46,6 +47,8 @@ def test_parameter_count(name: str, expected: int) -> None:
 def test_parameter_count_with_options() -> None:
     with torch.device("meta"):
         assert parameters(inception_v3(auxiliary=True)) == 27_161_264
+        assert parameters(nasnet(4, 44, stem=32)) == 5_289_978
+        assert parameters(nasnet(6, 168)) == 88_753_150
         # BertForMaskedLM of bert-base-uncased: no pooler, output layer tied, its bias counted once.
         assert parameters(bert(12, 768, 12)) == 109_514_298
     tied, untied = (parameters(example("gpt2", tied=tied).module) for tied in (True, False))

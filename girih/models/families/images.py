@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription, images
-from girih.models.families.family import FLEXFLOW_BATCH, TOFU, ModelFamily, Options, constant, no_numbers, tiny
+from girih.models.families.family import (
+    FLEXFLOW_BATCH,
+    SWAPADVISOR,
+    SWAPADVISOR_BATCH,
+    TOFU,
+    ModelFamily,
+    Options,
+    constant,
+    no_numbers,
+    tiny,
+)
 
 
 def _mlp_options(*sizes: int) -> Options:
@@ -78,7 +88,7 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
     ModelFamily(
         name="resnet",
         pattern="resnet-DEPTH[-IMAGE]",
-        examples=("resnet-50", "resnet-101", "resnet-152"),
+        examples=("resnet-50", "resnet-101", "resnet-152", "resnet-1001"),
         description="bottleneck ResNet on ImageNet",
         source="He, Zhang, Ren, Sun 2015, arXiv:1512.03385",
         build="wide_resnet",
@@ -113,5 +123,31 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         step="classify",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("inception", image=75, classes=16, scale=1 / 16),),
+    ),
+    ModelFamily(
+        name="inception4",
+        pattern="inception4[-WIDTH[-IMAGE]]",
+        examples=("inception4", "inception4-4"),
+        description="Inception-v4 on ImageNet, every convolution widened by WIDTH",
+        source=f"Szegedy et al. 2016, arXiv:1602.07261; widened by {SWAPADVISOR}",
+        build="inception_v4",
+        configure=lambda width=1, image=299: {"width": width, "image": image},
+        describe_batch=_image_batch,
+        step="classify",
+        default_batch=constant(SWAPADVISOR_BATCH),
+        presets=(tiny("inception4", image=75, classes=16, width=1 / 16),),
+    ),
+    ModelFamily(
+        name="nasnet",
+        pattern="nasnet-REPEATS[-FILTERS[-IMAGE]]",
+        examples=("nasnet-4-44", "nasnet-25"),
+        description="NASNet-A, stages of REPEATS normal cells, FILTERS channels in the first",
+        source=f"Zoph et al. 2018, arXiv:1707.07012; deepened by {SWAPADVISOR}",
+        build="nasnet",
+        configure=lambda repeats, filters=80, image=224: {"repeats": repeats, "filters": filters, "image": image},
+        describe_batch=_image_batch,
+        step="classify",
+        default_batch=constant(SWAPADVISOR_BATCH),
+        presets=(tiny("nasnet", repeats=1, filters=8, image=32, classes=16, stem=4),),
     ),
 )

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from girih.models.batches import BatchDescription, TensorDescription, next_tokens
-from girih.models.families.family import FLEXFLOW, FLEXFLOW_BATCH, TOFU, ModelFamily, Options, Preset, constant, tiny
+from girih.models.families.family import (
+    FLEXFLOW,
+    FLEXFLOW_BATCH,
+    SWAPADVISOR,
+    TOFU,
+    ModelFamily,
+    Options,
+    Preset,
+    constant,
+    tiny,
+)
 
 
 def _rnn_options(layers: int, hidden: int) -> Options:
@@ -87,6 +97,19 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         step="predict_each_step",
         default_batch=_rnn_default,
         presets=(tiny("rnn", layers=2, hidden=32, steps=4, input=16, vocabulary=16),),
+    ),
+    ModelFamily(
+        name="brnn",
+        pattern="brnn-LAYERS-HIDDEN",
+        examples=("brnn-4-8k",),
+        description="bidirectional LSTM unrolled for 20 steps (k is 1024)",
+        source=SWAPADVISOR,
+        build="brnn",
+        configure=_rnn_options,
+        describe_batch=_rnn_batch,
+        step="predict_each_step",
+        default_batch=constant(128),
+        presets=(tiny("brnn", layers=2, hidden=32, steps=4, input=16, vocabulary=16),),
     ),
     ModelFamily(
         name="rnntc",

@@ -1,9 +1,13 @@
-"""Inception-v3: many parallel branches that meet in concatenations.
+"""Inception-v3 and -v4: many parallel branches that meet in concatenations.
 
 Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception architecture for computer vision",
 2015 (arXiv:1512.00567), with the channel counts of the authors' released model: 23,834,568 parameters for
 1000 classes, 27,161,264 with the auxiliary head. `scale` multiplies every convolution's channels (for
 tests). The released model's dropout before the last layer is left out.
+
+Inception-v4: Szegedy, Ioffe, Vanhoucke, Alemi, "Inception-v4, Inception-ResNet and the impact of residual
+connections on learning", 2016 (arXiv:1602.07261), figures 3 to 9: 42,679,816 parameters. SwapAdvisor (thesis §5.1)
+widens it by a scalar.
 """
 
 from __future__ import annotations
@@ -84,11 +88,14 @@ class Builder:
         branches: tuple[tuple[Layer, ...], ...],
         pooled: Layer | None = None,
         split: tuple[tuple[Layer, ...], ...] = (),
+        split_width: int | None = None,
+        halved: bool = True,
     ) -> nn.Module:
         """A block of parallel branches.
 
         The last branch pools: an average and then the convolution `pooled`, or, without one, a maximum with
-        stride 2. A branch in `split` ends in 1×3 and 3×1 convolutions side by side, as wide as its last one.
+        stride 2, if the block is halved. A branch in `split` ends in 1×3 and 3×1 convolutions side by side, of
+        `split_width` channels each, or as wide as its last one.
         """
         modules: list[nn.Module] = []
         total = 0
@@ -98,12 +105,13 @@ class Builder:
             total += outputs
         for layers in split:
             units, outputs = self.chain(*layers)
-            modules.append(nn.Sequential(units, _cross(outputs)))
-            total += 2 * outputs
-        if pooled is None:
+            ends = outputs if split_width is None else self.scaled(split_width)
+            modules.append(nn.Sequential(units, _cross(outputs, ends)))
+            total += 2 * ends
+        if pooled is None and halved:
             modules.append(nn.MaxPool2d(3, stride=2))
             total += self.channels
-        else:
+        elif pooled is not None:
             units, outputs = self.chain(pooled)
             modules.append(nn.Sequential(nn.AvgPool2d(3, stride=1, padding=1), units))
             total += outputs
@@ -111,10 +119,10 @@ class Builder:
         return Concatenation(*modules)
 
 
-def _cross(channels: int) -> Concatenation:
+def _cross(inputs: int, outputs: int) -> Concatenation:
     return Concatenation(
-        ConvolutionUnit(channels, channels, (1, 3), padding=(0, 1)),
-        ConvolutionUnit(channels, channels, (3, 1), padding=(1, 0)),
+        ConvolutionUnit(inputs, outputs, (1, 3), padding=(0, 1)),
+        ConvolutionUnit(inputs, outputs, (3, 1), padding=(1, 0)),
     )
 
 
@@ -202,3 +210,52 @@ class InceptionV3(nn.Module):
 def inception_v3(image: int = 299, classes: int = 1000, auxiliary: bool = False, scale: float = 1.0) -> InceptionV3:
     """Inception-v3; see the class for shapes. Images of 75×75 and up."""
     return InceptionV3(image, classes, auxiliary, scale)
+
+
+class InceptionV4(nn.Module):
+    """`[batch, 3, image, image]` → `[batch, classes]`."""
+
+    def __init__(self, image: int = 299, classes: int = 1000, scale: float = 1.0) -> None:
+        super().__init__()
+        if image < SMALLEST_IMAGE:
+            raise ValueError(f"Inception-v4 takes images of {SMALLEST_IMAGE}×{SMALLEST_IMAGE} and up; got {image}")
+        build = Builder(3, scale)
+        flat, tall = (1, 7), (7, 1)
+        self.stem = nn.Sequential(
+            build.straight((32, 3, 2, 0), (32, 3, 1, 0), (64, 3, 1, 1)),
+            build.block(((_halve(96),),)),
+            build.block(
+                (
+                    (_one(64), (96, 3, 1, 0)),
+                    (_one(64), _same(64, tall), _same(64, flat), (96, 3, 1, 0)),
+                ),
+                halved=False,
+            ),
+            build.block(((_halve(192),),)),
+        )
+        early = ((_one(96),), (_one(64), _same(96, 3)), (_one(64), _same(96, 3), _same(96, 3)))
+        middle = (
+            (_one(384),),
+            (_one(192), _same(224, flat), _same(256, tall)),
+            (_one(192), _same(192, flat), _same(224, tall), _same(224, flat), _same(256, tall)),
+        )
+        late = ((_one(384),), (_one(384), _same(448, (1, 3)), _same(512, (3, 1))))
+        self.early = nn.Sequential(*(build.block(early, pooled=_one(96)) for _ in range(4)))
+        self.first_reduction = build.block(((_halve(384),), (_one(192), _same(224, 3), _halve(256))))
+        self.middle = nn.Sequential(*(build.block(middle, pooled=_one(128)) for _ in range(7)))
+        self.second_reduction = build.block(
+            ((_one(192), _halve(192)), (_one(256), _same(256, flat), _same(320, tall), _halve(320)))
+        )
+        self.late = nn.Sequential(
+            *(build.block(((_one(256),),), pooled=_one(256), split=late, split_width=256) for _ in range(3))
+        )
+        self.head = nn.Linear(build.channels, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        middle = self.middle(self.first_reduction(self.early(self.stem(images))))
+        return self.head(self.late(self.second_reduction(middle)).mean((2, 3)))
+
+
+def inception_v4(width: float = 1, image: int = 299, classes: int = 1000) -> InceptionV4:
+    """Inception-v4 with every convolution `width` times as wide. Images of 75×75 and up."""
+    return InceptionV4(image, classes, width)

@@ -91,12 +91,17 @@ def wide_resnet(
     """A bottleneck ResNet with every convolution `width` times as wide; weights grow as `width²`.
 
     `channels` is the stem's width before widening. `blocks`, if given, replaces the numbers of blocks that
-    `depth` stands for (50, 101 or 152). Images under 64×64 get a 3×3 stem without pooling.
+    `depth` stands for: those of 50, 101 or 152 layers, and beyond these ResNet-152's with more blocks in the third
+    stage (TensorFlowMem §6.4.3: up to 1916 layers), as many as the depth has room for: each is three layers. Images
+    under 64×64 get a 3×3 stem without pooling.
     """
     if blocks is None:
-        if depth not in BLOCKS_OF_DEPTH:
-            raise ValueError(f"a ResNet's depth is one of {tuple(BLOCKS_OF_DEPTH)}, or give blocks=; got {depth}")
-        blocks = BLOCKS_OF_DEPTH[depth]
+        if depth not in BLOCKS_OF_DEPTH and depth < max(BLOCKS_OF_DEPTH):
+            raise ValueError(
+                f"a ResNet's depth is one of {tuple(BLOCKS_OF_DEPTH)}, or more than that, or give blocks=; got {depth}"
+            )
+        first, second, _, last = BLOCKS_OF_DEPTH[152]
+        blocks = BLOCKS_OF_DEPTH.get(depth, (first, second, (depth - 2) // 3 - first - second - last, last))
     return ResNet(blocks, channels * width, image, classes)
 
 

@@ -64,6 +64,46 @@ class UnrolledLSTM(nn.Module):
         return tuple(logits)
 
 
+class BidirectionalLSTM(nn.Module):
+    """`vectors [batch, steps, input]` → a tuple of `steps` logits, each `[batch, vocabulary]`.
+
+    Each layer reads the sequence forward and backward, with `hidden` neurons for each direction; both outputs of a step
+    together are the next layer's input (Schuster and Paliwal, 1997; BRNN-L-H of SwapAdvisor §5.1).
+    """
+
+    def __init__(self, layers: int, hidden: int, steps: int, input: int, vocabulary: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.hidden = hidden
+        widths = [input, *[2 * hidden] * (layers - 1)]
+        self.forwards, self.backwards = (nn.ModuleList(LSTMCell(width, hidden) for width in widths) for _ in range(2))
+        self.head = nn.Linear(2 * hidden, vocabulary)
+
+    def forward(self, vectors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if vectors.shape[1] != self.steps:
+            raise ValueError(f"unrolled for {self.steps} steps, but the batch is {tuple(vectors.shape)}")
+        zeros = vectors.new_zeros((vectors.shape[0], self.hidden))
+        sequence = list(vectors.unbind(1))
+        for forward, backward in zip(self.forwards, self.backwards, strict=True):
+            read = [self.read(forward, sequence, zeros), self.read(backward, sequence[::-1], zeros)[::-1]]
+            sequence = [torch.cat(pair, dim=1) for pair in zip(*read, strict=True)]
+        return tuple(self.head(x) for x in sequence)
+
+    @staticmethod
+    def read(cell: nn.Module, sequence: list[torch.Tensor], zeros: torch.Tensor) -> list[torch.Tensor]:
+        hidden = memory = zeros
+        outputs = []
+        for x in sequence:
+            hidden, memory = cell(x, hidden, memory)
+            outputs.append(hidden)
+        return outputs
+
+
 def rnn(layers: int, hidden: int, steps: int = 20, input: int = 512, vocabulary: int = 512) -> UnrolledLSTM:
     """Tofu's RNN; `hidden` is a number of neurons (RNN-8-8K is `rnn(8, 8192)`)."""
     return UnrolledLSTM(layers, hidden, steps, input, vocabulary)
+
+
+def brnn(layers: int, hidden: int, steps: int = 20, input: int = 512, vocabulary: int = 512) -> BidirectionalLSTM:
+    """SwapAdvisor's bidirectional RNN, of the sizes that `rnn` has (BRNN-4-8K is `brnn(4, 8192)`)."""
+    return BidirectionalLSTM(layers, hidden, steps, input, vocabulary)
