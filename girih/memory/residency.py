@@ -7,6 +7,7 @@ there is time to copy it. A storage that has a copy in the large memory already 
 A step is applied again and again, so what it finds in memory has to be what it leaves there. The plan is made in rounds
 (the paper makes two): at first no state is taken to lie on the device, and what is there at the end lies there from
 then on; in the next rounds, state that has to leave before it is used lies in the large memory, until nothing changes.
+State that leaves between its first use and its replacement need not lie there: it comes back in time.
 
 Then every copy into the device begins as early as there is room, in the order of need; copies out begin right after the
 last use (`girih.memory.moves` writes both into the program).
@@ -205,20 +206,29 @@ class _Planner:
         storages = self.lives.storages
         kept: list[tuple[int, int, int]] = []  # what cannot leave now
         late: list[tuple[int, int, int]] = []  # what was touched lately
-        while self.bytes + needed > self.cap and (self.queue or late):
+        leaving: dict[int, tuple[int, int, int]] = {}
+        missing = self.bytes + needed - self.cap
+        while missing > 0 and (self.queue or late):
             item = heappop(self.queue) if self.queue else late.pop(0)
             _, number, last = item
             stay = self.present.get(number)
-            if stay is None or stay.last != last:
+            if stay is None or stay.last != last or number in leaving:
                 continue
             if number in touched or not storages[number].movable:
                 kept.append(item)
             elif self.queue and self.clock[max(step, 0)] - self.clock[last + 1] < self.recent:
                 late.append(item)
             else:
-                if number not in home and number in self.partner:
-                    self.driven.add(number)
-                self.leave(number, keep=True)
+                leaving[number] = item
+                missing -= storages[number].bytes
+        for number, item in reversed(leaving.items()):  # without some of them the others leave enough
+            if missing + storages[number].bytes <= 0:
+                missing += storages[number].bytes
+                kept.append(item)
+                continue
+            if number not in home and self.between(number):
+                self.driven.add(number)
+            self.leave(number, keep=True)
         for item in (*kept, *late):
             heappush(self.queue, item)
         if self.bytes + needed > self.cap:
@@ -228,6 +238,14 @@ class _Planner:
         """Behind a step that touches it, a storage may leave until its next use."""
         key = step if self.lru else -self.next_use(number, step + 1)
         heappush(self.queue, (key, number, step))
+
+    def between(self, number: int) -> bool:
+        """Would state that leaves now be in the large memory between applications? Old state that was used and is used
+        again is not: it comes back before it is replaced. What nothing replaces has to come back under its own name."""
+        old, new = self.partner.get(number, (-1, -1))
+        if old == new:
+            return number == old
+        return self.present[number].last == (-1 if number == old else self.lives.storages[number].last)
 
     def next_use(self, number: int, step: int) -> int:
         """The position of the step that touches a storage next; of new state, in the next application."""

@@ -142,10 +142,13 @@ class _Ways:
         price, count = trying([price], SEGMENTS)
         for factor in (2.0, 2**0.5):
             price, count = trying([price / factor, price * factor], [count])
-        if self.moving and self.best is not None:
-            for share in SHARES:
-                if not over():
-                    self.judge(self.best[1].sequence, share)
+        if self.moving:
+            # Where nothing has kept the limits yet, any of these may.
+            sequences = dict.fromkeys(sequence for sequence, _ in self.judged)
+            for sequence in sequences if self.best is None else [self.best[1].sequence]:
+                for share in SHARES:
+                    if not over():
+                        self.judge(sequence, share)
 
     def orders(self) -> Iterator[Sequence]:
         """With early updates, with steps together that touch the same, and as it is."""

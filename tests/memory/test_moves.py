@@ -135,3 +135,24 @@ def test_the_law_of_moves() -> None:
     first = next(at for at, step in enumerate(steps) if isinstance(step, StartStep))
     stranger = StartStep(steps[first].transfer, ("nobody",))
     assert "was not started" in broken(held, steps=(*steps[:first], stranger, *steps[first + 1 :]))
+
+
+def test_state_that_leaves_between_use_and_replacement_need_not_lie_in_the_large_memory() -> None:
+    """A weight is used, then much else is alive, then it is replaced: one copy each way, not two in."""
+    make = Maker()
+    x, w = make.input((100,)), make.input((100,), "parameter")
+    last = make.emit("aten.mul.Tensor", (100,), self=Ref(x), other=Ref(w))
+    for _ in range(3):
+        wave = make.emit("aten.sin", (100,), self=Ref(last))
+        last = make.emit("aten.add.Tensor", (100,), self=Ref(last), other=Ref(wave))
+    new = make.emit("aten.add.Tensor", (100,), self=Ref(w), other=Ref(last))
+    lives = lifetimes(alone(make.graph([Output(new, "update", w)])))
+    least = floor(lives)[0]
+    assert (least, int(lives.used.max())) == (1200, 1600)
+    residency = belady(lives, least, np.ones(len(lives.steps)))
+    assert residency.home == frozenset()
+    assert residency.copied_bytes(lives) == (400, 400)
+    program = moved(lives, residency, least)
+    check(program)
+    assert moves(program) == [f"{w}^host", f"{w}^1"]
+    assert memory_use(program).peak == least
