@@ -119,10 +119,12 @@ def swapped(lives: Lifetimes, partition: Integers, placement: bool = False, ahea
     the order has interleaved counts as the later partition. placement: state lies in the large memory."""
     running = np.maximum.accumulate(partition)
     begins = np.searchsorted(running, np.arange(int(running[-1]) + 2 if len(running) else 1))
-    home = frozenset(number for pair in lives.state for number in pair) if placement else frozenset()
+    state = frozenset(number for pair in lives.state for number in pair)
+    home = state if placement else frozenset()
     stays: list[Stay] = []
     for number, storage in enumerate(lives.storages):
         old = number in home and storage.born == -1
+        may_leave = storage.movable and (placement or number not in state)
         touched = [at for at in storage.touched if at >= 0 or not old]
         if not touched:
             continue
@@ -130,7 +132,7 @@ def swapped(lives: Lifetimes, partition: Integers, placement: bool = False, ahea
         for at in touched[1:]:
             before = groups[-1][-1]
             apart = before >= 0 and running[at] - running[before] > (0 if number in home else ahead)
-            (groups.append([at]) if storage.movable and apart else groups[-1].append(at))
+            (groups.append([at]) if may_leave and apart else groups[-1].append(at))
         mine = [Stay(number, at[0], at[0], at[-1], fresh=index == 0 and not old) for index, at in enumerate(groups)]
         for index, stay in enumerate(mine):
             if not stay.fresh:
