@@ -28,6 +28,7 @@ NAMES = (
     "predict_time",
     "predict_bytes",
     "memory_random",
+    "memory_tables",
     "pipelines",
     "slow_links",
     "uneven_cuts",
