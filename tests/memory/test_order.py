@@ -7,14 +7,16 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from graphs import Maker, random_graph
+from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone, lowered, strategies
 from run_programs import training
 
 from girih.graph import Graph, Output, Ref
-from girih.lower import Overlap, Program, StartStep, TransferStep, check, overlapped
+from girih.layout import Mesh
+from girih.lower import Blocks, Overlap, Program, StartStep, TransferStep, blocked, check, lower, overlapped
+from girih.lower.steps import BlockStep
 from girih.memory.accounts import memory_use
 from girih.memory.depth_first import VISITS, depths, executed, partitions, swapped
 from girih.memory.lifetimes import lifetimes
@@ -24,6 +26,8 @@ from girih.memory.order_kernels import descended, hoisted
 from girih.memory.residency import belady, floor
 from girih.memory.step_graph import StepGraph, is_topological, reversed_links, scanned, step_graph
 from girih.ops import description_of
+from girih.partition import Strategy
+from girih.partition.space.problem import Objective
 from girih.run.worker.worker import Worker
 
 SEEDS = st.integers(0, 2**32)
@@ -71,6 +75,20 @@ def test_exchanges_between_devices_keep_their_order(case: tuple, name: str, wind
     assert is_topological(graph.links, ORDERS[name].order(graph))
     if name in ("early", "least"):
         assert memory_use(ordered).peak <= memory_use(program).peak
+
+
+@pytest.mark.parametrize("stealing", [False, True])
+def test_groups_computed_in_blocks_are_steps_too(stealing: bool) -> None:
+    graph = perceptron(2, 4096, 64)
+    strategy = Strategy.of_codes(Mesh((2,)), ((0,),) * len(graph.nodes), dict.fromkeys(graph.values, (0,)))
+    plain = lower(graph, strategy, Objective("bytes", machine_of((2,))).transfers)
+    program = blocked(plain, Blocks(cache=1 << 16, always=True, stealing=stealing))
+    assert any(isinstance(step, BlockStep) for step in program)
+    for name in ORDERS:
+        ordered = reordered(program, name)
+        check(ordered)
+        if name in ("early", "least"):
+            assert memory_use(ordered).peak <= memory_use(program).peak
 
 
 def weights_after(program: Program, steps: int, seed: int = 0) -> tuple[list[dict], dict]:
