@@ -30,6 +30,7 @@ NAMES = (
     "memory_random",
     "swap_throughput",
     "memory_caps",
+    "memory_tables",
     "pipelines",
     "slow_links",
     "uneven_cuts",

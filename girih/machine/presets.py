@@ -158,6 +158,17 @@ def all_presets() -> dict[str, Preset]:
         ),
         Preset(
             Machine(
+                "titanx-40g",
+                TITAN_X,
+                (Level("40 Gbit Ethernet", (2, 2), TCP * 40 * GBIT, 100e-6, shared=True),),
+                "TensorFlowMem §6.4: nodes of one Titan X with 12 GB and 64 GB of host memory, 40 Gbit/s Ethernet; TCP "
+                f"at {TCP:.0%} of it; device and PCIe as of titanx-cluster",
+                host=TITAN_X_HOST,
+            ),
+            growing=True,
+        ),
+        Preset(
+            Machine(
                 "dgx-v100",
                 V100,
                 (Level("NVLink", (2, 4), 150e9, 10e-6),),

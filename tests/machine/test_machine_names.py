@@ -67,6 +67,8 @@ def test_two_axes_are_the_nearest_factors(count: int) -> None:
         ("cpu-10g", (2, 2)),
         ("cpu-1g:8", (8,)),
         ("titanx-cluster", (2, 2)),
+        ("titanx-40g", (2, 2)),
+        ("titanx-40g:1", ()),
         ("rtx-4090", (2, 2)),
     ],
 )
