@@ -104,7 +104,8 @@ def _made(members: Iterable[ComputeStep]) -> set[str]:
 
 def _member(program: Program, step: ComputeStep, variable: int) -> Member | None:
     """The step along a variable; None where it cannot be cut along it on every device."""
-    if len(step.writes) != 1:
+    description = description_of(program.graph, program.graph.nodes[step.node])
+    if description is None or variable >= description.rank or len(step.writes) != 1:
         return None
     members = [member_of(program, step, variable, device) for device in range(program.mesh.devices)]
     return None if None in members else members[0]
@@ -231,12 +232,11 @@ class _Finder:
         if position not in self.known:
             step = self.steps[position]
             description = description_of(self.program.graph, self.program.graph.nodes[node_of(step)])
-            found: list[tuple[bytes, Member]] = []
-            if isinstance(step, ComputeStep) and description is not None:
-                for variable in range(description.rank):
-                    if (member := _member(self.program, step, variable)) is not None:
-                        found.append((ranges(self.program, step, variable).tobytes(), member))
-            self.known[position] = found
+            rank = description.rank if isinstance(step, ComputeStep) and description is not None else 0
+            ways = [_member(self.program, step, variable) for variable in range(rank)]  # type: ignore[arg-type]
+            self.known[position] = [
+                (ranges(self.program, way.step, way.variable).tobytes(), way) for way in ways if way is not None
+            ]
         return self.known[position]
 
     def components(self, seed: str, large: Collection[str]) -> Iterator[_Component]:
