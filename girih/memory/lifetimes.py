@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from girih.graph import Graph
 from girih.lower.liveness import reads_of, writes_of
 from girih.lower.program import Program
-from girih.lower.steps import ComputeStep, FreeStep, StartStep, Step, TransferStep
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape
 from girih.memory.accounts import Tracker, begun
 from girih.ops.scratch import ScratchSource, at_most
@@ -162,7 +162,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
     inputs = {item.name for item in program.graph.inputs}
     for number, item in recorder.known.items():
         item.lasts = number in staying
-        made_here = item.name in inputs or isinstance(makers.get(item.name), ComputeStep)
+        made_here = item.name in inputs or isinstance(makers.get(item.name), ComputeStep | BlockStep)
         full = prod(item.shape) * recorder.item_bytes(item.name) == item.bytes if item.buffers else False
         item.movable = made_here and full and item.bytes > 0
     state = _state(program.graph, storages)

@@ -79,9 +79,8 @@ class TooSmallError(ValueError):
         self.needed = needed
 
 
-def floor(lives: Lifetimes) -> tuple[int, int]:
-    """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller. Step -1: what the
-    program is given, the batch, with which it begins."""
+def alone(lives: Lifetimes) -> NDArray[np.int64]:
+    """Bytes that each step needs by itself, whatever is moved: [steps + 1]."""
     needed = lives.extra.copy()
     state = {number for pair in lives.state for number in pair}
     for number, storage in enumerate(lives.storages):
@@ -91,6 +90,14 @@ def floor(lives: Lifetimes) -> tuple[int, int]:
         elif storage.lasts and number not in state:
             touched = np.append(touched, len(lives.steps))
         needed[touched] += storage.bytes
+    return needed
+
+
+def floor(lives: Lifetimes) -> tuple[int, int]:
+    """(bytes, step) of the step that needs most by itself: whatever is moved, no peak is smaller. Step -1: what the
+    program is given, the batch, with which it begins."""
+    needed = alone(lives)
+    state = {number for pair in lives.state for number in pair}
     given = sum(item.bytes for number, item in enumerate(lives.storages) if item.born == -1 and number not in state)
     worst = int(needed.argmax())
     return (given, -1) if given > needed[worst] else (int(needed[worst]), worst)

@@ -27,6 +27,7 @@ from girih.layout import Sharding, parse_sharding, sharding_of
 from girih.lower import Overlap
 from girih.machine import Device, Level, Machine
 from girih.machine.machine import Tier
+from girih.memory.pieces import InPieces
 from girih.memory.residency import Residency, Stay
 from girih.ops.functions import FunctionError, import_name, imported
 from girih.ops.gate import FUNCTION, is_safe
@@ -112,6 +113,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "graph": format_graph(_named(plan.graph)).splitlines(),
         **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
         **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
+        **({"pieces": [[loop.rows, loop.steps] for loop in plan.pieces]} if plan.pieces else {}),
         **({} if plan.residency is None else {"residency": _residency(plan)}),
         **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
     }
@@ -213,6 +215,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         scratch=Scratch.from_json(None if data.scratch is None else msgspec.to_builtins(data.scratch)),
         schedule=data.schedule,
         sequence=_sequence(data.sequence),
+        pieces=tuple(InPieces(steps, rows) for rows, steps in data.pieces),
         residency=None
         if data.residency is None
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),

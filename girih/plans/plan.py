@@ -18,6 +18,7 @@ from girih.memory.accounts import MemoryUse
 from girih.memory.again import sequenced
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
+from girih.memory.pieces import InPieces, in_pieces
 from girih.memory.residency import Residency
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
@@ -57,8 +58,9 @@ class Plan:
     initial: recipes for the initial state, by path. memory: the limit for each device in bytes, or None.
     baselines: what other ways would cost. overlap: how far the program's exchanges overlap with computation.
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
-    (`girih.lower.schedule`). Where not all fits on the devices, sequence: the program's steps in an order in which
-    some come again (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
+    (`girih.lower.schedule`). Where not all fits on the devices, pieces: steps that are computed in pieces
+    (`girih.memory.pieces`); sequence: the program's steps in an order in which some come again
+    (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
     with this order of steps (`girih.memory.bound`), by the prices of then. keys: by key of the model's `state_dict`
     its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
@@ -92,6 +94,7 @@ class Plan:
     schedule: str = "graph"
     sequence: tuple[int, ...] | None = None
     residency: Residency | None = None
+    pieces: tuple[InPieces, ...] = ()
     unlimited: float | None = None
     memory_bound: float | None = None
     file: str = field(default="", compare=False)
@@ -120,6 +123,8 @@ class Plan:
         """The program with everything on the devices, each step once, whatever the memory limit."""
         plain = lower(self.graph, self.strategy, Objective(self.objective, self.machine).transfers)
         plain = scheduled(plain, self.schedule, self.machine)
+        if self.pieces:
+            return in_pieces(plain, self.pieces)
         return overlapped(plain, self.overlap) if self.blocks is None else blocked(plain, self.blocks)
 
     @cached_property

@@ -102,6 +102,10 @@ RangeFile = tuple[Annotated[int, Meta(ge=0, le=1 << 31)], Annotated[int, Meta(ge
 """Whole numbers from the first to before the second."""
 
 
+Length = Annotated[int, Meta(ge=1, le=1 << 60)]
+PiecesFile = tuple[Length, tuple[tuple[Annotated[int, Meta(ge=0, le=1 << 31)], Annotated[int, Meta(ge=0, le=64)]], ...]]
+
+
 class ResidencyFile(Struct, frozen=True, forbid_unknown_fields=True):
     stays: tuple[StayFile, ...]
     home: tuple[Annotated[int, Meta(ge=0, le=1 << 31)], ...]
@@ -130,6 +134,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     constants: dict[Text, Text] = {}  # msgspec copies it
     schedule: Literal["graph", "1f1b"] = "graph"
     sequence: tuple[RangeFile, ...] | None = None
+    pieces: tuple[PiecesFile, ...] = ()
     residency: ResidencyFile | None = None
     unlimited: Number | None = None
     memory_bound: Number | None = None

@@ -83,6 +83,11 @@ def _held(plan: Plan) -> str:
             f"by moving tensors: each step {format_bytes(out)} go out to {plan.machine.host.name} and "
             f"{format_bytes(back)} come back; {format_bytes(state)} of state lie there"
         )
+    if plan.pieces:
+        count = len({position for loop in plan.pieces for position, _ in loop.steps})
+        repeated = sum(len(loop.steps) for loop in plan.pieces) - count
+        times = f", {repeated} of them again" if repeated else ""
+        ways.append(f"by computing {count} steps in pieces{times}")
     if again := len(plan.sequence or ()) - len(set(plan.sequence or ())):
         ways.append(f"by computing {again} of {len(plan.lifetimes.steps) - again} steps again")
     line = f"within {format_bytes(plan.memory)} {', and '.join(ways) or 'by the order of steps'}"

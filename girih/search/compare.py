@@ -79,7 +79,8 @@ def compared(
             missing.append(f"not compared with {name}: {str(error).removeprefix(f'search {name}: ')}")
             continue
         beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
-                         search=name, schedule=other.schedule, memory=None, residency=None, baselines=())  # fmt: skip
+                         search=name, schedule=other.schedule, memory=None, sequence=None, residency=None,
+                         pieces=(), baselines=())  # fmt: skip
         if plan.objective == "time":
             took = predict(beside, store=store, memory=False).seconds
             beside = replace(beside, certificate=replace(beside.certificate, cost=took))
@@ -109,7 +110,9 @@ def simulated_alternatives(
             schedule=outcome.schedule,
             search=item.name,
             memory=None,
+            sequence=None,
             residency=None,
+            pieces=(),
             baselines=(),
         )
         seconds = predict(other, machine=machine, store=store, backend=backend, memory=False).seconds

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.lower import BlockStep, ComputeStep, FreeStep
+from girih.lower.steps import node_of
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
@@ -26,6 +27,7 @@ from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.locality import staying, updates_early
 from girih.memory.residency import TooSmallError, belady
 from girih.partition.solver.clock import Clock
+from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
 from girih.search.memory_limit import WINDOWS
@@ -62,6 +64,8 @@ def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> P
     windows = WINDOWS if plan.lowered.transfers and plan.schedule == "graph" else (plan.overlap,)
     unlimited = replace(plan, memory=None, residency=None, overlap=windows[0])
     plan = replace(plan, unlimited=predict(unlimited, store=store, memory=False).seconds)
+    plan = in_smaller_pieces(plan)
+    windows = (plan.overlap,) if plan.pieces else windows
     ways: list[_Ways] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
@@ -255,12 +259,12 @@ def _refusal(plan: Plan, error: TooSmallError) -> str:
     node, during = "the batch" if error.step < 0 else "the end of the step", ""
     if 0 <= error.step < len(lives.steps):
         step = lives.steps[error.step]
-        number = getattr(step, "node", None)
-        if number is not None:
-            item = plan.graph.nodes[number]
-            node, during = f"node {item.name!r} ({item.operator})", f", {item.source}" if item.source else ""
+        item = plan.graph.nodes[node_of(step)]
+        node, during = f"node {item.name!r} ({item.operator})", f", {item.source}" if item.source else ""
+        if isinstance(step, BlockStep):
+            node = f"the loop over pieces of {len(step.members)} steps, the last of them {node},"
     return (
         f"{format_bytes(plan.memory)} for each device cannot be met, whatever is moved out: {node}{during} alone "
-        f"needs {format_bytes(error.needed)} ({error.needed} bytes), the smallest limit: {tensors}{scratch}. Raise the "
-        "limit, use more devices, or make the batch smaller"
+        f"needs {format_bytes(error.needed)} ({error.needed} bytes), the smallest limit: {tensors}{scratch}. "
+        f"{pieces_help(plan)}Raise the limit, use more devices, or make the batch smaller"
     )

@@ -27,6 +27,24 @@ WIDE = {"float32": "float64", "float16": "float32", "bfloat16": "float32"}
 """In what sums over blocks are kept: there may be very many blocks."""
 
 
+# fmt: off
+WITHOUT_OUT = frozenset((
+    "clone", "complex", "copy", "elu", "elu_backward", "gelu", "gelu_backward", "hardsigmoid",
+    "hardsigmoid_backward", "hardswish", "hardswish_backward", "hardtanh", "hardtanh_backward", "isfinite", "isinf",
+    "isnan", "leaky_relu", "leaky_relu_backward", "lift_fresh_copy", "log_sigmoid_forward", "masked_fill", "mish",
+    "native_dropout_backward", "polar", "relu", "relu6", "rsub", "sigmoid_backward", "silu", "silu_backward",
+    "softplus", "softplus_backward", "special_exp2", "special_i0", "tanh_backward", "threshold_backward",
+))
+# fmt: on
+"""Element-wise functions of PyTorch's that cannot write into memory that is there: `torch.NAME` takes no `out`."""
+
+
+def makes_result(operator: str) -> bool:
+    """Does an element-wise kernel make a result of its own, whatever memory there is? girih's own all do."""
+    space, name, *_ = operator.split(".")
+    return space != "aten" or name in WITHOUT_OUT
+
+
 def chunks(low: int, high: int, rows: int) -> list[tuple[int, int, int]]:
     """(first, last, rows of a block) of parts of a loop: about CHUNKS of whole blocks, and what is left at the end.
 
@@ -132,8 +150,8 @@ def _chunk_bytes(
                 extra += size
                 if kept_as(member) != member.description.output.dtype:
                     extra = max(extra, size + own)
-            elif member.kind == "into" and not member.piece.operator.startswith("aten."):
-                extra += size  # girih's own kernels make a result, which is copied
+            elif member.kind == "into" and makes_result(member.piece.operator):
+                extra += size  # it is copied to where it belongs
             elif member.kind == "made":
                 sizes[member.write] = size
                 now += size

@@ -1,0 +1,357 @@
+"""Steps computed piece by piece, where one alone does not fit: over-partitioning, as VMesh's, inside a device.
+
+What a single step touches is a floor below which moving tensors out cannot go. It falls where a large tensor never
+exists whole. A tensor that is too large is cut along one of its dimensions, and so are all that make it and read it:
+they become one loop over blocks (`BlockStep`), in which it exists one block long. Small results are written whole,
+those in which the dimension is summed up are sums over the blocks (the weight gradient of a batch, the logarithm of a
+sum of exponentials over the vocabulary). What reads a large tensor, but needs beside it something that is known only
+when the loop has ended, goes into a later loop, in which the large tensor is computed again (the scores of attention,
+in the backward pass). Where nothing needs to wait, forward and backward pass share one loop: the loss over a large
+vocabulary with its gradient, or a whole perceptron, whose batch then comes in micro-batches.
+
+Which tensors are too large is tried by size, largest first; along which dimension, by which loop needs less; in how
+many blocks, from few to many. The first that keeps the cap is taken, else the one with the lowest floor. Cost: a few
+walks of the program for each size, linear in its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from girih.lower.fusion.block_units import Unit, ordered
+from girih.lower.fusion.registers import Member, member_of, ranges
+from girih.lower.liveness import lasting, reads_of, writes_of
+from girih.lower.orders import arranged
+from girih.lower.program import Program
+from girih.lower.renamed import renamed
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep, StartStep, Step, node_of
+from girih.memory.lifetimes import Lifetimes
+from girih.memory.residency import alone, floor
+from girih.ops import description_of
+
+MOST_SIZES = 6
+"""So many sizes are tried, from which on a tensor is too large."""
+GOALS = tuple(0.8**power for power in range(1, 21))
+"""Shares of the floor that are aimed at where the cap itself was not reached."""
+
+
+@dataclass(frozen=True)
+class InPieces:
+    """Steps that are computed together, piece by piece.
+
+    steps: positions among the program's steps that are not frees, ascending, each with the index variable along which
+    it is cut. rows: values of the variable in each piece.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+    rows: int
+
+
+def in_pieces(program: Program, loops: Sequence[InPieces]) -> Program:
+    """The program with these loops in the place of their steps. A step that was in a loop before is computed again.
+
+    Raises:
+        ValueError: a step cannot be cut so, or not with the others of its loop, or is none that computes.
+    """
+    steps = [step for step in program.steps if not isinstance(step, FreeStep)]
+    kept, places, value_of = lasting(program.graph), dict(program.places), dict(program.value_of)
+    times = dict.fromkeys((position for loop in loops for position, _ in loop.steps), 0)
+    bodies: list[tuple[InPieces, list[ComputeStep]]] = []
+    for loop in loops:
+        names: dict[str, str] = {}
+        dims: dict[str, int | None] = {}
+        spans: set[bytes] = set()
+        members: list[ComputeStep] = []
+        for position, variable in loop.steps:
+            step = steps[position] if 0 <= position < len(steps) else None
+            cut = _member(program, step, variable) if isinstance(step, ComputeStep) else None
+            if cut is None:
+                raise ValueError(f"step {position} cannot be computed in pieces of its index variable {variable}")
+            step = cut.step
+            spans.add(ranges(program, step, variable).tobytes())
+            if len(spans) > 1 or any(dims.get(name, at) != at for name, at in _touched(cut)[:-1]):
+                raise ValueError(f"step {position} is not cut as the steps before it in its loop are: by {variable}")
+            dims[cut.write] = cut.way.made
+            for buffer in step.writes:
+                name = names[buffer] = f"{buffer}~{times[position]}" if times[position] else buffer
+                places[name], value_of[name] = program.places[buffer], program.value_of[buffer]
+            member = renamed(step, lambda name, names=names: names.get(name, name), names.__getitem__)  # type: ignore[misc]
+            assert isinstance(member, ComputeStep)
+            members.append(member)
+            times[position] += 1
+        bodies.append((loop, members))
+    alone = [(position, step) for position, step in enumerate(steps) if position not in times]
+    outside = [set(reads_of(step)) for _, step in alone]
+    outside += [{name for member in members for name in reads_of(member)} - _made(members) for _, members in bodies]
+    wanted = kept.union(*outside)
+    parts: list[tuple[Unit, list[Step]]] = [(Unit(0, position, step), [step]) for position, step in alone]
+    first: set[int] = set()
+    for (loop, members), reads in zip(bodies, outside[len(alone) :], strict=True):
+        writes = tuple(member.writes[0] for member in members if member.writes[0] in wanted)
+        variables = tuple(variable for _, variable in loop.steps)
+        own = [position for position, _ in loop.steps if position not in first]
+        first.update(own)
+        block = BlockStep(tuple(members), variables, loop.rows, tuple(sorted(reads)), writes)
+        parts.append((Unit(0, min(own, default=0)), [block]))
+    parts.sort(key=lambda part: part[0].position)
+    return arranged(replace(program, places=places, value_of=value_of), ordered(parts), kept)
+
+
+def _made(members: Iterable[ComputeStep]) -> set[str]:
+    return {name for member in members for name in member.writes}
+
+
+def _member(program: Program, step: ComputeStep, variable: int) -> Member | None:
+    """The step along a variable; None where it cannot be cut along it on every device."""
+    description = description_of(program.graph, program.graph.nodes[step.node])
+    if description is None or variable >= description.rank or len(step.writes) != 1:
+        return None
+    members = [member_of(program, step, variable, device) for device in range(program.mesh.devices)]
+    return None if None in members else members[0]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Loops, and the floor of the program with them: bytes of the step that needs most by itself."""
+
+    loops: tuple[InPieces, ...]
+    floor: int
+
+
+def cuts(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes]) -> Cut:
+    """Loops that keep every step within a cap; if none do, those with the lowest floor.
+
+    The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor that
+    is named where a cap cannot be kept can be kept as a cap. lives: of a program without loops and movements. measured:
+    the lifetimes of another program on the device.
+    """
+    best = plain = Cut((), floor(lives)[0])
+    program = lives.program
+    if plain.floor <= cap or program.orders or any(isinstance(step, BlockStep | StartStep) for step in lives.steps):
+        return plain
+    finder = _Finder(lives)
+    if (exact := _cut(lives, cap, measured, finder)).floor <= cap:
+        return exact
+    for share in GOALS:
+        candidate = _cut(lives, int(plain.floor * share), measured, finder)
+        best = min(best, candidate, key=lambda one: one.floor)
+        if candidate.floor <= cap or candidate.floor > plain.floor * share:
+            break
+    return best
+
+
+def _cut(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes], finder: _Finder) -> Cut:
+    """The loops that are found first, if sizes from the largest on are too large."""
+    program, best = lives.program, Cut((), floor(lives)[0])
+    too_large = {number for number, size in enumerate(alone(lives)) if size > cap}
+    inner = [item for item in lives.storages if item.born >= 0 and not item.lasts and item.bytes]
+    touched = [item for item in inner if not too_large.isdisjoint(item.touched)]
+    seeds = {name: item.bytes for item in touched for name in item.buffers}
+    for least in sorted({item.bytes for item in touched}, reverse=True)[:MOST_SIZES]:
+        large = {name for item in inner if item.bytes >= least for name in item.buffers}
+        chosen: list[_Component] = []
+        for seed in sorted(seeds.keys() & large, key=lambda name: (-seeds[name], finder.maker[name])):
+            if any(seed in one.cut for one in chosen):
+                continue
+            taken = {position for one in chosen for position in one.variables}
+            ways = [one for one in finder.components(seed, large) if taken.isdisjoint(one.variables)]
+            judged = [(max(cap, _least(program, one, measured)), one.steps, one) for one in ways]
+            chosen += [min(judged, key=lambda item: item[:2])[2]] if judged else []
+        if chosen:
+            best = min(_in_blocks(program, chosen, cap, measured), best, key=lambda one: max(one.floor, cap))
+        if best.floor <= cap:
+            break
+    return best
+
+
+def _in_blocks(
+    program: Program, components: Sequence[_Component], cap: int, measured: Callable[[Program], Lifetimes]
+) -> Cut:
+    """The loops in as few blocks as keep the cap, or with the lowest floor."""
+    longest = max(one.length for one in components)
+    best: Cut | None = None
+    for blocks in (2**power for power in range(1, longest.bit_length() + 1)):
+        loops = tuple(loop for one in components for loop in one.loops(blocks))
+        candidate = Cut(loops, floor(measured(in_pieces(program, loops)))[0])
+        best = candidate if best is None or candidate.floor < best.floor else best
+        if best.floor <= cap:
+            break
+    assert best is not None
+    return best
+
+
+def _least(program: Program, component: _Component, measured: Callable[[Program], Lifetimes]) -> int:
+    """Bytes that the largest of a component's loops needs, in short blocks."""
+    lives = measured(in_pieces(program, component.loops(component.length)))
+    return max(int(size) for size, step in zip(alone(lives), lives.steps, strict=False) if isinstance(step, BlockStep))
+
+
+@dataclass(frozen=True)
+class _Component:
+    """Steps around a tensor that is too large. cut: of each such tensor the dimension that is cut. variables: of each
+    step the index variable. length: of the range that all have. bodies: of each loop the steps, ascending."""
+
+    cut: Mapping[str, int]
+    variables: Mapping[int, int]
+    length: int
+    bodies: tuple[tuple[int, ...], ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(map(len, self.bodies))
+
+    def loops(self, blocks: int) -> tuple[InPieces, ...]:
+        rows = -(-self.length // min(blocks, self.length))
+        return tuple(InPieces(tuple((at, self.variables[at]) for at in body), rows) for body in self.bodies)
+
+
+class _NotCutError(Exception):
+    """A tensor cannot be cut with the others."""
+
+    def __init__(self, buffer: str) -> None:
+        super().__init__(buffer)
+        self.buffer = buffer
+
+
+class _Finder:
+    """Finds what is cut together in one program. maker: by buffer the position of its step."""
+
+    def __init__(self, lives: Lifetimes) -> None:
+        self.program = lives.program
+        self.steps = lives.steps
+        self.maker = {name: position for position, step in enumerate(self.steps) for name in writes_of(step)}
+        self.readers: dict[str, list[int]] = {}
+        for position, step in enumerate(self.steps):
+            for name in dict.fromkeys(reads_of(step)):
+                self.readers.setdefault(name, []).append(position)
+        self.known: dict[int, list[tuple[bytes, Member]]] = {}
+
+    def members(self, position: int) -> list[tuple[bytes, Member]]:
+        """A step along each variable along which it can be cut, with the ranges of all devices."""
+        if position not in self.known:
+            step = self.steps[position]
+            description = description_of(self.program.graph, self.program.graph.nodes[node_of(step)])
+            rank = description.rank if isinstance(step, ComputeStep) and description is not None else 0
+            ways = [_member(self.program, step, variable) for variable in range(rank)]  # type: ignore[arg-type]
+            self.known[position] = [
+                (ranges(self.program, way.step, way.variable).tobytes(), way) for way in ways if way is not None
+            ]
+        return self.known[position]
+
+    def components(self, seed: str, large: Collection[str]) -> Iterator[_Component]:
+        """What is cut with a large buffer, along each of its dimensions. large: what should be cut, if it can."""
+        for span, member in self.members(self.maker[seed]):
+            if member.way.made is None:
+                continue
+            wanted = set(large)
+            while seed in wanted:
+                try:
+                    dims, variables = self.component(seed, member.way.made, span, wanted)
+                except _NotCutError as error:
+                    wanted.discard(error.buffer)
+                else:
+                    low, high = ranges(self.program, member.step, member.variable)[0].tolist()
+                    bodies = self.bodies(dims, variables, span)
+                    yield _Component(dims, variables, high - low, bodies)
+                    break
+
+    def component(
+        self, seed: str, dimension: int, span: bytes, large: Collection[str]
+    ) -> tuple[dict[str, int], dict[int, int]]:
+        """By large buffer the dimension that is cut, and by step the variable.
+
+        Raises:
+            _NotCutError: naming a large buffer that has to be whole.
+        """
+        dims, variables = {seed: dimension}, dict[int, int]()
+        pending = [seed]
+        while pending:
+            buffer = pending.pop()
+            for position in (self.maker[buffer], *self.readers.get(buffer, [])):
+                member = self.fitting(position, span, dims, large, buffer)
+                variables[position] = member.variable
+                for name, at in _touched(member):
+                    if name in large and name not in dims:
+                        dims[name] = at
+                        pending.append(name)
+        return dims, variables
+
+    def fitting(
+        self, position: int, span: bytes, dims: Mapping[str, int], large: Collection[str], buffer: str
+    ) -> Member:
+        """The step along the variable that reads and makes large buffers as they are cut."""
+        blamed = buffer
+        for other, member in self.members(position):
+            if other != span or any(dims.get(name, at) != at for name, at in _touched(member)):
+                continue
+            whole = [name for name, at in _touched(member) if name in large and at < 0]
+            if not whole:
+                return member
+            blamed = whole[0]
+        raise _NotCutError(blamed)
+
+    def bodies(self, large: Mapping[str, int], variables: dict[int, int], span: bytes) -> tuple[tuple[int, ...], ...]:
+        """The steps of each loop: the first that a step can be in, with the steps before it that make large buffers
+        again. Small steps between them join, if they can be cut too; they are added to `variables`."""
+        between = self.ancestors(variables)
+        loop_of: dict[int, int] = {}
+        dims: dict[str, int] = {}  # of what is made inside of loops and not summed up
+        whole: dict[str, int] = {}  # the first loop before which a buffer is there as a whole
+        for position, step in enumerate(self.steps):
+            member = self.joining(position, span, dims, variables) if position in between else None
+            if member is None:
+                level = max((whole.get(name, 0) for name in reads_of(step)), default=0)
+                whole.update(dict.fromkeys(writes_of(step), level))
+                continue
+            variables[position] = member.variable
+            level = loop_of[position] = max(
+                (
+                    loop_of[self.maker[name]] if dims.get(name) == at else whole.get(name, 0)
+                    for name, at in _touched(member)[:-1]
+                ),
+                default=0,
+            )
+            whole[member.write] = level + 1
+            if member.way.made is not None:
+                dims[member.write] = member.way.made
+        bodies: list[set[int]] = [set() for _ in range(max(loop_of.values(), default=-1) + 1)]
+        for position, level in loop_of.items():  # large buffers are made where something that stays is made of them
+            pending = [] if large.keys() >= set(writes_of(self.steps[position])) else [position]
+            while pending:
+                at = pending.pop()
+                if at in bodies[level]:
+                    continue
+                bodies[level].add(at)
+                makers = [self.maker[name] for name in reads_of(self.steps[at]) if name in large]
+                pending += [maker for maker in makers if loop_of[maker] <= level]
+        return tuple(tuple(sorted(body)) for body in bodies)
+
+    def ancestors(self, variables: Collection[int]) -> set[int]:
+        """These steps, and all before them that they need."""
+        needed = set(variables)
+        for position in range(len(self.steps) - 1, -1, -1):
+            if position in needed:
+                needed.update(self.maker[name] for name in reads_of(self.steps[position]) if name in self.maker)
+        return needed
+
+    def joining(
+        self, position: int, span: bytes, dims: Mapping[str, int], variables: Mapping[int, int]
+    ) -> Member | None:
+        """The step as it is cut; of steps that are not to be cut those that read block by block what others make."""
+        inside = dims.keys() & reads_of(self.steps[position])
+        for other, member in self.members(position) if inside or position in variables else ():
+            if position in variables:
+                if member.variable == variables[position]:
+                    return member
+                continue
+            reads = _touched(member)[:-1]
+            if other == span and member.way.made is not None and all(dims.get(name, at) == at for name, at in reads):
+                return member
+        return None
+
+
+def _touched(member: Member) -> list[tuple[str, int]]:
+    """What a member reads and makes, with the dimension that is cut; -1 or less where it is whole."""
+    read = [(part.buffer, at) for part, at in zip(member.step.reads, member.way.read, strict=True)]
+    return [*read, (member.write, -1 if member.way.made is None else member.way.made)]
