@@ -124,6 +124,7 @@ def plan(
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str = "auto",
+    order: str = "auto",
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -135,7 +136,8 @@ def plan(
     the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
     measured costs (`girih calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
-    drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses.
+    drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses. order: of the steps in
+    that case, one of `girih.memory.order.ORDERS`, such as `least`; `auto`: the best of several.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -158,6 +160,7 @@ def plan(
         store=store,
         observe=observe,
         hold=hold,
+        order=order,
     )
     return own.in_plan(planned)
 
@@ -249,6 +252,7 @@ def plan_graph(
     store: str | Path | None = None,
     observe: Observe | None = None,
     hold: str = "auto",
+    order: str = "auto",
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
     from girih.search.choose import HOLDS, choose
@@ -257,7 +261,18 @@ def plan_graph(
     note = observe or (lambda what, share: None)
     if hold not in HOLDS:
         raise PlanError(f"no way {hold!r} to hold tensors: expected one of {', '.join(HOLDS)}")
-    return Plan.of(choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note, hold=hold))
+    if order != "auto":
+        from girih.memory.order import order_of
+
+        try:
+            order_of(order)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+    return Plan.of(
+        choose(
+            graph, where, own, objective, limit=limit, compare=others, store=store, note=note, hold=hold, order=order
+        )
+    )
 
 
 def load(path: str | Path, *, trust: bool = False) -> Plan:

@@ -111,6 +111,7 @@ def plan(options: argparse.Namespace) -> int:
             "compare": () if options.no_compare else ("single", "data"),
             "store": _store(options),
             "hold": options.hold,
+            "order": options.order,
             "observe": progress,
         }
         own = _program(options, progress)

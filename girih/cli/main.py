@@ -93,6 +93,9 @@ def parser() -> argparse.ArgumentParser:
                       help="where the limit is too small for every division: move tensors to the large memory behind "
                       "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
                       "fastest (auto), or refuse (none; default auto)")  # fmt: skip
+    plan.add_argument("--order", default="auto", metavar="NAME[:OPTION=VALUE,...]",
+                      help="the order of the steps in that case: captured, early, least, depth-first, depth-guided or "
+                      "depth-first-guided (default auto: the best of several)")  # fmt: skip
     plan.add_argument("--search", type=search, default="exact", metavar="NAME[:OPTION=VALUE,...]",
                       help="how to search, with the search's options, as exact:seconds=10 (default exact): "
                       + ", ".join(SEARCHES))  # fmt: skip

@@ -34,11 +34,13 @@ def choose(
     store: str | Path | None,
     note: Observe,
     hold: str = "auto",
+    order: str = "auto",
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
-    limit: bytes of each device. hold: what to do where that is too little, one of HOLDS. store:
-    measured costs, for the objective `time` and for simulated steps.
+    limit: bytes of each device. hold: what to do where that is too little, one of HOLDS. order: of the steps in that
+    case, `auto` or one of `girih.memory.order.ORDERS`. store: measured costs, for the objective `time` and for
+    simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.
@@ -70,7 +72,7 @@ def choose(
         from girih.search.holding import held  # loads SciPy
 
         try:
-            plan = held(plan, hold, store=store, note=note)
+            plan = held(plan, hold, order=order, store=store, note=note)
         except PlanError as error:
             if machine.host is not None:
                 raise

@@ -25,7 +25,9 @@ from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.locality import staying, updates_early
+from girih.memory.order import order_of
 from girih.memory.residency import TooSmallError, belady
+from girih.memory.step_graph import step_graph
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
@@ -49,8 +51,11 @@ FAILED = 1e6  # seconds for each byte of a limit that would have to be higher: m
 Sequence = tuple[int, ...] | None
 
 
-def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> Plan:
-    """The plan in the best way to keep it within its memory limit. hold: `auto`, `swap` or `recompute`.
+def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None, note: Observe) -> Plan:
+    """The plan in the best way to keep it within its memory limit.
+
+    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.order.ORDERS`, or `auto`: the best of
+    several.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -69,7 +74,7 @@ def held(plan: Plan, hold: str, *, store: str | Path | None, note: Observe) -> P
     ways: list[_Ways] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
-        way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute")
+        way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute", order)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
         if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
@@ -96,6 +101,7 @@ class _Ways:
     plan: Plan
     store: str | Path | None
     moving: bool
+    named: str = "auto"
     best: tuple[float, Plan] | None = None
     smallest: float = np.inf
     refused: tuple[Plan, TooSmallError] | None = None
@@ -106,8 +112,8 @@ class _Ways:
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
         clock = Clock()
-        order: Sequence = None
-        for other in self.orders():
+        order: Sequence = self.named_order() if self.named != "auto" else None
+        for other in self.orders() if self.named == "auto" else ():
             order = min((order, other), key=self.judge)
             if self.best is not None and perf_counter() > clock.end(SECONDS / 3):
                 break
@@ -153,6 +159,10 @@ class _Ways:
                 for share in SHARES:
                     if not over():
                         self.judge(sequence, share)
+
+    def named_order(self) -> tuple[int, ...]:
+        graph = step_graph(self.plan.lifetimes)
+        return tuple(order_of(self.named).order(graph).tolist())
 
     def orders(self) -> Iterator[Sequence]:
         """With early updates, with steps together that touch the same, and as it is."""
