@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
@@ -26,6 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.memory.lifetimes import Lifetimes
+
+FEW = 16  # pairs of state, of which each is tried in both places
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,21 @@ def belady(
         stays = planner.run(home)
         driven = {number for pair in planner.pairs if planner.driven.intersection(pair) for number in pair}
         if driven <= home:
-            return Residency(_prefetched(lives, stays, cap, home, planner.clock, rates), home)
+            break
         home |= driven
+    best = Residency(_prefetched(lives, stays, cap, home, planner.clock, rates), home)
+    if lru or len(planner.pairs) > FEW:
+        return best
+    # The first round may have found too much state without a place: is there one where less has to leave?
+    for pair in sorted(planner.pairs, key=lambda pair: -lives.storages[pair[0]].bytes):
+        fewer = best.home - set(pair)
+        if fewer != best.home:
+            with suppress(TooSmallError):
+                stays = planner.run(fewer)
+                if fewer.issuperset(planner.driven):
+                    other = Residency(_prefetched(lives, stays, cap, fewer, planner.clock, rates), fewer)
+                    best = min(best, other, key=lambda residency: sum(residency.copied_bytes(lives)))
+    return best
 
 
 class _Planner:
