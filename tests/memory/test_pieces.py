@@ -161,6 +161,13 @@ def test_random_programs_keep_the_law_and_the_numbers(seed: int, nodes: int, sha
     cutted = in_pieces(program, cut.loops)
     check(cutted)
     assert floor(lifetimes(cutted))[0] == cut.floor <= floor(lives)[0]
+    if cut.loops and not graph.state_inputs:
+        values = [graph.values[item.name] for item in graph.inputs]
+        batch = {value.name: torch.rand(value.shape).to(getattr(torch, value.dtype)) for value in values}
+        made = Worker(cutted, 0).step(dict(batch))
+        plain = interpret(graph, batch)
+        for name, tensor in made.items():
+            torch.testing.assert_close(tensor, plain[name], equal_nan=True)
 
 
 def test_loops_that_cannot_be_are_refused() -> None:
