@@ -253,7 +253,8 @@ class _Finder:
                 else:
                     low, high = ranges(self.program, member.step, member.variable)[0].tolist()
                     bodies = self.bodies(dims, variables, span)
-                    yield _Component(dims, variables, high - low, bodies)
+                    if bodies:  # else nothing is made of it
+                        yield _Component(dims, variables, high - low, bodies)
                     break
 
     def component(
@@ -325,7 +326,7 @@ class _Finder:
                 bodies[level].add(at)
                 makers = [self.maker[name] for name in reads_of(self.steps[at]) if name in large]
                 pending += [maker for maker in makers if loop_of[maker] <= level]
-        return tuple(tuple(sorted(body)) for body in bodies)
+        return tuple(tuple(sorted(body)) for body in bodies if body)
 
     def ancestors(self, variables: Collection[int]) -> set[int]:
         """These steps, and all before them that they need."""
