@@ -299,7 +299,10 @@ def table_5() -> Iterator[Row]:
 
 
 def table_7() -> Iterator[Row]:
-    """The paper's slowdown: its images a second, against those of 504 layers less by the layers."""
+    """The paper's slowdown: its images a second, against those of 504 layers less by the layers.
+
+    The deepest are slow to plan: Belady looks at all storages on the device for each step that needs room.
+    """
     for third, batch, theirs in ((624, 16, 1.76), (319, 32, 4.04), (319, 16, None), (154, 16, None)):
         count = layers(third)
         slower = None if theirs is None else 11.43 * 504 / count / theirs
