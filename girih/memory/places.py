@@ -2,9 +2,9 @@
 
 This is dynamic storage allocation with all lifetimes known beforehand, which is NP-hard. What is implemented: best fit
 in two orders, by size and by length of life, of which the smaller arena is taken. Each storage goes, in that order,
-in two orders, by size and by length of life, of which the smaller arena is taken. Each storage goes, in that order,
 into the smallest gap that is large enough between the storages placed before that are alive together with it, or
 behind all of them. Sizes are rounded up to `ALIGNMENT`; the scratch of a step is a storage that lives in that step.
+
 Cost: the square of the number of storages at most, in NumPy. Not done: new state is not made to lie where the old lay,
 so the next application needs copies; a copy in that takes over what a copy out leaves is not told apart.
 """

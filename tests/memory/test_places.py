@@ -1,10 +1,15 @@
 """Places in an arena: nothing that is alive at one time overlaps, and no arena is below the bound."""
 
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from itertools import pairwise
 
-from girih.memory.places import alive, best_fit
+import numpy as np
+from graphs import random_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lowered_programs import alone
+
+from girih.memory.lifetimes import lifetimes
+from girih.memory.places import alive, best_fit, placed
 
 ITEMS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=30)
 
@@ -29,3 +34,20 @@ def test_the_smallest_gap_that_is_large_enough_is_taken():
     first, last = np.array([0, 0, 0, 0, 2]), np.array([1, 3, 1, 3, 3])
     sizes = np.array([256, 64, 128, 64, 128])
     assert best_fit(first, last, sizes, np.arange(5)).tolist() == [0, 256, 320, 448, 320]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 14))
+@settings(max_examples=40)
+def test_an_arena_holds_what_a_program_uses_in_every_step(seed, nodes):
+    lives = lifetimes(alone(random_graph(np.random.default_rng(seed), nodes)))
+    places = placed(lives)
+    assert lives.used.max() <= places.bound <= places.bytes
+    for step in range(len(lives.steps) + 1):
+        runs = [(places.scratch[step], int(lives.extra[step]))] + [
+            (address, item.bytes)
+            for address, item in zip(places.addresses, lives.storages, strict=True)
+            if item.born <= step and (item.lasts or step <= item.last)
+        ]
+        runs = sorted(run for run in runs if run[1])
+        assert all(one + size <= two for (one, size), (two, _) in pairwise(runs))
+        assert all(address % 64 == 0 and address + size <= places.bytes for address, size in runs)
