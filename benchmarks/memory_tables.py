@@ -1,7 +1,7 @@
 """TensorFlowMem's Tables 6.4 to 6.14 by simulation: what a 12 GB device can train with a large memory behind it.
 
 What: the paper's models at its sizes (`benchmarks.memory_models`, the catalogue's ResNets) on its machine, one TITAN X
-of 12 GB with 64 GB of host memory. How: each step is captured, its program is ordered (`girih.memory.order`), tensors
+of 12 GB with 64 GB of host memory. How: each step is captured, its program is ordered (`girih.memory.orders.order`), tensors
 are moved by Belady with three thresholds (`girih.memory.residency`), and the simulator says which is fastest; a second
 line is the published scheme, partitions that run two at a time, on the same simulator. Against: the paper's figures,
 and the same step with unlimited memory, of which the slowdown is told. Floors: every row of the paper fits in 12 GB and
@@ -73,7 +73,7 @@ class Step:
     def in_order(self, name: str) -> Any:
         """(program, lifetimes) in an order."""
         from girih.memory.lifetimes import lifetimes
-        from girih.memory.order import reordered
+        from girih.memory.orders.order import reordered
 
         if name not in self.ordered:
             program = reordered(self.program, name, lives=self.lives)
@@ -114,10 +114,10 @@ class Step:
     def published(self, placement: bool, size: int = PARTITION, visit: str = "depth-first") -> Held:
         """TensorFlowMem's partitions and swapping on the same simulator."""
         from girih.memory.accounts import host_bytes, memory_use
-        from girih.memory.depth_first import swapped
         from girih.memory.lifetimes import lifetimes
         from girih.memory.moves import moved
-        from girih.memory.order import DepthFirst
+        from girih.memory.orders.depth_first import swapped
+        from girih.memory.orders.order import DepthFirst
 
         program, partition = DepthFirst(size, visit=visit).partitioned(self.program)
         lives = lifetimes(program, 0, THREADS)

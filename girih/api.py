@@ -137,7 +137,7 @@ def plan(
     measured costs (`girih calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses. order: of the steps in
-    that case, one of `girih.memory.order.ORDERS`, such as `least`; `auto`: the best of several.
+    that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -262,7 +262,7 @@ def plan_graph(
     if hold not in HOLDS:
         raise PlanError(f"no way {hold!r} to hold tensors: expected one of {', '.join(HOLDS)}")
     if order != "auto":
-        from girih.memory.order import order_of
+        from girih.memory.orders.order import order_of
 
         try:
             order_of(order)

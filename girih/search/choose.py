@@ -39,7 +39,7 @@ def choose(
     """The plan that a search finds, with its costs beside those of others.
 
     limit: bytes of each device. hold: what to do where that is too little, one of HOLDS. order: of the steps in that
-    case, `auto` or one of `girih.memory.order.ORDERS`. store: measured costs, for the objective `time` and for
+    case, `auto` or one of `girih.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for
     simulated steps.
 
     Raises:

@@ -24,10 +24,10 @@ from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
-from girih.memory.locality import staying, updates_early
-from girih.memory.order import order_of
+from girih.memory.orders.locality import staying, updates_early
+from girih.memory.orders.order import order_of
+from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import TooSmallError, belady
-from girih.memory.step_graph import step_graph
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
@@ -54,7 +54,7 @@ Sequence = tuple[int, ...] | None
 def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None, note: Observe) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
-    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.order.ORDERS`, or `auto`: the best of
+    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.orders.order.ORDERS`, or `auto`: the best of
     several.
 
     Raises:

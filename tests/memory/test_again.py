@@ -20,8 +20,8 @@ from girih.memory.accounts import memory_use
 from girih.memory.again import sequenced, with_again
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.locality import updates_early
 from girih.memory.moves import moved
+from girih.memory.orders.locality import updates_early
 from girih.memory.residency import belady, floor
 from girih.ops import description_of
 from girih.run.worker.measure import peak_bytes

@@ -1,7 +1,7 @@
 """Orders of a program's steps that lower the peak of memory: any topological order gives the same numbers.
 
 An order is a frozen value whose fields are its options; `ORDERS` names them. `reordered` writes the program anew. The
-searches see the memory of one device exactly (`girih.memory.step_graph`), and what they return never has a higher peak
+searches see the memory of one device exactly (`girih.memory.orders.step_graph`), and what they return never has a higher peak
 there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
 
 Where the optimizer is in the graph, updating each tensor right behind its gradient matters most: captured, all
@@ -18,11 +18,11 @@ import numpy as np
 from girih.lower.liveness import lasting
 from girih.lower.orders import arranged
 from girih.lower.program import Program
-from girih.memory.depth_first import executed, partitions
 from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.order_kernels import descended, hoisted
-from girih.memory.small_orders import optimal
-from girih.memory.step_graph import Integers, StepGraph, reversed_links, step_graph
+from girih.memory.orders.depth_first import executed, partitions
+from girih.memory.orders.order_kernels import descended, hoisted
+from girih.memory.orders.small_orders import optimal
+from girih.memory.orders.step_graph import Integers, StepGraph, reversed_links, step_graph
 from girih.ops.scratch import ScratchSource, at_most
 
 SMALL = 60
@@ -90,7 +90,7 @@ class DepthFirst:
     """TensorFlowMem's partitions as published, which may raise the peak: without it, swapping is what lowers it.
 
     size: steps of a partition. running: partitions that run at a time. visit: one of
-    `girih.memory.depth_first.VISITS`.
+    `girih.memory.orders.depth_first.VISITS`.
     """
 
     size: int = 20

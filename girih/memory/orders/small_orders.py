@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from girih.memory.step_graph import Integers, StepGraph
+from girih.memory.orders.step_graph import Integers, StepGraph
 
 
 def optimal(graph: StepGraph, most_sets: int) -> Integers | None:

@@ -23,8 +23,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from girih.memory.lifetimes import Lifetimes
+from girih.memory.orders.step_graph import Integers, Links
 from girih.memory.residency import Residency, Stay
-from girih.memory.step_graph import Integers, Links
 
 VISITS = ("depth-first", "depth-guided", "depth-first-guided")
 AHEAD = 2

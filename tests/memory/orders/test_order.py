@@ -18,13 +18,13 @@ from girih.layout import Mesh
 from girih.lower import Blocks, Overlap, Program, StartStep, TransferStep, blocked, check, lower, overlapped
 from girih.lower.steps import BlockStep
 from girih.memory.accounts import memory_use
-from girih.memory.depth_first import VISITS, depths, executed, partitions, swapped
 from girih.memory.lifetimes import lifetimes
 from girih.memory.moves import moved
-from girih.memory.order import ORDERS, DepthFirst, Least, order_of, reordered
-from girih.memory.order_kernels import descended, hoisted
+from girih.memory.orders.depth_first import VISITS, depths, executed, partitions, swapped
+from girih.memory.orders.order import ORDERS, DepthFirst, Least, order_of, reordered
+from girih.memory.orders.order_kernels import descended, hoisted
+from girih.memory.orders.step_graph import StepGraph, is_topological, reversed_links, scanned, step_graph
 from girih.memory.residency import belady, floor
-from girih.memory.step_graph import StepGraph, is_topological, reversed_links, scanned, step_graph
 from girih.ops import description_of
 from girih.partition import Strategy
 from girih.partition.space.problem import Objective
