@@ -157,7 +157,7 @@ class Arena:
             return ""
         free = self.size - state["live"]
         return (
-            f"{format_bytes(state['refused'])} ({state['refused']} bytes) do not fit into the {format_bytes(self.size)} "
-            f"that this worker may hold: {format_bytes(free)} are free, at most {format_bytes(state['largest'])} of "
-            f"them in one piece; give it more memory"
+            f"{format_bytes(state['refused'])} ({state['refused']} bytes) do not fit into the "
+            f"{format_bytes(self.size)} that this worker may hold: {format_bytes(free)} are free, at most "
+            f"{format_bytes(state['largest'])} of them in one piece; give it more memory"
         )

@@ -320,7 +320,7 @@ def _arena(memory: int | None, device: Any) -> tuple[Arena | None, str]:
 
 def _out_of_memory(refused: str, error: BaseException) -> Exception:
     """PyTorch's own error, with what is known here."""
-    own = torch.OutOfMemoryError(refused)
+    own: Exception = torch.OutOfMemoryError(refused)
     own.__cause__ = error
     return own
 
