@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import torch
 
 from girih.run.arena import arena as module
 from girih.run.arena.arena import OWN, Arena, ArenaError
+from girih.run.worker.moves import HostMemory
 
 # What the interpreter and the plan have, the cap, and SLACK bytes for threads' stacks, small objects and MKL's buffers:
 # a product for which MKL gets no buffer is computed another way, in other bits.
@@ -76,6 +78,19 @@ def test_the_limit_of_the_system_breaks_the_undivided_step_and_not_the_capped_on
     assert "can't allocate memory" in broken.stderr
     assert capped.returncode == 0, capped.stderr
     assert capped.stdout == free.stdout
+
+
+def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    host = HostMemory(torch.device("cpu"), str(tmp_path))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        host.place("small", torch.empty(1 << 10))
+        with pytest.raises(OSError, match=r"cannot leave memory for a file in .*: File too large; make room there"):
+            host.place("large", torch.empty(1 << 16))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_blocks_are_given_joined_and_refused() -> None:
