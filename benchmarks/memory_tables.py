@@ -1,7 +1,7 @@
 """TensorFlowMem's Tables 6.4 to 6.14 by simulation: what a 12 GB device can train with a large memory behind it.
 
 What: the paper's models at its sizes (`benchmarks.memory_models`, the catalogue's ResNets) on its machine, one TITAN X
-of 12 GB with 64 GB of host memory. How: each step is captured, its program is ordered (`girih.memory.orders.order`), tensors
+of 12 GB with 64 GB of host memory. How: each step is captured, its program is ordered (`girih.memory.orders`), tensors
 are moved by Belady with three thresholds (`girih.memory.residency`), and the simulator says which is fastest; a second
 line is the published scheme, partitions that run two at a time, on the same simulator. Against: the paper's figures,
 and the same step with unlimited memory, of which the slowdown is told. Floors: every row of the paper fits in 12 GB and

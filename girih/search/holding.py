@@ -54,8 +54,8 @@ Sequence = tuple[int, ...] | None
 def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None, note: Observe) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
-    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.orders.order.ORDERS`, or `auto`: the best of
-    several.
+    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.orders.order.ORDERS`, or `auto`: the
+    best of several.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.

@@ -1,8 +1,8 @@
 """Orders of a program's steps that lower the peak of memory: any topological order gives the same numbers.
 
 An order is a frozen value whose fields are its options; `ORDERS` names them. `reordered` writes the program anew. The
-searches see the memory of one device exactly (`girih.memory.orders.step_graph`), and what they return never has a higher peak
-there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
+searches see the memory of one device exactly (`girih.memory.orders.step_graph`), and what they return never has a
+higher peak there than the captured order. Finding the best order is NP-complete (TensorFlowMem §6.3.2).
 
 Where the optimizer is in the graph, updating each tensor right behind its gradient matters most: captured, all
 gradients wait for the end.

@@ -46,7 +46,7 @@ class RankCrew:
             torch.cuda.set_device(device)
         transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
         self.program = program
-        own = Options(options.timeout, str(device), options.timeline, options.threads)
+        own = Options(options.timeout, str(device), options.timeline, options.threads, memory=options.memory)
         self._progress = list(NOT_BEGUN)
         self._service = Service(program, self.rank, transport, own, self._progress)
 

@@ -4,7 +4,7 @@ PyTorch's profiler reports every allocation and release of its CPU allocator, wi
 (state and inputs) is made anew after profiling has begun, so that the sum of all events is the memory in use: exact for
 all that PyTorch allocates, its kernels' temporaries included, also those that it hands to oneDNN, in the bytes that
 were asked for. Not seen: what libraries (MKL's buffers, gloo) allocate by themselves. On CUDA the caching allocator's
-own peak is read.
+own peak is read. A worker that has an arena asks that, which counts the same bytes for this worker alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     try:
         if worker.copiers is not None:
             worker.copiers.beside = False
+        if worker.arena is not None:
+            worker.arena.state(restart=True)
+            _run(worker, saved, batch)
+            return worker.arena.state()["peak"]
         with _quiet():
             return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, batch)
     finally:

@@ -15,7 +15,9 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -23,6 +25,7 @@ import torch
 
 from girih.lower import MoveStep
 from girih.machine.units import format_bytes
+from girih.run.arena.arena import COPIES_IN, OTHERS, Arena
 from girih.run.tiles.spill import mapped
 from girih.run.worker.parts import Tensor
 
@@ -98,16 +101,22 @@ class Copiers:
 
     copied: bytes so far, (out, in). beside: copies run beside computation; else they run on the worker's own thread,
     those out as late, and those in as early as they may: so the most memory is in use that ever can be.
+    arena: where copies in make their targets.
     """
 
     host: HostMemory
     device: Any
     copied: list[int] = field(default_factory=lambda: [0, 0])
     beside: bool = True
+    arena: Arena | None = None
 
     def __post_init__(self) -> None:
         self.threads = {
-            out: ThreadPoolExecutor(1, thread_name_prefix=f"girih-copy-{'out' if out else 'in'}")
+            out: ThreadPoolExecutor(
+                1,
+                thread_name_prefix=f"girih-copy-{'out' if out else 'in'}",
+                initializer=None if self.arena is None else partial(self.arena.enter, OTHERS if out else COPIES_IN),
+            )
             for out in (True, False)
         }
 
@@ -130,7 +139,8 @@ class Copiers:
         if self.beside:
             return self.threads[False].submit(copy)
         later = Later(copy)
-        later.result()
+        with nullcontext() if self.arena is None else self.arena.in_lane(COPIES_IN):
+            later.result()
         return later
 
     def close(self) -> None:

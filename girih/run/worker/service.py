@@ -21,7 +21,8 @@ class Options:
     """How workers run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
-    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`).
+    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). memory: bytes of tensors that
+    each may hold.
     """
 
     timeout: float = 60.0
@@ -29,6 +30,7 @@ class Options:
     timeline: bool = False
     threads: int = 0
     keeps: bool = True
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,13 @@ class Service:
         self.peak_bytes = 0
         self._writing: saving.Writing | None = None
         self.worker = Worker(
-            program, rank, transport, device=options.device, progress=progress, timeline=options.timeline
+            program,
+            rank,
+            transport,
+            device=options.device,
+            progress=progress,
+            timeline=options.timeline,
+            memory=options.memory,
         )
         self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
         self._reports = {

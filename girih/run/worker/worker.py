@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, MutableSequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from girih.lower import BlockStep, ComputeStep, Program
 from girih.lower.liveness import overwritten, writes_of
+from girih.run.arena.arena import Arena, ArenaError
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
@@ -63,6 +65,8 @@ class Worker:
 
     progress: integers that the worker keeps up to date, as NOT_BEGUN. They may lie in memory that others can see.
     timeline: measure every instruction; the last step's are in `intervals`.
+    memory: the most bytes of tensors that this worker may hold, on a processor: an arena of that size serves them all,
+        and a step that needs more fails. `without` says why there is none.
 
     Raises:
         ValueError: the strategy lets an updated value lie otherwise than the input that it replaces.
@@ -77,6 +81,7 @@ class Worker:
         device: Any = "cpu",
         progress: MutableSequence[int] | None = None,
         timeline: bool = False,
+        memory: int | None = None,
     ) -> None:
         graph = program.graph
         self.program = program
@@ -98,7 +103,8 @@ class Worker:
         entering = {item.name for item in graph.inputs}
         self._elsewhere = [item.name for item in graph.outputs if item.name not in written | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction
-        self.copiers = Copiers(HostMemory(self.device), self.device) if program.host else None
+        self.arena, self.without = _arena(memory, self.device)
+        self.copiers = Copiers(HostMemory(self.device), self.device, arena=self.arena) if program.host else None
         self._overwritten = overwritten(program.graph, program.steps_of(rank), program.host)
         self._instructions = compile_instructions(
             program, rank, self._slot, self.transport, self.device, self.progress, self.copiers
@@ -120,7 +126,8 @@ class Worker:
 
     def begin(self, inputs: dict[str, Tensor]) -> Running:
         """A step of which nothing is done yet; inputs as for `step`."""
-        running = Running(self._fill(inputs))
+        with self._serving():
+            running = Running(self._fill(inputs))
         self.progress[0] += 1
         return running
 
@@ -132,7 +139,7 @@ class Worker:
         """
         began = perf_counter()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._serving():
                 if self.timeline:
                     self._run_timed(running.slots, running.seconds)
                 else:
@@ -164,7 +171,7 @@ class Worker:
 
     def _go_on(self, running: Running, at: int) -> None:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._serving():
                 for index in self._positions[bisect_left(self._positions, at) :]:
                     step = self.program.steps[index]
                     if isinstance(step, COMPUTING):
@@ -192,9 +199,16 @@ class Worker:
             progress[1] = position
             instruction.run(slots, seconds)
 
+    def _serving(self) -> AbstractContextManager[None]:
+        """New tensors lie in the arena, if there is one."""
+        return nullcontext() if self.arena is None else self.arena.serving()
+
     def _failed(self, error: Exception) -> StepError:
         """At the instruction that progress tells."""
         at = self.progress[1]
+        if self.arena is not None and (refused := self.arena.refusal()):
+            cause = error.__cause__ if isinstance(error, MemberError) else error
+            return StepError(self.rank, where(self.program, at), _out_of_memory(refused, cause or error))
         if isinstance(error, MemberError):
             return StepError(self.rank, where(self.program, at, error.node), error.__cause__ or error)
         return StepError(self.rank, where(self.program, at), error)
@@ -202,7 +216,10 @@ class Worker:
     def finish(self, running: Running) -> dict[str, Tensor]:
         """What the step made, once all its instructions are done."""
         began = perf_counter()
-        outputs = self._collect(running.slots)
+        with self._serving():
+            outputs = self._collect(running.slots)
+        if self.arena is not None:  # its memory is the next step's
+            outputs = {name: tensor.clone() if self.arena.holds(tensor) else tensor for name, tensor in outputs.items()}
         self.progress[1] = IDLE
         self.times.steps += 1
         self.times.kernels += running.seconds[0]
@@ -234,11 +251,17 @@ class Worker:
                 raise ValueError(
                     f"worker {self.rank}: its part of {name!r} must be {list(shape)}, got {list(tensor.shape)}"
                 )
+            if self.arena is not None and not keep and isinstance(tensor, torch.Tensor):
+                tensor = self._inside(tensor)
             slots[self._slot[name]] = tensor
             if name in self._overwritten:
                 assert self.copiers is not None
                 self.copiers.host.places[self._overwritten[name]] = tensor
         return slots
+
+    def _inside(self, tensor: Tensor) -> Tensor:
+        assert self.arena is not None
+        return tensor if self.arena.holds(tensor) else tensor.clone()
 
     def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
         self._nothing(self._elsewhere, slots)
@@ -259,6 +282,10 @@ class Worker:
 
     def take_state(self, state: Mapping[str, Tensor]) -> None:
         """Set this device's parts of parameters, buffers and optimizer state, by name; they are copied."""
+        with self._serving():
+            self._take_state(state)
+
+    def _take_state(self, state: Mapping[str, Tensor]) -> None:
         for name, tensor in state.items():
             if tuple(tensor.shape) != self._shapes[name]:
                 raise ValueError(
@@ -282,6 +309,25 @@ class Worker:
         if old not in self._overwritten:
             host.places[new] = self.state[old]
         return tensor
+
+
+def _arena(memory: int | None, device: Any) -> tuple[Arena | None, str]:
+    """An arena of that size, or why there is none."""
+    if memory is None:
+        return None, "no memory limit was set"
+    if device.type != "cpu":
+        return None, f"{device.type} holds its limit by itself"
+    try:
+        return Arena(memory), ""
+    except ArenaError as error:
+        return None, str(error)
+
+
+def _out_of_memory(refused: str, error: BaseException) -> Exception:
+    """PyTorch's own error, with what is known here."""
+    own: Exception = torch.OutOfMemoryError(refused)
+    own.__cause__ = error
+    return own
 
 
 def settle(tensor: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""One region of memory in which all tensors of a step lie."""
