@@ -1,7 +1,8 @@
 """Loops of the searches for orders of steps: runs that free memory are hoisted, what lies at the peak is moved away.
 
 All work on the arrays of `girih.memory.orders.step_graph` and change nothing that they are given. Hoisting is near
-linear: each step begins a few trial runs of at most `LONGEST` steps. Each attempt at the peak costs one scan of the order.
+linear: each step begins a few trial runs of at most `LONGEST` steps. Each attempt at the peak costs one scan of the
+order.
 """
 
 from __future__ import annotations
