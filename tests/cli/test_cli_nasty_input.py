@@ -50,7 +50,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("mlp-tiny", "--no-compare"),
         {
             "model": MODELS, "--batch": NO_ZERO, "--micro-batches": NO_ZERO, "--machine": MACHINES,
-            "--memory": MEMORIES, "--hold": CHOICES, "--search": SEARCHES, "--objective": CHOICES,
+            "--memory": MEMORIES, "--hold": CHOICES, "--order": CHOICES, "--search": SEARCHES, "--objective": CHOICES,
             "--optimizer": CHOICES, "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
     ),

@@ -45,6 +45,12 @@ def makes_result(operator: str) -> bool:
     return space != "aten" or name in WITHOUT_OUT
 
 
+def _copied(member: Member) -> bool:
+    """Does its kernel make a result that is then copied to where it belongs, and that no rule of its own tells of?"""
+    ruled = member.piece.operator.startswith("aten.") and member.description.operator.temporary is not None
+    return makes_result(member.piece.operator) and not ruled
+
+
 def chunks(low: int, high: int, rows: int) -> list[tuple[int, int, int]]:
     """(first, last, rows of a block) of parts of a loop: about CHUNKS of whole blocks, and what is left at the end.
 
@@ -150,8 +156,8 @@ def _chunk_bytes(
                 extra += size
                 if kept_as(member) != member.description.output.dtype:
                     extra = max(extra, size + own)
-            elif member.kind == "into" and makes_result(member.piece.operator):
-                extra += size  # it is copied to where it belongs
+            elif member.kind == "into" and _copied(member):
+                extra += size
             elif member.kind == "made":
                 sizes[member.write] = size
                 now += size
