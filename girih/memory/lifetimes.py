@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -171,6 +171,35 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
         storages[number].movable = False  # it would have to come back under its own name
     amounts = np.asarray(extra, np.int64)
     return Lifetimes(program, device, tuple(steps), tuple(storages), amounts, recorder.views, state)
+
+
+def unlike(program: Program, devices: Sequence[int]) -> list[int]:
+    """Of these devices those whose parts differ in shape, the first of each kind."""
+    places = {id(place): place for place in program.places.values()}
+    shapes = [np.diff(place.regions[list(devices)], axis=-1)[..., 0] for place in places.values()]
+    _, first = np.unique(np.concatenate(shapes, axis=1), axis=0, return_index=True)
+    return [devices[number] for number in sorted(first)]
+
+
+def widest(lives: Sequence[Lifetimes]) -> Lifetimes:
+    """Of devices that do the same with parts of unlike sizes: the first, with the largest part of each storage.
+
+    What keeps a cap for these sizes keeps it on every device. Where devices do not have the same storages, those of the
+    fullest one.
+    """
+    first = lives[0]
+    alike = all(
+        [(item.name, item.touched) for item in other.storages] == [(item.name, item.touched) for item in first.storages]
+        for other in lives[1:]
+    )
+    if not alike:
+        return max(lives, key=lambda item: int(item.used.max()))
+    storages = tuple(
+        replace(items[0], bytes=max(item.bytes for item in items), movable=all(item.movable for item in items))
+        for items in zip(*(item.storages for item in lives), strict=True)
+    )
+    pairs = tuple(pair for pair in first.state if all(storages[number].movable for number in pair))
+    return replace(first, storages=storages, extra=np.max([item.extra for item in lives], axis=0), state=pairs)
 
 
 def _state(graph: Graph, storages: Sequence[Storage]) -> tuple[tuple[int, int], ...]:

@@ -16,14 +16,14 @@ from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, sc
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
 from girih.memory.again import sequenced
-from girih.memory.lifetimes import Lifetimes, lifetimes
+from girih.memory.lifetimes import Lifetimes, lifetimes, unlike, widest
 from girih.memory.moves import moved
 from girih.memory.pieces import InPieces, in_pieces
 from girih.memory.residency import Residency
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
-from girih.plans.scratch import account, notes_of
+from girih.plans.scratch import account, followed, notes_of
 
 Observe = Callable[[str, float], None]
 
@@ -109,9 +109,11 @@ class Plan:
 
     @cached_property
     def lifetimes(self) -> Lifetimes:
-        """Of the program without movements, on the first device."""
+        """Of the program without movements, with the largest part of each storage that a device has; of a large machine
+        on the first and the last device."""
         notes = notes_of(self.unmoved, self.machine, self.scratch)
-        return lifetimes(self.unmoved, 0, notes.threads, notes)
+        devices = unlike(self.unmoved, followed(self.machine))
+        return widest([lifetimes(self.unmoved, device, notes.threads, notes) for device in devices])
 
     @cached_property
     def unmoved(self) -> Program:

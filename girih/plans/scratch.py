@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from girih.cost.scratch import BOUND, Scratch, ScratchSetting, Told
 from girih.lower import Program
@@ -64,10 +64,14 @@ def host_notes(threads: int) -> Notes:
     return Notes(threads, ask, setting)
 
 
+def followed(machine: Machine) -> Sequence[int]:
+    """The devices whose memory is followed: all, of a large machine the first and the last."""
+    count = machine.devices
+    return range(count) if count <= FOLLOWED else (0, count - 1)
+
+
 def account(program: Program, machine: Machine, known: Scratch | None) -> tuple[tuple[MemoryUse, ...], Scratch]:
     """The memory of each device, of a large machine only of the first and the last, and by what scratch was told."""
-    count = machine.devices
-    devices = range(count) if count <= FOLLOWED else (0, count - 1)
     notes = notes_of(program, machine, known)
-    uses = tuple(memory_use(program, device, notes.threads, notes) for device in devices)
+    uses = tuple(memory_use(program, device, notes.threads, notes) for device in followed(machine))
     return uses, notes.record

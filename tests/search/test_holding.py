@@ -220,3 +220,14 @@ def test_two_devices_run_what_neither_dividing_nor_one_device_can(step) -> None:
         assert all(run.verified_step(*batch).ok for _ in range(3))
         measured = run.run.peak_bytes(*run._inputs(batch, None))
         assert [use.peak for use in plan.memory_by_device] == measured
+
+
+@pytest.mark.parametrize(("batch", "width"), [(7, 22), (13, 37)])
+def test_devices_with_parts_of_unlike_sizes_all_keep_the_limit(batch: int, width: int) -> None:
+    graph = perceptron(4, batch, width)
+    free = plan_graph(graph, machine="local:4", compare=())
+    plan = plan_graph(graph, machine="local:4", memory=free.peak * 6 // 10, hold="swap", compare=())
+    check(plan)
+    assert plan.residency is not None
+    assert len({use.peak for use in free.memory_by_device}) > 1
+    assert all(use.peak <= free.peak * 6 // 10 for use in plan.memory_by_device)
