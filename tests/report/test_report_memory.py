@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from graphs import perceptron
@@ -17,15 +15,9 @@ from girih.report.tables import render
 
 
 @pytest.fixture(scope="module")
-def lenet() -> Any:
+def free() -> Plan:
     named = program("lenet-tiny", 16, "momentum")
-    return lambda memory: girih.plan(named.step, named.batch, machine="local:1", memory=memory, compare=(), hold="swap")
-
-
-@pytest.fixture(scope="module")
-def capped(lenet: Any) -> Plan:
-    plan: Plan = lenet("1.2MB")
-    return plan
+    return girih.plan(named.step, named.batch, machine="local:1", compare=())
 
 
 def held(memory: DeviceMemory) -> np.ndarray:
@@ -37,8 +29,8 @@ def held(memory: DeviceMemory) -> np.ndarray:
     return total
 
 
-def test_the_curve_is_the_accounts(lenet: Any, capped: Plan) -> None:
-    for plan in (capped, lenet(None)):
+def test_the_curve_is_the_accounts(free: Plan, capped: Plan) -> None:
+    for plan in (capped, free):
         memory = device_memory(plan)
         assert memory.peak == plan.peak
         assert len(memory.used) == len(memory.operators) + 1
@@ -47,8 +39,8 @@ def test_the_curve_is_the_accounts(lenet: Any, capped: Plan) -> None:
         )
 
 
-def test_without_movements_every_storage_is_in_the_curve(lenet: Any) -> None:
-    memory = device_memory(lenet(None))
+def test_without_movements_every_storage_is_in_the_curve(free: Plan) -> None:
+    memory = device_memory(free)
     extra = memory.used - held(memory)
     assert extra.min() == 0  # where a kernel holds nothing of its own
     assert all(len(item.stays) == 1 and not item.moves and not item.away for item in memory.storages)
