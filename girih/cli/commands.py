@@ -168,13 +168,24 @@ def _numbers(item: Plan) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace) -> int:
+    from girih.report.memory import memory_numbers, memory_table
+
+    other = next((name for name in ("tensors", "operators", "graph") if getattr(options, name)), None)
+    if options.device is not None and other:
+        raise BadInputError(f"--device is for instructions, and with --memory for storages: leave it, or --{other}")
     with clear_errors():
         item = load(options.plan, trust=options.trust)
+    if options.device is not None and not 0 <= options.device < item.machine.devices:
+        raise BadInputError(f"no device {options.device}: the plan has devices 0 to {item.machine.devices - 1}")
     if options.json:
         numbers = _numbers(item)
         if options.tensors:
             numbers["tensors"] = {name: str(layout) for name, layout in item.strategy.layouts.items()}
+        if options.memory:
+            numbers["over_time"] = memory_numbers(item, options.device or 0)
         print(json.dumps(numbers))
+    elif options.memory:
+        show_table(memory_table(item, options.device or 0))
     elif options.tensors:
         show_table(tensors_table(item))
     elif options.operators:
@@ -184,8 +195,6 @@ def show(options: argparse.Namespace) -> int:
     elif options.device is not None:
         from girih.report.instructions import instructions
 
-        if not 0 <= options.device < item.machine.devices:
-            raise BadInputError(f"no device {options.device}: the plan has devices 0 to {item.machine.devices - 1}")
         for line in instructions(item.program, options.device):
             print(line)
     else:

@@ -119,7 +119,10 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--tensors", action="store_true", help="how every tensor lies")
     what.add_argument("--operators", action="store_true", help="how every operator is divided")
     what.add_argument("--graph", action="store_true", help="the captured graph as text")
-    what.add_argument("--device", type=device_number, metavar="K", help="the instructions of device K")
+    what.add_argument("--memory", action="store_true", help="the bytes in use over a step, and which storages lie on a "
+                      "device when, go out and come back")  # fmt: skip
+    show.add_argument("--device", type=device_number, metavar="K", help="the instructions of device K, or with "
+                      "--memory its memory (default there: 0)")  # fmt: skip
 
     run = _command(
         commands, "run", "train by a plan on real workers, on random data and weights",

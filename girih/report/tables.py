@@ -55,7 +55,7 @@ def summary(plan: Plan) -> RenderableType:
     if plan.costs.simulated is not None:
         head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
     if plan.unlimited is not None:
-        head.append(f"\n{_held(plan)}")
+        head.append(f"\n{held_words(plan)}")
     for note in plan.notes:
         head.append(f"\nnote: {note}")
     parts = sorted(repeats(plan.graph), key=lambda part: -part.period * part.count)[:4]
@@ -70,7 +70,7 @@ def summary(plan: Plan) -> RenderableType:
     return Group(head, devices_table(plan), alternatives_table(plan), *map(Text, alternatives_notes(plan)))
 
 
-def _held(plan: Plan) -> str:
+def held_words(plan: Plan) -> str:
     """How a plan keeps within its memory."""
     assert plan.memory is not None
     assert plan.unlimited is not None

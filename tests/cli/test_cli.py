@@ -136,6 +136,20 @@ def test_show(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:
     assert "devices 0 to 1" in err
 
 
+def test_show_memory(capsys: pytest.CaptureFixture[str], plan_file: Path) -> None:
+    code, out, _ = girih(capsys, "show", str(plan_file), "--memory")
+    assert code == 0
+    assert "on device 0 of local:2" in out
+    assert "nothing is moved out of the device" in out
+    code, out, _ = girih(capsys, "show", str(plan_file), "--memory", "--device", "1", "--json")
+    numbers = json.loads(out)
+    assert numbers["over_time"]["device"] == 1
+    assert numbers["over_time"]["peak"] == max(numbers["over_time"]["used"]) == numbers["peak"][1]
+    code, _, err = girih(capsys, "show", str(plan_file), "--tensors", "--device", "1")
+    assert code == 2
+    assert "leave it, or --tensors" in err
+
+
 def test_run_verifies(capsys: pytest.CaptureFixture[str], plan_file: Path, tmp_path: Path) -> None:
     options = ["--backend", "threads", "--steps", "2", "--verify"]
     code, out, _ = girih(capsys, "run", str(plan_file), *options, "--save", str(tmp_path / "checkpoint"))

@@ -54,7 +54,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--optimizer": CHOICES, "--seconds": NO_ZERO, "--output": UNWRITABLE, "--store": NAMES,
         },
     ),
-    "show": (("plan.json",), {"plan": MISSING, "--device": (*NUMBERS, "2")}),
+    "show": (("plan.json",), {"plan": MISSING, "--device": (*NUMBERS, "2"), "--memory": ()}),
     "run": (
         ("plan.json", "--backend", "threads", "--steps", "1"),
         {

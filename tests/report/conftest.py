@@ -26,6 +26,14 @@ def gpt() -> Plan:
 
 
 @pytest.fixture(scope="session")
+def capped() -> Plan:
+    """LeNet on one device that is too small: tensors go out and come back."""
+    named = program("lenet-tiny", 16, "momentum")
+    plan = girih.plan(named.step, named.batch, machine="local:1", memory="1.2MB", compare=(), hold="swap")
+    return replace(plan, model=named.name)
+
+
+@pytest.fixture(scope="session")
 def hostile(small: Plan) -> Plan:
     """A plan whose every name would break out of a page that does not escape."""
     graph = small.graph

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from graphs import machine_of, perceptron
 from stand_in import as_if_measured, timeline_of
@@ -16,6 +17,7 @@ from stand_in import as_if_measured, timeline_of
 from girih.api import Plan, plan_graph
 from girih.graph import parse_graph
 from girih.layout import parse_sharding
+from girih.lower import MoveStep, StartStep
 from girih.report.page import write_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="drives a browser: pip install playwright")
@@ -97,6 +99,32 @@ def test_the_timeline_shows_every_device_and_stream(gpt: Plan, gpt_page: Path, o
     for kind in ("--transfer-all-gather", "--transfer-reduce-scatter"):
         assert page.evaluate("name => girih.style(name)", kind) in visible_colours(page, "#timeline-plot")
     assert page.evaluate("girih.timelines[0].lanes.every(lane => lane.count > 0)")
+
+
+def test_memory_over_time_has_every_copy_by_name(capped: Plan, pages: Path, opened: Open) -> None:
+    timeline = capped.predict().timeline
+    page = opened(write_page(pages / "capped.html", capped, timeline))
+    assert page.locator("#lanes li").all_inner_texts() == ["device 0", "copy out", "copy in"]
+    page.locator("#memory-plot").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    page.mouse.move(0, 0)  # no pointer's line over the picture
+    for name in ("--transfer-copy-out", "--transfer-copy-in"):
+        colour = page.evaluate("name => girih.style(name)", name)
+        assert colour in visible_colours(page, "#timeline-plot")
+        outlines = [abs(int(colour[1:], 16) - int(drawn[1:], 16)) for drawn in visible_colours(page, "#memory-plot")]
+        assert min(outlines) <= 0x020202  # what is below an outline shines through
+    box = page.locator("#memory-plot").bounding_box()
+    for stream, words in ((1, "goes out"), (2, "comes in")):
+        number = int(np.flatnonzero(timeline.stream == stream)[0])
+        middle = (timeline.begin[number] + timeline.end[number]) / 2
+        share = page.evaluate("time => (time - girih.range.start) / (girih.range.end - girih.range.start)", middle)
+        page.mouse.move(box["x"] + 132 + (box["width"] - 150) * share, box["y"] + 60)
+        page.wait_for_selector("#tooltip:not([hidden])")
+        step = capped.program.steps[int(timeline.step[number])]
+        move = step.transfer if isinstance(step, StartStep) else step
+        assert isinstance(move, MoveStep)
+        assert f"device 0: {move.value} {words}" in page.inner_text("#tooltip")
+    assert page.inner_text("#timeline-legend").splitlines()[-2:] == ["copy in", "copy out"]
 
 
 def test_searching_finds_an_operator_and_goes_to_it(gpt: Plan, gpt_page: Path, opened: Open) -> None:

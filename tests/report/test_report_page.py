@@ -19,7 +19,7 @@ from girih.plans.plan import Costs
 from girih.report.page import MissingLibraryError, page, write_page
 from girih.report.page.data import page_data
 from girih.report.page.spans import MOST_POINTS, timeline_data
-from girih.report.page.verdict import bound_sentence, comparisons, gap_sentence, headline
+from girih.report.page.verdict import bound_sentence, comparisons, gap_sentence, headline, sentences
 from girih.report.timelines import chosen_devices
 from girih.search.compare import simulated_alternatives
 from girih.simulate.timeline import Memory, Timeline
@@ -254,3 +254,9 @@ def test_without_bokeh_the_page_says_what_to_install(small: Plan, monkeypatch: p
     monkeypatch.setattr("girih.report.page.library.find_spec", lambda name: None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'girih\[report\]'"):
         page(small, timeline_of(small))
+
+
+def test_the_verdict_says_how_a_limit_is_kept(small: Plan, capped: Plan) -> None:
+    told = sentences(capped, capped.predict().timeline, ())
+    assert told[1].startswith("It keeps within 1.20 MB by moving tensors: each step ")
+    assert len(sentences(small, timeline_of(small), ())) == len(told) - 1

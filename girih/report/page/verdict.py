@@ -11,6 +11,7 @@ import numpy as np
 from girih.lower import ComputeStep
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
 from girih.report.kinds import kind_of
+from girih.report.tables import held_words
 from girih.simulate.timeline import COMPUTE, Timeline
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def name_of(search: str) -> str:
 
 def sentences(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> list[str]:
     """The first is the verdict, the others its reasons. others: what else one could do, in simulated seconds."""
-    return [headline(plan, timeline, others), bound_sentence(plan, timeline), gap_sentence(plan)]
+    held = [f"It keeps {held_words(plan)}."] if plan.unlimited is not None else []
+    return [headline(plan, timeline, others), *held, bound_sentence(plan, timeline), gap_sentence(plan)]
 
 
 def headline(plan: Plan, timeline: Timeline, others: Sequence[Costs]) -> str:

@@ -52,6 +52,10 @@ const girih = {};
   girih.transfersOf = node => caused.get(node) || [];
   girih.receivedFor = node => girih.transfersOf(node).reduce((sum, number) => sum + transfers.bytes[number], 0);
 
+  /* What is copied between a device and the large memory behind it. */
+  const COPIES = new Set(["copy out", "copy in"]);
+  girih.isCopy = item => COPIES.has(item.purpose);
+
   /* The node of a step of the program; its transfer, or -1 where it is the node's own work. */
   girih.stepNode = step => {
     const item = data.graph.steps[step];

@@ -26,6 +26,7 @@
   const transferLine = item => {
     const when = item.purpose === "fetch" ? "before it" : "after it";
     const what = `${item.kind} of ${girih.value(item.value).name}`;
+    if (girih.isCopy(item)) return line(what, `${girih.bytes(item.bytes)} copied by all devices`);
     return line(what, `${girih.bytes(item.bytes)} received by all devices, ${when}`);
   };
   const KEY = "S0: an axis splits dimension 0; R: copies; P: partial sums; @: on these coordinates alone.";

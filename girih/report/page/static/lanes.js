@@ -38,7 +38,7 @@ most of it, fainter where less of it is filled. */
         class: stream === 0 ? "compute" : "receive",
         "data-device": device,
         "data-stream": stream,
-        "aria-label": stream === 0 ? `device ${device}, ${name}` : `device ${device}, receiving over ${words}`,
+        "aria-label": `device ${device}, ${stream === 0 || !data.graph.axes[stream - 1] ? name : `receiving over ${words}`}`,
         style: `top:${top}px;height:${bottom - top}px`,
       };
       const dot = make("i", { class: "dot", style: `background:${girih.deviceColour(device)}` });

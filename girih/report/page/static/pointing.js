@@ -52,6 +52,15 @@
       return;
     }
     const item = girih.transfer(transfer);
+    if (girih.isCopy(item)) {
+      const when = item.purpose === "copy out" ? "behind" : "for";
+      girih.tip(event, `${item.purpose} of ${girih.value(item.value).name}`, [
+        `${when} ${node.name} (${girih.short(node.operator)})`,
+        where,
+        `device ${device}${lane.bytes ? ` copies ${girih.bytes(lane.bytes[n])}` : ""}: ${took}`,
+      ]);
+      return;
+    }
     const here = lane.bytes ? `receives ${girih.bytes(lane.bytes[n])}` : "prepares and places messages";
     girih.tip(event, `${item.kind} of ${girih.value(item.value).name}`, [
       `${item.purpose === "fetch" ? "for" : "after"} ${node.name} (${girih.short(node.operator)})`,
