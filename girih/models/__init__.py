@@ -1,8 +1,9 @@
 """Architectures of the papers and of today, as ordinary PyTorch modules. Torch is loaded when one is built.
 
-mlp, classic (LeNet, AlexNet), resnet, inception     images and vectors
+mlp, classic (LeNet, AlexNet), resnet, inception,
+nasnet                                               images and vectors
 rnn (and the LSTM cell), recurrent, nmt              unrolled LSTMs
-gpt, llama, bert                                     transformers
+gpt, llama, bert, transformer (and its experts)      transformers
 dlrm, candle                                         tables and features
 attention, layers                                    what they share
 batches, steps                                       data and losses
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
         lenet,
         llama,
         mlp,
+        moe,
         nmt,
         resnet,
         rnn,
         rnnlm,
         rnntc,
+        transformer,
         wide_resnet,
     )
     from girih.models.catalogue import Example, example, random_batch
@@ -52,6 +55,7 @@ __all__ = [
     "lenet",
     "llama",
     "mlp",
+    "moe",
     "names",
     "nmt",
     "random_batch",
@@ -60,6 +64,7 @@ __all__ = [
     "rnnlm",
     "rnntc",
     "tiny_names",
+    "transformer",
     "wide_resnet",
 ]
 

@@ -13,6 +13,7 @@ from girih.models.networks.nmt import nmt
 from girih.models.networks.recurrent import rnnlm, rnntc
 from girih.models.networks.resnet import resnet, wide_resnet
 from girih.models.networks.rnn import brnn, rnn
+from girih.models.networks.transformer import moe, transformer
 
 __all__ = [
     "alexnet",
@@ -27,11 +28,13 @@ __all__ = [
     "lenet",
     "llama",
     "mlp",
+    "moe",
     "nasnet",
     "nmt",
     "resnet",
     "rnn",
     "rnnlm",
     "rnntc",
+    "transformer",
     "wide_resnet",
 ]

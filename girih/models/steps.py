@@ -53,6 +53,12 @@ def translate(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
     return _mean_over_steps(model(batch["source"], batch["tokens"]), batch["targets"])
 
 
+def translate_sentences(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """As `predict_next_token`, given the sentence `source [batch, sequence]` too."""
+    logits = model(batch["source"], batch["tokens"])
+    return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+
+
 def predict_next_token(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
     """Mean cross-entropy over all positions of `targets [batch, sequence]`."""
     logits = model(batch["tokens"])

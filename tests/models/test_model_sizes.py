@@ -19,6 +19,19 @@ TABLE_2 = {
     **{f"wresnet-{depth}-10": size for depth, size in ((50, 26.7), (101, 47.7), (152, 65.1))},
 }
 
+# Wei 2019, tables 6.1, 6.7, 6.8, 6.10, 6.13 and 6.14: parameters, in the unit of the last digit that the paper prints.
+TENSORFLOWMEM = {
+    "transformer": (61, 1e6),
+    "resnet-152": (60, 1e6),
+    "moe-12": (66, 1e7),
+    "moe-48": (25, 1e8),
+    "moe-52": (27, 1e8),
+    "moe-56": (29, 1e8),
+    "moe-160": (81, 1e8),
+    "moe-200": (101, 1e8),
+    "sparse-moe-400": (202, 1e8),
+}
+
 
 def parameters(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
@@ -59,6 +72,12 @@ def test_parameter_count_with_options() -> None:
 def test_tofu_table_2(name: str, size: float) -> None:
     total = 3 * 4 * parameters(example(name).module)
     assert total / GIB == pytest.approx(size, rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "expected"), TENSORFLOWMEM.items(), ids=TENSORFLOWMEM)
+def test_tensorflowmem_tables(name: str, expected: tuple[int, float]) -> None:
+    size, unit = expected
+    assert round(parameters(example(name).module) / unit) == size
 
 
 @pytest.mark.parametrize("name", [name for family in names() for name in family.examples])

@@ -14,7 +14,9 @@ def exact(batch: object) -> object:
     return tree_map(lambda x: x.double() if x.is_floating_point() else x, batch)
 
 
-@pytest.mark.parametrize("name", ["rnntc-tiny", "rnnlm-tiny", "nmt-tiny", "dlrm-criteo-tiny", "candle-uno-tiny"])
+@pytest.mark.parametrize(
+    "name", ["rnntc-tiny", "rnnlm-tiny", "nmt-tiny", "dlrm-criteo-tiny", "candle-uno-tiny", "transformer-tiny"]
+)
 def test_two_workers_train_as_one(name: str) -> None:
     shown = example(name, device="cpu")
     module = shown.module.double()

@@ -16,6 +16,7 @@ TOFU = "Wang, Huang, Li, EuroSys 2019 (Tofu), section 7"
 FLEXFLOW = "Jia 2020 (thesis; FlexFlow), section 3.7"
 SWAPADVISOR = "Huang 2019 (thesis; SwapAdvisor), chapter 5"
 SWAPADVISOR_BATCH = 64  # the largest of its figure 5.1 for images
+TENSORFLOWMEM = "Wei 2019 (thesis; TensorFlowMem), chapter 6"
 FLEXFLOW_BATCH = 64  # samples for one GPU: "a per-GPU batch size of 64 for all DNN benchmarks, except for AlexNet"
 
 

@@ -7,6 +7,7 @@ from girih.models.families.family import (
     FLEXFLOW,
     FLEXFLOW_BATCH,
     SWAPADVISOR,
+    TENSORFLOWMEM,
     TOFU,
     ModelFamily,
     Options,
@@ -54,6 +55,11 @@ def _translation_batch(options: Options, batch: int) -> BatchDescription:
     return {"source": words, "tokens": words, "targets": words}
 
 
+def _sentence_batch(options: Options, batch: int) -> BatchDescription:
+    words = TensorDescription((batch, options["sequence"]), below=options["vocabulary"])
+    return {"source": words, "tokens": words, "targets": words}
+
+
 def _token_batch(options: Options, batch: int) -> BatchDescription:
     return next_tokens(batch, options["sequence"], options["vocabulary"])
 
@@ -67,10 +73,22 @@ def _bert_batch(options: Options, batch: int) -> BatchDescription:
     }
 
 
+def _moe_options(experts: int, hidden: int = 4096) -> Options:
+    return {"experts": experts, "hidden": hidden}
+
+
+def _sparse_moe_options(experts: int, hidden: int = 4096) -> Options:
+    return {"experts": experts, "hidden": hidden, "sparse": True}
+
+
 def _heads(width: int, head_width: int) -> int:
     if width % head_width:
         raise ValueError(f"the width must be a multiple of {head_width}, the width of a head; got {width}")
     return width // head_width
+
+
+def _transformer_options(layers: int = 6, width: int = 512) -> Options:
+    return {"layers": layers, "width": width, "heads": _heads(width, 64), "hidden": 4 * width}
 
 
 def _gpt_options(layers: int, width: int) -> Options:
@@ -197,5 +215,48 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         step="fill_masked_tokens",
         default_batch=constant(32),
         presets=(tiny("bert", layers=2, width=32, heads=4, sequence=16, vocabulary=64),),
+    ),
+    ModelFamily(
+        name="transformer",
+        pattern="transformer[-LAYERS-WIDTH]",
+        examples=("transformer", "transformer-6-1024"),
+        description="the first Transformer: encoder and decoder of 6 layers of 512, heads of 64, sentences of 256",
+        source="Vaswani et al. 2017, arXiv:1706.03762",
+        build="transformer",
+        configure=_transformer_options,
+        describe_batch=_sentence_batch,
+        step="translate_sentences",
+        default_batch=constant(44),  # 11,264 words: the most that TensorFlowMem's table 6.5 has without its techniques
+        presets=(tiny("transformer", layers=1, width=32, heads=4, hidden=64, sequence=8, vocabulary=64),),
+    ),
+    ModelFamily(
+        name="moe",
+        pattern="moe-EXPERTS[-HIDDEN]",
+        examples=("moe-12", "moe-32-2048", "moe-48"),
+        description="Transformer with EXPERTS networks in each layer, words sent by dense products",
+        source=TENSORFLOWMEM,
+        build="moe",
+        configure=_moe_options,
+        describe_batch=_sentence_batch,
+        step="translate_sentences",
+        default_batch=constant(8),
+        presets=(tiny("moe", experts=4, layers=1, width=32, heads=4, hidden=64, sequence=8, vocabulary=64),),
+    ),
+    ModelFamily(
+        name="sparse-moe",
+        pattern="sparse-moe-EXPERTS[-HIDDEN]",
+        examples=("sparse-moe-48", "sparse-moe-400"),
+        description="the same, words gathered by index",
+        source=TENSORFLOWMEM,
+        build="moe",
+        configure=_sparse_moe_options,
+        describe_batch=_sentence_batch,
+        step="translate_sentences",
+        default_batch=constant(8),
+        presets=(
+            tiny(
+                "sparse-moe", experts=4, sparse=True, layers=1, width=32, heads=4, hidden=64, sequence=8, vocabulary=64
+            ),
+        ),
     ),
 )

@@ -39,7 +39,7 @@ def rotate(x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.
 
 
 class Attention(nn.Module):
-    """Self-attention, `[batch, sequence, width]` → the same.
+    """Attention of a sequence to itself or another, `[batch, sequence, width]` → the same.
 
     With fewer key-value heads than heads, consecutive query heads share one.
     """
@@ -82,11 +82,16 @@ class Attention(nn.Module):
         x: torch.Tensor,
         hidden_from: torch.Tensor | None = None,
         angles: tuple[torch.Tensor, torch.Tensor] | None = None,
+        source: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """`hidden_from [sequence, sequence]` is true where a row (query) may not see a column (key)."""
+        """`hidden_from [sequence, sequence]` is true where a row (query) may not see a column (key).
+
+        Keys and values come from `source [batch, other, width]`, another sequence, or from `x` itself.
+        """
+        source = x if source is None else source
         query = self._by_head(self.query(x), self.heads)
-        key = self._by_head(self.key(x), self.kv_heads)
-        value = self._by_head(self.value(x), self.kv_heads)
+        key = self._by_head(self.key(source), self.kv_heads)
+        value = self._by_head(self.value(source), self.kv_heads)
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         scores = query @ self._shared(key).transpose(-2, -1) / math.sqrt(self.head_width)
