@@ -1,8 +1,8 @@
 """Architectures of the papers and of today, as ordinary PyTorch modules. Torch is loaded when one is built.
 
 mlp, classic (LeNet, AlexNet), resnet, inception,
-nasnet                                               images and vectors
-rnn (and the LSTM cell), recurrent, nmt              unrolled LSTMs
+nasnet, wgan                                         images and vectors
+rnn (and the LSTM cell), recurrent, nmt, speech      unrolled LSTMs
 gpt, llama, bert, transformer (and its experts)      transformers
 dlrm, candle                                         tables and features
 attention, layers                                    what they share
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         alexnet,
         bert,
         candle_uno,
+        deep_speech,
         dlrm,
         dlrm_criteo,
         gpt,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         rnnlm,
         rnntc,
         transformer,
+        wgan_critic,
+        wgan_generator,
         wide_resnet,
     )
     from girih.models.catalogue import Example, example, random_batch
@@ -47,6 +50,7 @@ __all__ = [
     "alexnet",
     "bert",
     "candle_uno",
+    "deep_speech",
     "dlrm",
     "dlrm_criteo",
     "example",
@@ -65,6 +69,8 @@ __all__ = [
     "rnntc",
     "tiny_names",
     "transformer",
+    "wgan_critic",
+    "wgan_generator",
     "wide_resnet",
 ]
 

@@ -13,13 +13,16 @@ from girih.models.networks.nmt import nmt
 from girih.models.networks.recurrent import rnnlm, rnntc
 from girih.models.networks.resnet import resnet, wide_resnet
 from girih.models.networks.rnn import brnn, rnn
+from girih.models.networks.speech import deep_speech
 from girih.models.networks.transformer import moe, transformer
+from girih.models.networks.wgan import wgan_critic, wgan_generator
 
 __all__ = [
     "alexnet",
     "bert",
     "brnn",
     "candle_uno",
+    "deep_speech",
     "dlrm",
     "dlrm_criteo",
     "gpt",
@@ -36,5 +39,7 @@ __all__ = [
     "rnnlm",
     "rnntc",
     "transformer",
+    "wgan_critic",
+    "wgan_generator",
     "wide_resnet",
 ]

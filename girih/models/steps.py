@@ -17,6 +17,7 @@ Step = Callable[[Callable[..., torch.Tensor], Batch], torch.Tensor]
 
 # Szegedy et al. 2015 train Inception with the auxiliary loss at 0.3 or 0.4; the released models use 0.4.
 AUXILIARY_WEIGHT = 0.4
+PENALTY_WEIGHT = 10.0  # of the critic's slope: Gulrajani et al. 2017, algorithm 1
 
 
 def classify(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
@@ -36,6 +37,13 @@ def predict_each_step(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
 def _mean_over_steps(logits: Iterable[torch.Tensor], targets: torch.Tensor) -> torch.Tensor:
     losses = [F.cross_entropy(part, target) for part, target in zip(logits, targets.unbind(1), strict=True)]
     return torch.stack(losses).mean()
+
+
+def transcribe(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """Mean CTC loss of `frames [batch, steps, features]` against `letters [batch, length]`; class 0 is the blank."""
+    scores = model(batch["frames"]).log_softmax(-1)  # [steps, batch, letters + 1]
+    count, letters = batch["letters"].shape
+    return F.ctc_loss(scores, batch["letters"] + 1, (len(scores),) * count, (letters,) * count)
 
 
 def classify_text(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
@@ -80,3 +88,14 @@ def predict_click(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Ten
 def predict_response(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
     """Mean squared error against `responses [batch]`, each between 0 and 1."""
     return F.mse_loss(model(batch["cell"], batch["drugs"]), batch["responses"])
+
+
+def criticise(model: Callable[..., tuple[torch.Tensor, ...]], batch: Batch) -> torch.Tensor:
+    """The critic's loss: mean score of made images less that of real ones, and the penalty on slopes that are not 1."""
+    real, drawn, slopes = model(batch["images"], batch["noise"], batch["mixing"])
+    return drawn.mean() - real.mean() + PENALTY_WEIGHT * (slopes - 1).square().mean()
+
+
+def please_critic(model: Callable[..., torch.Tensor], batch: Batch) -> torch.Tensor:
+    """The generator's loss: less the mean score of what it makes of `noise [batch, numbers]`."""
+    return -model(batch["noise"]).mean()

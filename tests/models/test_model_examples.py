@@ -26,7 +26,7 @@ def loss_and_gradients(
             return torch.func.functional_call(module, {**parameters, **copies}, arguments)
 
         loss = step(model, inputs)
-        return loss, torch.autograd.grad(loss, list(parameters.values()))
+        return loss, torch.autograd.grad(loss, [item for item in parameters.values() if item.requires_grad])
 
     return run
 
@@ -45,7 +45,9 @@ def test_trains(name: str) -> None:
     assert all(torch.isfinite(torch.tensor(losses)))
     assert losses[-1] < losses[0]
     for parameter_name, parameter in shown.module.named_parameters():
-        assert parameter.grad is not None, parameter_name
+        assert (parameter.grad is not None) == parameter.requires_grad, parameter_name
+        if parameter.grad is None:
+            continue
         assert torch.isfinite(parameter.grad).all(), parameter_name
 
 
@@ -73,6 +75,8 @@ def test_meta_and_real_batches_agree(name: str) -> None:
 
 @every_tiny
 def test_is_captured(name: str) -> None:
+    if name == "deepspeech-tiny":
+        pytest.skip("PyTorch cannot trace its CTC loss without values; girih can (tests/capture/test_capture_zoo.py)")
     with FakeTensorMode(allow_non_fake_inputs=True):
         shown = example(name, device="cpu")
         tensors = [*shown.module.parameters(), *tree_flatten(shown.inputs)[0]]

@@ -7,6 +7,7 @@ from girih.models.families.family import (
     FLEXFLOW_BATCH,
     SWAPADVISOR,
     SWAPADVISOR_BATCH,
+    TENSORFLOWMEM,
     TOFU,
     ModelFamily,
     Options,
@@ -43,6 +44,16 @@ def _wide_resnet_options(depth: int, width: int, image: int = 224) -> Options:
 def _wide_resnet_default(options: Options) -> int:
     """What Tofu fits: 8 for WResNet-152-10; otherwise the 128 of its ideal baseline."""
     return 8 if (options["depth"], options["width"]) == (152, 10) else 128
+
+
+def _wgan_batch(options: Options, batch: int) -> BatchDescription:
+    return {"noise": TensorDescription((batch, options["numbers"]))}
+
+
+def _critic_batch(options: Options, batch: int) -> BatchDescription:
+    size = 4 * 2 ** (len(options["levels"]) - 1)
+    images = TensorDescription((batch, 3, size, size))
+    return {"images": images, "mixing": TensorDescription((batch,)), **_wgan_batch(options, batch)}
 
 
 IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
@@ -149,5 +160,31 @@ IMAGE_FAMILIES: tuple[ModelFamily, ...] = (
         step="classify",
         default_batch=constant(SWAPADVISOR_BATCH),
         presets=(tiny("nasnet", repeats=1, filters=8, image=32, classes=16, stem=4),),
+    ),
+    ModelFamily(
+        name="wgan-critic",
+        pattern="wgan-critic[-WIDTH]",
+        examples=("wgan-critic",),
+        description="WGAN-GP on 64×64 images while it trains the critic, with the penalty on its slope",
+        source=f"Gulrajani et al. 2017, arXiv:1704.00028; {TENSORFLOWMEM}",
+        build="wgan_critic",
+        configure=lambda width=64: {"width": width},
+        describe_batch=_critic_batch,
+        step="criticise",
+        default_batch=constant(64),
+        presets=(tiny("wgan-critic", width=4, levels=(2, 1), numbers=8),),
+    ),
+    ModelFamily(
+        name="wgan-generator",
+        pattern="wgan-generator[-WIDTH]",
+        examples=("wgan-generator",),
+        description="WGAN-GP on 64×64 images while it trains the generator",
+        source=f"Gulrajani et al. 2017, arXiv:1704.00028; {TENSORFLOWMEM}",
+        build="wgan_generator",
+        configure=lambda width=64: {"width": width},
+        describe_batch=_wgan_batch,
+        step="please_critic",
+        default_batch=constant(64),
+        presets=(tiny("wgan-generator", width=4, levels=(2, 1), numbers=8),),
     ),
 )

@@ -60,6 +60,14 @@ def _sentence_batch(options: Options, batch: int) -> BatchDescription:
     return {"source": words, "tokens": words, "targets": words}
 
 
+def _speech_batch(options: Options, batch: int) -> BatchDescription:
+    """A letter in four frames: those of 20 ms, and 12 letters a second."""
+    return {
+        "frames": TensorDescription((batch, options["steps"], options["features"])),
+        "letters": TensorDescription((batch, max(1, options["steps"] // 4)), below=options["letters"]),
+    }
+
+
 def _token_batch(options: Options, batch: int) -> BatchDescription:
     return next_tokens(batch, options["sequence"], options["vocabulary"])
 
@@ -167,6 +175,19 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         step="translate",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("nmt", layers=2, hidden=16, steps=4, vocabulary=32),),
+    ),
+    ModelFamily(
+        name="deepspeech",
+        pattern="deepspeech[-STEPS]",
+        examples=("deepspeech", "deepspeech-800"),
+        description="Mozilla's Deep Speech: LSTM of 2048 unrolled for 165 steps, dense layers around it, CTC loss",
+        source=f"Hannun et al. 2014, arXiv:1412.5567; {TENSORFLOWMEM}",
+        build="deep_speech",
+        configure=lambda steps=165: {"steps": steps},
+        describe_batch=_speech_batch,
+        step="transcribe",
+        default_batch=constant(128),
+        presets=(tiny("deepspeech", steps=8, hidden=16, features=12, letters=6),),
     ),
     ModelFamily(
         name="gpt",
