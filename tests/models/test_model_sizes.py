@@ -30,6 +30,7 @@ TENSORFLOWMEM = {
     "moe-160": (81, 1e8),
     "moe-200": (101, 1e8),
     "sparse-moe-400": (202, 1e8),
+    "deepspeech": (47, 1e6),
 }
 
 
@@ -78,6 +79,20 @@ def test_tofu_table_2(name: str, size: float) -> None:
 def test_tensorflowmem_tables(name: str, expected: tuple[int, float]) -> None:
     size, unit = expected
     assert round(parameters(example(name).module) / unit) == size
+
+
+@pytest.mark.parametrize(("name", "expected"), [("resnet-504", 172e6), ("resnet-1001", 385e6), ("resnet-1916", 697e6)])
+def test_deep_resnets_are_about_as_large_as_tensorflowmems(name: str, expected: float) -> None:
+    """Table 6.7. How many blocks the other stages have, the paper does not tell; ours are those of ResNet-152."""
+    assert parameters(example(name).module) == pytest.approx(expected, rel=0.12)
+
+
+def test_both_networks_of_the_gan_are_held_and_one_is_trained() -> None:
+    """Table 6.1 has 17 million; the authors' code for 64×64 images makes 16."""
+    critic, generator = (example(name).module for name in ("wgan-critic", "wgan-generator"))
+    assert parameters(critic) == parameters(generator) == 16_032_324
+    trained = [sum(item.numel() for item in each.parameters() if item.requires_grad) for each in (critic, generator)]
+    assert sum(trained) == parameters(critic)
 
 
 @pytest.mark.parametrize("name", [name for family in names() for name in family.examples])

@@ -1,4 +1,4 @@
-"""The models of FlexFlow's evaluation, planned over two devices and trained there, beside one device."""
+"""The models of FlexFlow's and TensorFlowMem's evaluations, planned over two devices, trained there and on one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ def exact(batch: object) -> object:
 
 
 @pytest.mark.parametrize(
-    "name", ["rnntc-tiny", "rnnlm-tiny", "nmt-tiny", "dlrm-criteo-tiny", "candle-uno-tiny", "transformer-tiny"]
+    "name",
+    [
+        *("rnntc-tiny", "rnnlm-tiny", "nmt-tiny", "dlrm-criteo-tiny", "candle-uno-tiny"),
+        *("transformer-tiny", "sparse-moe-tiny", "deepspeech-tiny", "wgan-critic-tiny", "wgan-generator-tiny"),
+    ],
 )
 def test_two_workers_train_as_one(name: str) -> None:
     shown = example(name, device="cpu")
