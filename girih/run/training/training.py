@@ -95,7 +95,8 @@ def start_training(
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
     from girih.run.training.checkpoint import CheckpointError
-    from girih.run.training.session import start
+    from girih.run.training.session import start, torchrun_rank, under_torchrun
+    from girih.run.worker.moves import refusal
 
     check(plan)
     try:
@@ -108,6 +109,9 @@ def start_training(
         from girih.plans.trial import try_plan
 
         try_plan(plan, 1 if engine.launched else plan.machine.devices)
+    launched = engine.launched or under_torchrun()
+    if wrong := refusal(plan.program, (torchrun_rank(),) if launched else range(plan.machine.devices)):
+        raise PlanError(wrong)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
     state = {} if resume is not None else dict(plan.state() if plan.state is not None else {})

@@ -12,18 +12,22 @@ application of the program uses again.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
 import torch
 
-from girih.lower import MoveStep
+from girih.lower import MoveStep, Program
+from girih.lower.liveness import overwritten
 from girih.machine.units import format_bytes
 from girih.run.arena.arena import COPIES_IN, OTHERS, Arena
 from girih.run.tiles.spill import mapped
@@ -146,6 +150,37 @@ class Copiers:
     def close(self) -> None:
         for pool in self.threads.values():
             pool.shutdown(cancel_futures=True)
+
+
+def spilled_bytes(program: Program, device: int) -> int:
+    """The bytes of all places that a device takes in the large memory, which it keeps from step to step."""
+    shared = overwritten(program.graph, program.steps_of(device), program.host).values()  # in the place of the old
+
+    def size(buffer: str) -> int:
+        shape = program.part_shape(buffer, program.places[buffer], device)
+        return prod(shape) * program.graph.values[program.value_of[buffer]].item_bytes
+
+    return sum(size(buffer) for buffer in program.host.difference(shared))
+
+
+def refusal(program: Program, devices: Iterable[int]) -> str:
+    """Why these devices, processors of this host, cannot move their tensors to files; "" where they can."""
+    if not program.host:
+        return ""
+    named = os.environ.get(SPILL)
+    where = Path(named or tempfile.gettempdir())
+    needed = sum(spilled_bytes(program, device) for device in devices)
+    if not where.is_dir():
+        wrong = "there is no such directory" if not where.exists() else "it is no directory"
+    elif not os.access(where, os.W_OK | os.X_OK):
+        wrong = "nothing can be written there"
+    elif (free := shutil.disk_usage(where).free) < needed:
+        wrong = f"{format_bytes(free)} are free there"
+    else:
+        return ""
+    what = f"{format_bytes(needed)} of tensors are to be moved to files in {where}"
+    told = f"which the environment's {SPILL} names" if named else "the folder for temporary files"
+    return f"{what}, {told}, and {wrong}: name another directory in {SPILL}"
 
 
 class StartMove:
