@@ -7,6 +7,7 @@ Plan that a person can save, read, compare, load and run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from girih.plans.plan import Observe, PlanError, check_seconds
 from girih.search.table import search_of
 
 if TYPE_CHECKING:
+    from girih.capture.torch.training import TrainingStep
     from girih.partition.search import Search
     from girih.plans.predict import Prediction
     from girih.run.engines.engine import Engine
@@ -186,7 +188,8 @@ def fit(
     batch: what a step takes, for its shapes. memory: the limit for each device. backend: see `Plan.start`; by default
     `threads` for one device, else `processes`. options: of `girih.plan`. The learning rates are the optimizer's as they
     are when the step is called, so that a scheduler works as it does. Workers start at the first call, with the model's
-    weights of then, and keep weights and optimizer state to themselves until `close`, or the end of a `with` block.
+    weights and the optimizer's state of then, and keep them to themselves: `train.module` is the model with its weights
+    of now, and `close`, or the end of a `with` block, gives everything back.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -196,49 +199,64 @@ def fit(
 
     step = TrainingStep(model, loss=loss, optimizer=optimizer)
     planned = plan(step, batch, machine=machine, memory=memory, **{"compare": (), **options})
-    return Fit(planned, model, optimizer, backend or ("threads" if planned.machine.devices == 1 else "processes"))
+    return Fit(planned, step, backend or ("threads" if planned.machine.devices == 1 else "processes"))
 
 
 class Fit:
     """A training step that is called; see `fit`. plan: how it is laid out."""
 
-    def __init__(self, planned: Plan, model: Any, optimizer: Any, backend: str | Engine) -> None:
+    def __init__(self, planned: Plan, step: TrainingStep, backend: str | Engine) -> None:
         self.plan = planned
-        self.model = model
-        self.optimizer = optimizer
+        self.step = step
         self.backend = backend
         self.run: TrainingRun | None = None
+        self._given = 0  # steps after which weights and state were last given back
 
     def __call__(self, *batch: Any) -> float:
         """One step: the loss.
 
         Raises:
             PlanError: the batch has other shapes than the one that was planned.
+            WorkerError: a worker failed; the weights are those of the last `module` or `close`.
         """
         if self.run is None:
-            self.run = self.plan.start(backend=self.backend, model=self.model)
-        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
-        self.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
+            self.run, self._given = self.plan.start(backend=self.backend, model=self.step.model), 0
+        rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
+        self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
         return float(self.run.step(*batch, lr=rates if len(rates) > 1 else rates[0]))
 
     def state_dict(self) -> dict[str, Any]:
         """The weights and buffers as they are now, by the keys of the model's own."""
-        return self.model.state_dict() if self.run is None else self.run.state_dict()
+        return self.step.model.state_dict() if self.run is None else self.run.state_dict()
+
+    @property
+    def module(self) -> Any:
+        """The model, into which the weights as they are now are written, and the optimizer's state into the optimizer:
+        for an evaluation or a checkpoint between two steps."""
+        if self.run is not None:
+            from girih.capture.torch.state import give_state
+
+            give_state(self.step, self.run.run.state(), self.run.steps - self._given)
+            self._given = self.run.steps
+        return self.step.model
 
     def close(self) -> None:
-        """Write the weights into the model, and stop the workers."""
+        """Give weights and optimizer state back, and stop the workers; the next call starts new ones."""
         if self.run is not None:
-            run, self.run = self.run, None
             try:
-                self.model.load_state_dict(run.state_dict(), strict=False)
+                _ = self.module
             finally:
+                run, self.run = self.run, None
                 run.close()
 
     def __enter__(self) -> Fit:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        from girih.run.errors import WorkerError
+
+        with suppress(*(() if kind is None else (WorkerError,))):  # what went wrong in the block is what is told
+            self.close()
 
 
 def plan_graph(

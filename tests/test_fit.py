@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 import girih
+from girih.run.errors import WorkerError
 
 
 def network(width: int = 48, layers: int = 4) -> torch.nn.Module:
@@ -53,6 +56,97 @@ def test_a_plain_loop_trains_as_in_pytorch(memory: str | None) -> None:
     for key, tensor in plain.state_dict().items():
         torch.testing.assert_close(model.state_dict()[key], tensor, rtol=1e-3, atol=1e-4)
         assert torch.equal(model.state_dict()[key], inside[key])
+
+
+OPTIMIZERS = {
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, dampening=0.5),
+    "plain": lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=1e-3, amsgrad=True),
+    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3, momentum=0.9),
+    "nadam": lambda parameters: torch.optim.NAdam(parameters, lr=1e-3),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=1e-2),
+    "asgd": lambda parameters: torch.optim.ASGD(parameters, lr=1e-2),
+    "rprop": lambda parameters: torch.optim.Rprop(parameters, lr=1e-3),
+}
+
+
+def plainly(model: torch.nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_optimizer_goes_on_where_the_plan_has_stopped(name: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(48, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)).double()
+    plain = copy.deepcopy(model)
+    data = [(x.double(), y) for x, y in batches(6)]
+    optimizers = [OPTIMIZERS[name](each.parameters()) for each in (model, plain)]
+    for x, y in data:
+        plainly(plain, optimizers[1], x, y)
+    with girih.fit(model, cross_entropy, optimizers[0], data[0]) as train:
+        train(*data[0])
+        halfway = train.module  # which does not disturb what comes
+        assert halfway is model
+        train(*data[1])
+    plainly(model, optimizers[0], *data[2])
+    train(*data[3])  # new workers begin with what PyTorch has left
+    train.close()
+    for x, y in data[4:]:
+        plainly(model, optimizers[0], x, y)
+    for own, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own, theirs, rtol=1e-6, atol=1e-9)
+    kept = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    assert kept[0].keys() == kept[1].keys()
+    for number, theirs in kept[1].items():
+        assert {key for key, item in kept[0][number].items() if item is not None} == {
+            key for key, item in theirs.items() if item is not None
+        }
+        for key, item in theirs.items():
+            if isinstance(item, torch.Tensor):
+                torch.testing.assert_close(kept[0][number][key], item, rtol=1e-5, atol=1e-8)
+
+
+def test_a_limit_changes_no_bit() -> None:
+    ended = []
+    for memory in (None, "160KB"):
+        model = network()
+        with girih.fit(model, cross_entropy, parts(model)[0], batches(1)[0], memory=memory, hold="swap") as train:
+            losses = [train(x, y) for x, y in batches(4)]
+        ended.append((losses, model.state_dict()))
+    assert ended[0][0] == ended[1][0]
+    assert all(tensor.equal(ended[1][1][key]) for key, tensor in ended[0][1].items())
+
+
+def test_on_processes_the_loop_is_the_same() -> None:
+    model = network(layers=1)
+    x, y = batches(1)[0]
+    with girih.fit(model, cross_entropy, parts(model)[0], (x, y), machine="local:2") as train:
+        assert train.backend == "processes"
+        first = train(x, y)
+        assert train(x, y) < first
+        assert not train.state_dict()["0.weight"].equal(model.state_dict()["0.weight"])
+    before = train.state_dict()
+    assert all(tensor.equal(model.state_dict()[key]) for key, tensor in before.items())
+
+
+def test_what_went_wrong_in_a_worker_is_what_is_told() -> None:
+    model = network(layers=1)
+    before = copy.deepcopy(model.state_dict())
+    x, y = batches(1)[0]
+    train = girih.fit(model, cross_entropy, parts(model)[0], (x, y), backend="processes")
+
+    def loop() -> None:
+        with train:
+            train(x, y)
+            os.kill(train.run.run.crew.pids[0], signal.SIGKILL)
+            train(x, y)
+
+    with pytest.raises(WorkerError, match="worker 0 was killed by SIGKILL"):
+        loop()
+    assert train.run is None
+    assert all(tensor.equal(before[key]) for key, tensor in model.state_dict().items())
 
 
 def test_a_batch_of_another_shape_is_refused_and_the_loop_goes_on() -> None:

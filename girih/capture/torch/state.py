@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -52,6 +53,37 @@ def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict
                 held = next((own[theirs] for own in kept if theirs in own), 0.0)
                 state[shared_path(key, number, len(groups))] = torch.tensor(float(held))
     return state
+
+
+def give_state(step: TrainingStep | Inference, state: Mapping[str, Tensor], steps: int) -> None:
+    """Put state where `state_of` takes it from: into the user's own tensors, and into what the optimizer keeps.
+
+    state: whole tensors by `Input.path`; what it does not name stays as it is. steps: how many were done since
+    `state_of`, for optimizers that count them and do not need the count.
+    """
+    parameters = dict(step.model.named_parameters())
+    for path, tensor in {**parameters, **dict(step.model.named_buffers())}.items():
+        if path in state:
+            tensor.detach().copy_(state[path])
+    if not isinstance(step, TrainingStep) or step.optimizer is None:
+        return
+    rule, groups = rule_of(step.optimizer), step.groups()
+    for number, (options, names) in enumerate(groups):
+        shared = {theirs: shared_path(key, number, len(groups)) for key, theirs in rule.shared.items()}
+        for name in names:
+            paths = {theirs: f"{name}/{key}" for key, theirs in rule.state.items()} | shared
+            given = {theirs: state[path] for theirs, path in paths.items() if path in state}
+            if not given:  # it has no gradient, or the optimizer keeps nothing
+                continue
+            own = step.optimizer.state[parameters[name]]
+            for theirs, tensor in given.items():
+                held = own.get(theirs)
+                own[theirs] = held.copy_(tensor) if isinstance(held, torch.Tensor) else tensor.clone()
+            if not isinstance(step.optimizer, torch.optim.SGD):  # SGD does not count
+                count = state.get(shared_path("step", number, len(groups)))
+                own["step"] = torch.tensor(float(own.get("step", 0)) + steps) if count is None else count.clone()
+            if isinstance(step.optimizer, torch.optim.ASGD):  # it keeps what follows from its count, too
+                own["mu"] = 1.0 / torch.clamp(own["step"] - options["t0"], min=1.0)
 
 
 def shared_path(key: str, group: int, groups: int) -> str:
