@@ -20,6 +20,7 @@ _HOMES = {
     "PlanError": "girih.plans.plan",
     "plan": "girih.api",
     "fit": "girih.api",
+    "infer": "girih.api",
     "load": "girih.api",
     "cluster": "girih.array.session.clusters",
 }
@@ -33,12 +34,13 @@ __all__ = [
     "__version__",
     "cluster",
     "fit",
+    "infer",
     "load",
     "plan",
 ]
 
 if TYPE_CHECKING:
-    from girih.api import Plan, fit, load, plan
+    from girih.api import Plan, fit, infer, load, plan
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep

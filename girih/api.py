@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from girih.graph import Graph
@@ -257,6 +258,79 @@ class Fit:
 
         with suppress(*(() if kind is None else (WorkerError,))):  # what went wrong in the block is what is told
             self.close()
+
+
+def infer(
+    model: Any,
+    batch: Any,
+    *,
+    machine: str | Machine = "local:1",
+    memory: int | str | None = None,
+    backend: str | Engine | None = None,
+    call: Any = None,
+    autocast: Any = None,
+    **options: Any,
+) -> Infer:
+    """A model's outputs to call for, within a memory limit: `answer(x)` is what `model(x)` would be, without gradients.
+
+        with girih.infer(model.eval(), x, memory="192MB") as answer:
+            y = answer(x)
+
+    What does not fit lives in the large memory behind the device, weights too, and comes in time; so several models
+    share one device, each within its part. batch: what a call takes, for its shapes. memory: the limit for each device.
+    backend: see `Plan.start`; by default `threads` for one device, else `processes`. call, autocast: of
+    `girih.Inference`. options: of `girih.plan`. Workers start at the first call, with the model's weights of then.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+        PlanError: for a search that does not exist, or a memory limit that cannot be met.
+    """
+    from girih.capture.torch.training import Inference
+    from girih.plans.inputs import program_of
+
+    _checked(machine, memory, options.get("search", "exact"), options.get("objective", "bytes"), ())
+    own = program_of(Inference(model, call, autocast), batch)
+    planned = own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options))
+    return Infer(planned, own.results, backend or ("threads" if planned.machine.devices == 1 else "processes"))
+
+
+class Infer:
+    """A model that is called; see `infer`. plan: how it is laid out. Threads may share it: one call runs at a time."""
+
+    def __init__(self, planned: Plan, results: Any, backend: str | Engine) -> None:
+        self.plan = planned
+        self.results = results
+        self.backend = backend
+        self.run: TrainingRun | None = None
+        self._turn = Lock()
+
+    def __call__(self, *batch: Any) -> Any:
+        """The outputs, nested as the model returns them; where some are no tensors, a tuple of the others.
+
+        Raises:
+            PlanError: the batch has other shapes than the one that was planned.
+            WorkerError: a worker failed.
+        """
+        from torch.utils._pytree import tree_unflatten
+
+        with self._turn:
+            if self.run is None:
+                self.run = self.plan.start(backend=self.backend)
+            outputs = self.run.step(*batch)
+        return tree_unflatten(outputs, self.results) if self.results.num_leaves == len(outputs) else outputs
+
+    def close(self) -> None:
+        """Stop the workers; the next call starts new ones, with the model's weights of then."""
+        with self._turn:
+            run, self.run = self.run, None
+        if run is not None:
+            run.close()
+
+    def __enter__(self) -> Infer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def plan_graph(

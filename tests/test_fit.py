@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -170,3 +171,60 @@ def test_models_share_a_device_each_within_its_part() -> None:
             for run, model in ((first, models[0]), (second, models[1])):
                 (answer,) = run.step(x)
                 torch.testing.assert_close(answer, model(x))
+
+
+class Branches(torch.nn.Module):
+    """A model of two inputs, with outputs in a nesting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = network(layers=6)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+        out = self.layers(x)
+        return {"logits": [out, out * scale], "best": [out.argmax(1)]}
+
+
+def test_a_model_is_called_within_its_part_of_a_device() -> None:
+    model, x, scale = Branches().eval(), batches(1)[0][0], torch.tensor(2.0)
+    with girih.infer(model, (x, scale), memory="50KB") as answer:
+        assert answer.plan.residency is not None
+        assert answer.plan.peak <= 50_000
+        with torch.no_grad():
+            wanted = model(x, scale)
+        for own, theirs in zip(answer(x, scale)["logits"], wanted["logits"], strict=True):
+            torch.testing.assert_close(own, theirs)
+        assert answer(x, scale)["best"][0].equal(wanted["best"][0])
+        with pytest.raises(girih.PlanError, match="shape"):
+            answer(x[:2], scale)
+        with torch.no_grad():
+            model.layers[0].weight.zero_()
+        assert answer(x, scale)["best"][0].equal(wanted["best"][0])  # it has the weights of when it began
+        answer.close()
+        torch.testing.assert_close(answer(x, scale)["logits"][0], model(x, scale)["logits"][0].detach())
+    with pytest.raises(girih.PlanError, match="alone needs"):
+        girih.infer(model, (x, scale), memory="10KB")
+
+
+def test_threads_call_models_that_share_a_device() -> None:
+    models = [network(layers=layers).eval() for layers in (6, 4, 3)]
+    inputs = [x for x, _ in batches(8)]
+    answers = [girih.infer(model, inputs[0], memory="50KB") for model in models]
+    wrong: list[str] = []
+
+    def serve(number: int) -> None:
+        for turn, x in enumerate(inputs):
+            which = (number + turn) % len(models)
+            own = answers[which](x)
+            if not torch.allclose(own, models[which](x), rtol=1e-4, atol=1e-5):
+                wrong.append(f"thread {number}, model {which}")
+
+    threads = [threading.Thread(target=serve, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for answer in answers:
+        answer.close()
+    assert not wrong
+    assert not any(thread.is_alive() for thread in threads)

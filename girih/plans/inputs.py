@@ -17,7 +17,10 @@ _PLAIN = (bool, int, float, complex, str)
 
 @dataclass(frozen=True)
 class Program:
-    """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names."""
+    """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names.
+
+    results: the nesting of an Inference's results, as torch's pytrees have it; no plan keeps it.
+    """
 
     graph: Graph
     model: str
@@ -27,10 +30,11 @@ class Program:
     keys: Mapping[str, str] | None
     constants: Mapping[str, str]
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    results: Any = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
-        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "graph"}
+        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("graph", "results")}
         return replace(plan, **rest)
 
 
@@ -57,6 +61,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         state_keys(step.model),
         constants_of(batch),
         state,
+        captured.result_spec,
     )
 
 
