@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from girih.models.networks.attention import Attention, future_mask
-from girih.models.networks.rnn import LSTMCell
+from girih.models.networks.sequences.attention import Attention, future_mask
+from girih.models.networks.sequences.rnn import LSTMCell
 
 WORDS, WIDTH, HEADS, LAYERS, SENTENCE = 32768, 512, 8, 6, 256
 EXPERT = 4096

@@ -76,7 +76,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """All architectures at once, so that a function `gpt` hides the module `girih.models.networks.gpt` from then on."""
+    """All architectures at once: a function `gpt` then hides the module `girih.models.networks.sequences.gpt`."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from girih.models import architectures, catalogue

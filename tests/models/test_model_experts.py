@@ -7,7 +7,7 @@ import torch
 
 import girih
 from girih.models import example, random_batch
-from girih.models.networks.experts import Experts
+from girih.models.networks.sequences.experts import Experts
 
 
 def one_word_after_another(layer: Experts, words: torch.Tensor) -> torch.Tensor:

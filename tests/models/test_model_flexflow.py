@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from girih.models import example, nmt, rnnlm, rnntc
 from girih.models.networks.dlrm import CRITEO_KAGGLE_ROWS, DLRM, FLEXFLOW_ROWS
-from girih.models.networks.nmt import DotAttention
+from girih.models.networks.sequences.nmt import DotAttention
 
 
 def parameters(module: torch.nn.Module) -> int:

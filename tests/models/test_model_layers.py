@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from girih.models import alexnet, example, gpt, inception_v3, mlp, rnn
-from girih.models.networks.attention import Attention, future_mask, rotary_angles, rotate
 from girih.models.networks.layers import RootMeanSquareNorm, dropout_layer
-from girih.models.networks.rnn import LSTMCell
+from girih.models.networks.sequences.attention import Attention, future_mask, rotary_angles, rotate
+from girih.models.networks.sequences.rnn import LSTMCell
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import nn
 
-from girih.models.networks.rnn import LSTMCell
+from girih.models.networks.sequences.rnn import LSTMCell
 
 State = tuple[torch.Tensor, torch.Tensor]  # hidden and memory, each [batch, neurons]
 

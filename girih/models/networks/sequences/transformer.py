@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from girih.models.networks.attention import Attention, future_mask, rotary_angles
-from girih.models.networks.experts import Experts
+from girih.models.networks.sequences.attention import Attention, future_mask, rotary_angles
+from girih.models.networks.sequences.experts import Experts
 
 
 class Network(nn.Module):

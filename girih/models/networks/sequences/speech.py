@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from girih.models.networks.recurrent import cells, unroll, zero_states
+from girih.models.networks.sequences.recurrent import cells, unroll, zero_states
 
 LARGEST = 20.0  # of what a dense layer gives: ReLU, clipped
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from girih.models.networks.attention import Attention
 from girih.models.networks.layers import dropout_layer, initialise_transformer
+from girih.models.networks.sequences.attention import Attention
 
 EPSILON = 1e-12
 

@@ -2,7 +2,7 @@
 
 Radford, Wu, Child, Luan, Amodei, Sutskever, "Language models are unsupervised multitask learners", 2019.
 With tied embeddings, 12 layers of 768: 124,439,808 parameters. Queries, keys and values have a weight each
-(see girih.models.networks.attention); the released model stacks them in one.
+(see girih.models.networks.sequences.attention); the released model stacks them in one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from girih.models.networks.attention import Attention, future_mask
 from girih.models.networks.layers import dropout_layer, initialise_transformer
+from girih.models.networks.sequences.attention import Attention, future_mask
 
 
 class DecoderBlock(nn.Module):

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from girih.models.networks.attention import Attention, future_mask, rotary_angles
 from girih.models.networks.layers import RootMeanSquareNorm, initialise_transformer
+from girih.models.networks.sequences.attention import Attention, future_mask, rotary_angles
 
 ROTARY_BASE = 500_000.0
 

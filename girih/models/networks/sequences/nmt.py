@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from girih.models.networks.recurrent import cells, check_steps, unroll, zero_states
+from girih.models.networks.sequences.recurrent import cells, check_steps, unroll, zero_states
 
 
 class DotAttention(nn.Module):

@@ -1,0 +1,1 @@
+"""Networks for images (and vectors, for those that make images): convolutions."""

@@ -1,0 +1,1 @@
+"""Networks for sequences: recurrent ones, and transformers."""
