@@ -1,0 +1,1 @@
+"""Rules: two ways to compute the same tensors; how they are written, generated, proved, and applied."""
