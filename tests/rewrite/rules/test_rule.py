@@ -12,7 +12,7 @@ TEXTS = [
     "mm(a, mm(b, c)) == mm(mm(a, b), c)",
     "x[n, c*g, h, w], k[2*g*o, c, 3, 3]: convolution(x, k, groups=g, padding=(1, 1)) == relu(x)",
     "(mm(x, a), mm(x, b)) == (split(mm(x, cat(a, b, dim=1)), dim=1)[0], split(mm(x, cat(a, b, dim=1)), dim=1)[1])",
-    "x[m]: mul(x, scale=-0.5) == avg(x, mode='same', inner=(1,), ceil=False)",
+    "x[m]: mul(x, scale=-0.5) == avg(x, ceil=False, inner=(1,), mode='same')",
 ]
 
 
