@@ -172,6 +172,8 @@ def _size(tree: ast.expr) -> Extent:
             return Extent.of(number)
         case ast.Name(id=name):
             return Extent.of(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_size(operand)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _size(left) + _size(right)
         case ast.BinOp(left=left, op=ast.Sub(), right=right):
