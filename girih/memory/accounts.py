@@ -32,6 +32,7 @@ from girih.graph import Node, Value
 from girih.layout import Sharding, bounds_of
 from girih.lower.exchange import Message
 from girih.lower.fusion.block_memory import loop_bytes, stolen_bytes
+from girih.lower.in_place import ending_with, operands_to_take
 from girih.lower.liveness import overwritten
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
@@ -71,6 +72,7 @@ class Tracker:
     """Walks a program on one device and tells its storages apart.
 
     buffers: by name, where each lies. owners, sizes, names: of each storage that is alive, by number. now: their bytes.
+    taken: by the result of a step, the operand whose memory it took over.
     """
 
     def __init__(self, program: Program, device: int, threads: int, scratch: ScratchSource) -> None:
@@ -93,6 +95,9 @@ class Tracker:
         self.nodes = 0  # computed so far
         self.underway: dict[str, int] = {}  # exchanges by target, with the storage of their messages
         self.moving: dict[str, int] = {}  # moves by target, with the storage that they read
+        self.takes = operands_to_take(program, device)
+        self.ending = ending_with(program, device) if self.takes else {}
+        self.taken: dict[str, int] = {}
         self.pieces: dict[tuple[Description, Sharding], tuple[PieceCall, frozenset[str]]] = {}
 
     def shape_of(self, buffer: str) -> Shape:
@@ -205,9 +210,49 @@ class Tracker:
             if self.read_shape(step, 0) == base.shape == self.shape_of(step.writes[0]) and _dense(base):
                 strides = base.strides
         extra = read + (0 if description is None else self.temporaries(step, node, description))
+        storage = self.take(step, strides) if step.writes[0] in self.takes else None
         for buffer in step.writes:
             self.allocate(buffer, strides=strides if len(step.writes) == 1 else None)
+        if storage is not None:
+            self.give(storage, self.sizes[storage])
         self.mark(step.node, extra)
+
+    def take(self, step: ComputeStep, strides: Shape | None) -> int | None:
+        """The storage of the operand whose memory the result takes over, if there is one: nothing else lies in it, and
+        it has the result's order of elements."""
+        target = step.writes[0]
+        shape = self.shape_of(target)
+        order = strides or contiguous_strides(shape)
+        ending, found = self.ending.get(target, frozenset()), None
+        for operand in self.takes[target]:
+            buffer = step.reads[operand].buffer
+            held = self.held(buffer)
+            shared = [  # reads of the same storage
+                number
+                for number, part in enumerate(step.reads)
+                if part.buffer in self.buffers and self.buffers[part.buffer].storage == held.storage
+            ]
+            full = self.sizes.get(held.storage, 0) == prod(shape) * self.item_bytes(buffer) > 0
+            alike = shape == held.shape and order == held.strides
+            whole = all(
+                step.reads[number].buffer == buffer and self.read_shape(step, number) == shape for number in shared
+            )
+            if not (full and alike and whole):
+                continue
+            self.may_take(target, held.storage)
+            if found is None and buffer in ending and target not in ending and self.owners[held.storage] == 1:
+                self.taken[target] = operand
+                found = held.storage
+        return found
+
+    def may_take(self, target: str, storage: int) -> None:
+        """The result may take over this storage, where it ends."""
+
+    def give(self, storage: int, amount: int) -> None:
+        """Some of a storage's bytes are another's now."""
+        self.sizes[storage] -= amount
+        self.changes.append((storage, self.names[storage], self.sizes[storage]))
+        self.now -= amount
 
     def blocks(self, step: BlockStep) -> None:
         """A group: what leaves it is made before the first block, sums behind the last; the rest is one block long."""
@@ -297,9 +342,7 @@ class Tracker:
             storage = self.moving.get(target)
             if storage is not None and self.owners[storage] == 1:  # nobody but the move has it
                 taken = min(wanted, self.sizes[storage])
-                self.sizes[storage] -= taken
-                self.changes.append((storage, self.names[storage], self.sizes[storage]))
-                self.now -= taken
+                self.give(storage, taken)
                 wanted -= taken
         self.owners[source.storage] += 1
         self.moving[step.target] = source.storage
@@ -429,6 +472,16 @@ def live_bytes(
     tracker.most = tracker.now
     tracker.settle()
     return np.asarray([*most, tracker.most], np.int64)
+
+
+def taken_over(program: Program, device: int = 0) -> dict[str, int]:
+    """By the result of a step, the operand whose memory it takes over on one device. Cost: linear."""
+    if not operands_to_take(program, device):
+        return {}
+    tracker = begun(program, device, 1, at_most, Tracker)
+    for step in program.steps_of(device):
+        tracker.step(step)
+    return tracker.taken
 
 
 def threads_here(program: Program) -> int:

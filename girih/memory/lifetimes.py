@@ -7,7 +7,7 @@ This is what searches under a memory cap work on. It follows from the same walk 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -56,9 +56,11 @@ class Lifetimes:
     """All storages of one device, in the order in which they are made.
 
     steps: the device's steps but for frees. extra: bytes that each step holds beside the storages, such as scratch of
-    kernels, [steps + 1]; the last entry is the worker's last act. views: by buffer, the position of the step that makes
-    it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old and new state;
-    of state that nothing replaces twice the same.
+    kernels, [steps + 1]; the last entry is the worker's last act. Less than nothing where a result takes over the
+    memory of an operand, since that ends, and the result begins, in this step. views: by buffer, the position of the
+    step that makes it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old
+    and new state; of state that nothing replaces twice the same. takers: by step, the storages of which its result may
+    take over the first that ends there; taken: those that it does.
     """
 
     program: Program
@@ -68,6 +70,8 @@ class Lifetimes:
     extra: NDArray[np.int64]
     views: dict[str, tuple[int, str]]
     state: tuple[tuple[int, int], ...] = ()
+    takers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    taken: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -87,6 +91,7 @@ class _Recorder(Tracker):
         self.known: dict[int, Storage] = {}
         self.at_step = -1
         self.views: dict[str, tuple[int, str]] = {}
+        self.takers: dict[int, list[int]] = {}
         self.exchanging: dict[str, list[int]] = {}  # storages between which an exchange is under way, by its target
         for buffer, held in self.buffers.items():
             self.known[held.storage] = Storage(
@@ -111,6 +116,9 @@ class _Recorder(Tracker):
         super().alias(buffer, base, shape, strides)
         self.known[self.buffers[buffer].storage].buffers.append(buffer)
         self.views[buffer] = (self.at_step, base)
+
+    def may_take(self, target: str, storage: int) -> None:
+        self.takers.setdefault(self.at_step, []).append(storage)
 
     def touch(self, step: Step) -> None:
         for buffer in (*reads_of(step), *writes_of(step)):
@@ -137,21 +145,25 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
     recorder.begin()
     steps: list[Step] = []
     extra: list[int] = []
+    taken: dict[int, int] = {}
     for step in program.steps_of(device):
         if isinstance(step, FreeStep):
             recorder.step(step)
             continue
         recorder.at_step = len(steps)
         recorder.most = 0
-        reading = [recorder.buffers[name].storage for name in reads_of(step) if name in recorder.buffers]
+        reading = [recorder.buffers[name].storage if name in recorder.buffers else 0 for name in reads_of(step)]
         recorder.step(step)
         recorder.touch(step)
-        for storage in reading:  # an exchange that ends has let it go
+        for storage in filter(None, reading):  # an exchange that ends has let it go
             touched = recorder.known[storage].touched
             if touched[-1] != recorder.at_step:
                 touched.append(recorder.at_step)
         steps.append(step)
         extra.append(max(0, recorder.most - recorder.now))
+        if isinstance(step, ComputeStep) and step.writes[0] in recorder.taken:
+            taken[recorder.at_step] = reading[recorder.taken[step.writes[0]]]
+            extra[-1] -= recorder.sizes[recorder.buffers[step.writes[0]].storage]
     staying = {held.storage for held in recorder.buffers.values()}  # nobody frees inputs that nobody reads
     before = recorder.now
     recorder.at_step, recorder.most = len(steps), recorder.now
@@ -169,8 +181,18 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
     entering = {number for number, item in enumerate(storages) if item.born == -1 and item.lasts}
     for number in entering - {number for pair in state for number in pair}:
         storages[number].movable = False  # it would have to come back under its own name
-    amounts = np.asarray(extra, np.int64)
-    return Lifetimes(program, device, tuple(steps), tuple(storages), amounts, recorder.views, state)
+    place = {number: index for index, number in enumerate(recorder.known)}  # those left out are the last
+    return Lifetimes(
+        program,
+        device,
+        tuple(steps),
+        tuple(storages),
+        np.asarray(extra, np.int64),
+        recorder.views,
+        state,
+        {step: tuple(place[number] for number in numbers) for step, numbers in recorder.takers.items()},
+        {step: place[number] for step, number in taken.items()},
+    )
 
 
 def unlike(program: Program, devices: Sequence[int]) -> list[int]:

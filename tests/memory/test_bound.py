@@ -114,7 +114,7 @@ def waiting(extra: int = 0) -> Lifetimes:
     last = a
     for _ in range(3 + extra):
         wave = make.emit("aten.sin", (100,), self=Ref(last))
-        last = make.emit("aten.add.Tensor", (100,), self=Ref(last), other=Ref(wave))
+        last = make.emit("aten.rsub.Tensor", (100,), self=Ref(last), other=Ref(wave))  # takes over nothing
     b = make.emit("aten.sum.dim_IntList", (), self=Ref(last), dim=(0,), keepdim=False)
     c = make.emit("aten.mul.Tensor", (100,), self=Ref(a), other=Ref(b))
     return lifetimes(alone(make.graph([Output(c, "result")])))
@@ -152,7 +152,7 @@ def test_a_weight_that_nothing_replaces_is_only_copied_in() -> None:
     last = make.emit("aten.mul.Tensor", (100,), self=Ref(x), other=Ref(w))
     for _ in range(3):
         wave = make.emit("aten.sin", (100,), self=Ref(last))
-        last = make.emit("aten.add.Tensor", (100,), self=Ref(last), other=Ref(wave))
+        last = make.emit("aten.rsub.Tensor", (100,), self=Ref(last), other=Ref(wave))  # takes over nothing
     lives = lifetimes(alone(make.graph([Output(last, "result")])))
     assert (floor(lives)[0], int(lives.used.max())) == (1200, 1600)
     bound = bound_of(lives, 1200, replace(HOST, out_bytes_per_second=1.0, in_bytes_per_second=1e3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -19,11 +20,12 @@ from girih.layout import REPLICATE, Mesh
 from girih.lower import ComputeStep, FreeStep, Program, lower
 from girih.lower.strides import contiguous_strides, is_contiguous, view_strides
 from girih.memory import accounts as memory
-from girih.memory.accounts import memory_use
+from girih.memory.accounts import memory_use, taken_over
 from girih.ops import description_of
 from girih.ops.derive.pieces import make_piece
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import Strategy
+from girih.run.worker.worker import settle
 
 
 def divided(graph: Graph, sizes: tuple[int, ...], divisions: tuple, layouts: dict) -> Program:
@@ -47,7 +49,7 @@ def test_a_chain_holds_two_at_a_time() -> None:
     assert sorted(use.largest) == [("a", 40), ("x", 40)]
 
 
-def test_state_is_counted_and_updates_stand_beside_it() -> None:
+def test_updates_take_over_the_state_that_they_replace() -> None:
     text = """graph
   input %w: float32[5]  parameter  "w"
   input %m: float32[5]  state  "w/momentum"
@@ -57,7 +59,20 @@ def test_state_is_counted_and_updates_stand_beside_it() -> None:
   return %u update replaces %w, %n update replaces %m"""
     use = memory_use(alone(parse_graph(text)))
     assert use.state == 40
-    assert (use.peak, use.at) == (80, 0)  # w, m, g and n; then w, n and u
+    assert (use.peak, use.at) == (60, -1)  # w, m and g; n takes over m, and u takes over w
+    use = memory_use(alone(parse_graph(text.replace("%u update", "%u result, %u update"))))
+    assert (use.peak, use.at) == (60, -1)
+
+
+def test_state_that_others_see_stands_beside_its_update() -> None:
+    text = """graph
+  input %w: float32[5]  parameter  "w"
+  input %g: float32[5]  batch  "0"
+  %u: float32[5] = aten.add.Tensor(self=%w, other=%g)  # update
+  return %u update replaces %w"""
+    assert memory_use(alone(parse_graph(text))).peak == 40
+    returned = text.replace("return %u", "return %u result, %u")  # the caller has what was returned the time before
+    assert memory_use(alone(parse_graph(returned))).peak == 60
 
 
 def test_what_is_not_replaced_stays() -> None:
@@ -190,10 +205,11 @@ def measured_peak(program: Program) -> int:
         return sum(storages.values())
 
     peak = alive()
+    taken = taken_over(program)
     for step in program:
         if isinstance(step, FreeStep):
             for buffer in step.buffers:
-                del held[buffer]
+                held.pop(buffer, None)
         elif isinstance(step, ComputeStep):
             node = graph.nodes[step.node]
             description = description_of(graph, node)
@@ -202,7 +218,29 @@ def measured_peak(program: Program) -> int:
             boxes = zip((part.buffer for part in step.reads), piece.regions, strict=True)
             tensors = [held[name][tuple(slice(*side) for side in box)] for name, box in boxes]
             held[step.writes[0]] = run_piece(piece, tensors)
+            if step.writes[0] in taken:  # the operand ends here
+                operand = held.pop(step.reads[taken[step.writes[0]]].buffer)
+                made = held[step.writes[0]]
+                assert operand.shape == made.shape
+                sides = zip(made.shape, operand.stride(), made.stride(), strict=True)
+                assert all(one == other for size, one, other in sides if size > 1)
+                storages = [tensor.untyped_storage().data_ptr() for tensor in held.values()]
+                assert operand.untyped_storage().data_ptr() not in storages
             peak = max(peak, alive())
+    kept = {output.name for output in graph.outputs if output.replaces is None}
+    readers = Counter(name for name in graph.updates.values() if name not in kept)
+    state: list[torch.Tensor] = []  # as the worker settles it
+    for item in graph.state_inputs:
+        if (name := graph.updates.get(item.name)) is None:
+            continue
+        made = held[name]
+        state.append(settle(made))
+        own = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in state}
+        beside = {made.untyped_storage().data_ptr() for made in held.values()}
+        peak = max(peak, alive() + sum(size for at, size in own.items() if at not in beside))
+        readers[name] -= 1
+        if readers[name] == 0:
+            del held[name]
     return peak
 
 

@@ -98,7 +98,7 @@ def test_a_value_that_is_needed_late_leaves_and_comes_back() -> None:
     last = a
     for _ in range(3):
         wave = make.emit("aten.sin", (100,), self=Ref(last))
-        last = make.emit("aten.add.Tensor", (100,), self=Ref(last), other=Ref(wave))
+        last = make.emit("aten.rsub.Tensor", (100,), self=Ref(last), other=Ref(wave))  # takes over nothing
     b = make.emit("aten.sum.dim_IntList", (), self=Ref(last), dim=(0,), keepdim=False)
     c = make.emit("aten.mul.Tensor", (100,), self=Ref(a), other=Ref(b))
     lives = lifetimes(alone(make.graph([Output(c, "result")])))
@@ -144,7 +144,7 @@ def test_state_that_leaves_between_use_and_replacement_need_not_lie_in_the_large
     last = make.emit("aten.mul.Tensor", (100,), self=Ref(x), other=Ref(w))
     for _ in range(3):
         wave = make.emit("aten.sin", (100,), self=Ref(last))
-        last = make.emit("aten.add.Tensor", (100,), self=Ref(last), other=Ref(wave))
+        last = make.emit("aten.rsub.Tensor", (100,), self=Ref(last), other=Ref(wave))  # takes over nothing
     new = make.emit("aten.add.Tensor", (100,), self=Ref(w), other=Ref(last))
     lives = lifetimes(alone(make.graph([Output(new, "update", w)])))
     least = floor(lives)[0]

@@ -158,7 +158,7 @@ def descended(links, order, ends, attempts):  # type: ignore[no-untyped-def]
             if born < top and dies > top and not here and (born >= 0 or dies < count):
                 alive[found] = storage
                 found += 1
-        largest = np.argsort(-links.bytes[alive[:found]])
+        largest = np.argsort(-links.bytes[alive[:found]], kind="mergesort")  # the same with and without Numba
         for rank in range(min(found, 64)):
             storage = alive[largest[rank]]
             for way in range(4):

@@ -21,6 +21,7 @@ def optimal(graph: StepGraph, most_sets: int) -> Integers | None:
     needs = [_mask(links.before_starts, links.before, step) for step in range(count)]
     touched = [links.touched[links.touched_starts[n] : links.touched_starts[n + 1]].tolist() for n in range(count)]
     touchers = [_mask(links.toucher_starts, links.touchers, storage) for storage in range(len(links.bytes))]
+    takes = [links.takes[links.takes_starts[n] : links.takes_starts[n + 1]].tolist() for n in range(count)]
     sizes, given, lasts = links.bytes.tolist(), links.given.tolist(), links.lasts.tolist()
     begun = int(links.bytes[links.given].sum())
     came: dict[int, tuple[int, int]] = {}  # by set, the set before and the step between
@@ -40,7 +41,9 @@ def optimal(graph: StepGraph, most_sets: int) -> Integers | None:
                 continue
             made = sum(sizes[item] for item in touched[step] if not given[item] and not touchers[item] & done)
             freed = sum(sizes[item] for item in touched[step] if not lasts[item] and not touchers[item] & ~after)
-            most = max(peak, now + made + int(links.extra[step]))
+            ending = (item for item in takes[step] if not lasts[item] and not touchers[item] & ~after)
+            taken = next((sizes[item] for item in ending), 0)
+            most = max(peak, now + made - taken + int(links.extra[step]))
             heappush(heap, (most, fewer - 1, after, now + made - freed, step, done))
     raise AssertionError("a graph without circles has an order")
 

@@ -30,7 +30,8 @@ class Links(NamedTuple):
     Lists are in compressed rows: those of x are `items[starts[x] : starts[x + 1]]`. after, before: steps that need a
     step, and that it needs. touched, touchers: storages of a step, and steps of a storage. bytes, uses: of a storage;
     uses is the number of its touchers. given: is it there before the first step? lasts: behind the last one? extra:
-    bytes that a step holds beside its storages.
+    bytes that a step holds beside its storages. takes: the storages of which a step's result takes over the first that
+    ends with this step. backwards: is time reversed, so that ends are beginnings?
     """
 
     after_starts: Integers
@@ -46,6 +47,9 @@ class Links(NamedTuple):
     given: NDArray[np.bool_]
     lasts: NDArray[np.bool_]
     extra: Integers
+    takes_starts: Integers
+    takes: Integers
+    backwards: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +99,11 @@ def step_graph(lives: Lifetimes) -> StepGraph:
     touch = np.asarray(sorted(pairs), np.int64).reshape(-1, 2)
     extra = np.zeros(len(steps), np.int64)
     extra[number_of] = lives.extra[: len(lives.steps)]
+    for at, ending in lives.taken.items():
+        extra[number_of[at]] += lives.storages[ending].bytes
+    takes = sorted(
+        (int(number_of[at]), rank, item) for at, row in lives.takers.items() for rank, item in enumerate(row)
+    )
     sizes = np.asarray([item.bytes for item in lives.storages], np.int64)
     given = np.asarray([item.born < 0 for item in lives.storages], np.bool_)
     lasts = np.asarray([item.lasts for item in lives.storages], np.bool_)
@@ -108,6 +117,9 @@ def step_graph(lives: Lifetimes) -> StepGraph:
         given,
         lasts,
         extra,
+        np.searchsorted([at for at, _, _ in takes], np.arange(len(steps) + 1)),
+        np.asarray([item for _, _, item in takes], np.int64),
+        False,
     )
     ends = max(int(sizes[given].sum()), int(sizes[lasts].sum() + lives.extra[-1]))
     return StepGraph(steps, links, ends)
@@ -139,6 +151,7 @@ def reversed_links(links: Links) -> Links:
         before=links.after,
         given=links.lasts,
         lasts=links.given,
+        backwards=not links.backwards,
     )
 
 
@@ -184,13 +197,27 @@ def done(links, left, now, step):  # type: ignore[no-untyped-def]
         storage = links.touched[at]
         if left[storage] == links.uses[storage] and not links.given[storage]:
             now += links.bytes[storage]
-    most = now + links.extra[step]
+    most = now + links.extra[step] - taken_bytes(links, left, step)
     for at in range(low, high):
         storage = links.touched[at]
         left[storage] -= 1
         if left[storage] == 0 and not links.lasts[storage]:
             now -= links.bytes[storage]
     return now, most
+
+
+@inside()
+def taken_bytes(links, left, step):  # type: ignore[no-untyped-def]
+    """Bytes that a step's result takes over. left: touches to come of each storage, before the step is done."""
+    for at in range(links.takes_starts[step], links.takes_starts[step + 1]):
+        storage = links.takes[at]
+        if links.backwards:
+            ends = left[storage] == links.uses[storage] and not links.given[storage]
+        else:
+            ends = left[storage] == 1 and not links.lasts[storage]
+        if ends:
+            return links.bytes[storage]
+    return 0
 
 
 @inside()

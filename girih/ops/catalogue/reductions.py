@@ -37,7 +37,13 @@ def mean(x, dim=None, keepdim=False):
     return reduced(Sum, x, dim, keepdim, finish=lambda total: total / extent(x, dim))
 
 
-@operator("girih.mean")
+def sum_and_count(work):
+    """girih.kernels.scripted.mean: the sum, and the number by which it is divided, as a tensor twice."""
+    item = work.output.item_bytes
+    return work.output.bytes + 8 + (item if work.output.dtype != "float64" else 0)
+
+
+@operator("girih.mean", temporary=sum_and_count)
 def counted_mean(input, dims, keepdim, count):
     return reduced(Sum, input, dims, keepdim, finish=lambda total: total / count)
 

@@ -39,10 +39,11 @@ class Compute:
     """Call one function with tensors from slots.
 
     arguments: positional, with None where tensors go; places: for each tensor that is passed (position, item in a
-    list or -1, and its Read). shapes: of the results, to be proved.
+    list or -1, and its Read). shapes: of the results, to be proved. over: the position of the argument over which the
+    result is written, and the name under which the function takes it, or "" if it is known to write there.
     """
 
-    __slots__ = ("arguments", "function", "lists", "options", "padding", "places", "result", "shapes", "writes")
+    __slots__ = ("arguments", "function", "lists", "options", "over", "padding", "places", "result", "shapes", "writes")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Compute:
         shapes: tuple[tuple[int, ...], ...],
         padding: float | None,
         result: int | None,
+        over: tuple[int, str] | None = None,
     ) -> None:
         self.function = function
         self.options = options
@@ -61,6 +63,7 @@ class Compute:
         self.shapes = shapes
         self.padding = padding
         self.result = result
+        self.over = over if over is not None and over[1] else None
         self.arguments: list[Any] = [None if isinstance(item, Hole) else item for item in arguments]
         self.lists = [
             position
@@ -92,8 +95,9 @@ class Compute:
                 arguments[position] = tensor
             else:
                 arguments[position][place] = tensor
+        options = self.options if self.over is None else {**self.options, self.over[1]: arguments[self.over[0]]}
         started = perf_counter()
-        results = self.function(*arguments, **self.options)
+        results = self.function(*arguments, **options)
         seconds[KERNELS] += perf_counter() - started + padded
         if self.result is not None:
             results = results[self.result]
@@ -119,9 +123,9 @@ class Nothing:
 
 
 def compile_compute(
-    program: Program, step: ComputeStep, rank: int, slot_of: Mapping[str, int], device: Any
+    program: Program, step: ComputeStep, rank: int, slot_of: Mapping[str, int], device: Any, taken: int | None = None
 ) -> Compute | Nothing:
-    """A compute step as it is on one device."""
+    """A compute step as it is on one device. taken: the operand over which it writes its result."""
     graph = program.graph
     node = graph.nodes[step.node]
     writes = tuple(slot_of[name] for name in step.writes)
@@ -147,6 +151,13 @@ def compile_compute(
     else:
         operator, named = piece.operator, piece.arguments(holes)
     function, arguments, options = bind(operator, named, device)
+    over = None
+    if taken is not None:
+        function, keyword = over_operand(operator, taken)
+        over = (
+            next(place for place, item in enumerate(arguments) if isinstance(item, Hole) and item.number == taken),
+            keyword,
+        )
     types = {graph.values[name].dtype for name in (*node.inputs, *node.outputs)}
     if not WEAK.isdisjoint(types) and len(shapes) == 1 and device.type == "cpu":
         function = with_numpy(
@@ -166,6 +177,7 @@ def compile_compute(
         shapes,
         None if piece is None else piece.padding,
         None if piece is None else piece.result,
+        over,
     )
 
 
@@ -202,6 +214,37 @@ def _with_holes(node: Node) -> dict[str, Any]:
 def kernel_of(operator: str, device: Any) -> Callable[..., Any]:
     """The function that computes an operator on a device."""
     return (PRODUCTS.get(operator) if device.type == "cpu" else None) or resolve(operator)
+
+
+def over_operand(operator: str, operand: int) -> tuple[Callable[..., Any], str]:
+    """The kernel that writes an element-wise operator's result over one of its operands, and the name under which it
+    takes that one again; "" if it always writes over its first.
+
+    Raises:
+        LookupError: PyTorch has none.
+    """
+    function: Any = resolve(operator)
+    space, name, *_ = operator.split(".")
+    wanted = [(item.name, str(item.type)) for item in function._schema.arguments]
+    kernels: list[tuple[int, Any, str]] = []
+    for packet in (getattr(getattr(torch.ops, space), name), getattr(getattr(torch.ops, space), f"{name}_", None)):
+        for variant in [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []:
+            arguments = variant._schema.arguments
+            outs = [item.name for item in arguments if item.is_out]
+            plain = [(item.name, str(item.type)) for item in arguments if not item.is_out]
+            writes = len(outs) == 1 or (operand == 0 and bool(arguments[0].is_write))
+            if writes and [item for item, _ in plain] == [item for item, _ in wanted] and _has_kernel(variant):
+                unlike = sum(one != other for one, other in zip(plain, wanted, strict=True))
+                kernels.append((unlike, variant, outs[0] if outs else ""))
+    if not kernels:
+        raise LookupError(f"{operator} has no kernel that writes over operand {operand}")
+    _, kernel, keyword = min(kernels, key=lambda item: item[0])
+    return kernel, keyword
+
+
+def _has_kernel(function: Any) -> bool:
+    """Of its own; what PyTorch generates makes a result elsewhere and copies it."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CPU"))
 
 
 def bind(operator: str, named: Mapping[str, Any], device: Any) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:

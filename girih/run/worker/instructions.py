@@ -10,6 +10,7 @@ from collections.abc import Mapping, MutableSequence
 from typing import Any
 
 from girih.lower import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep, TransferStep
+from girih.memory.accounts import taken_over
 from girih.run.transport.transport import Transport
 from girih.run.worker.blocks import BlockLoop
 from girih.run.worker.compute import Compute, Nothing, Slots, compile_compute
@@ -44,10 +45,11 @@ def compile_instructions(
     result: list[Instruction] = []
     moving: set[str] = set()  # targets of moves that have begun
     started: dict[str, Transfer] = {}  # by target
+    taken = taken_over(program, rank)
     for position in program.order_of(rank):
         step = program.steps[position]
         if isinstance(step, ComputeStep):
-            result.append(compile_compute(program, step, rank, slots, device))
+            result.append(compile_compute(program, step, rank, slots, device, taken.get(step.writes[0])))
         elif isinstance(step, BlockStep):
             result.append(BlockLoop(program, step, rank, slots, device, transport.board, progress))
         elif isinstance(step, StartStep) and isinstance(step.transfer, MoveStep):
