@@ -13,23 +13,8 @@ from itertools import pairwise
 from girih.graph import Graph
 from girih.lower.program import Program
 from girih.lower.steps import ComputeStep, FreeStep, MoveStep, StartStep, TransferStep
-from girih.ops import Operator, description_of
-
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-NEVER = frozenset((
-    "alias", "clone", "copy", "detach", "hardswish_backward", "imag", "isfinite", "isinf", "isnan", "lift_fresh_copy",
-    "log_sigmoid_forward", "native_dropout_backward", "real", "relu6", "rsub", "special_exp2", "special_i0", "square",
-))  # fmt: skip
-"""Element-wise functions of PyTorch's that have no kernel to write over an operand."""
-FIRST = frozenset({"masked_fill", "relu"})
-"""Those that write over their first operand alone."""
-
-
-def writes_over(operator: Operator, operand: int) -> bool:
-    """Has PyTorch a kernel that computes this into the memory of one of its operands, and takes none besides?"""
-    space, name, *_ = operator.name.split(".")
-    plain = operator.elementwise and not operator.view and operator.temporary is None and operator.padding is None
-    return plain and space == "aten" and name not in NEVER and (operand == 0 or name not in FIRST)
+from girih.ops import description_of
+from girih.ops.derive.in_place import FLOATS, writes_over
 
 
 def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]]:

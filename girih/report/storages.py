@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from girih.lower import BlockStep, ComputeStep, FreeStep, MoveStep, Program, StartStep
 from girih.lower.steps import Step, node_of
+from girih.lower.strides import Shape
 from girih.memory.accounts import Tracker, begun, host_bytes, live_bytes
 from girih.ops.scratch import ScratchSource
 from girih.plans.scratch import notes_of
@@ -100,17 +101,27 @@ def device_memory(plan: Plan, device: int = 0) -> DeviceMemory:
 
 
 class _Recorder(Tracker):
-    """The walk of the accounts, which notes when each storage is made and let go: [name, bytes, first, last step]."""
+    """The walk of the accounts, which notes when each storage is made and let go: [name, bytes, first, last step].
+
+    written_over: storages whose memory the result of their last step takes over.
+    """
 
     def __init__(self, program: Program, device: int, threads: int, scratch: ScratchSource) -> None:
         super().__init__(program, device, threads, scratch)
         self.position = -1
         self.lives: dict[int, tuple[str, int, int, int | None]] = {}
+        self.written_over: set[int] = set()
 
     def storage(self, name: str, size: int) -> int:
         number = super().storage(name, size)
         self.lives[number] = (name, size, self.position, None)
         return number
+
+    def take(self, step: ComputeStep, strides: Shape | None) -> int | None:
+        taken = super().take(step, strides)
+        if taken is not None:
+            self.written_over.add(taken)
+        return taken
 
     def release(self, storage: int) -> None:
         super().release(storage)
@@ -135,12 +146,13 @@ def _storages(
 
     stays: dict[str, list[Span]] = defaultdict(list)
     sizes: dict[str, int] = {}
-    for name, size, made, let_go in recorder.lives.values():
+    for number, (name, size, made, let_go) in recorder.lives.items():
         if size == 0:
             continue
         own = _own_name(program, name)
         first = begins(made)
-        stays[own].append((first, end if let_go is None else ends(let_go, first)))
+        last = end if let_go is None else ends(let_go, first)
+        stays[own].append((first, max(first, last - (number in recorder.written_over))))
         sizes[own] = max(size, sizes.get(own, 0))
     moves = _moves(program, device, begins)
     state = {name for pair in program.graph.updates.items() for name in pair} & program.host

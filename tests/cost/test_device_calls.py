@@ -19,14 +19,16 @@ from girih.run.worker.parts import narrow
 
 
 def signature(instruction: Compute, slots: list) -> tuple:
-    """The function, and of each tensor that it gets the shape, dtype, padding and order in memory."""
+    """The operator, and of each tensor that it gets the shape, dtype, padding and order in memory. What is written over
+    an operand is priced as what is not."""
     found = []
     for _, _, slot, cuts, pads in instruction.places:
         tensor = narrow(slots[slot] if isinstance(slot, int) else slot, cuts)
         large = [dim for dim in range(tensor.dim()) if tensor.shape[dim] > 1]
         order = tuple(sorted(large, key=lambda dim: -tensor.stride(dim)))
         found.append((tuple(tensor.shape), tensor.dtype, pads, order, tensor.is_contiguous()))
-    return instruction.function, tuple(found), instruction.shapes
+    operator = getattr(instruction.function, "overloadpacket", instruction.function)
+    return str(operator).removesuffix("_"), tuple(found), instruction.shapes
 
 
 @pytest.mark.parametrize("rules", [ANYTHING, replace(ANYTHING, places=True)], ids=["everywhere", "placed"])

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import girih
-from girih.lower.in_place import NEVER, writes_over
 from girih.memory.lifetimes import lifetimes
 from girih.ops import Operator
 from girih.ops.catalogue import catalogue
+from girih.ops.derive.in_place import NEVER, writes_over
 from girih.run.worker.compute import over_operand
 
 ELEMENTWISE = [item for item in catalogue().values() if item.elementwise and item.name.startswith("aten.")]
@@ -41,7 +41,7 @@ class Chain(torch.nn.Module):
 
 def test_a_chain_of_functions_lies_in_few_tensors() -> None:
     x = torch.randn(64, 64)
-    plan = girih.plan(girih.Inference(Chain()), x)
+    plan = girih.plan(girih.Inference(Chain()), x, machine="local:1")
     lives = lifetimes(plan.program)
     assert len(lives.taken) >= 4
     for step, storage in lives.taken.items():

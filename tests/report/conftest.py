@@ -29,7 +29,7 @@ def gpt() -> Plan:
 def capped() -> Plan:
     """LeNet on one device that is too small: tensors go out and come back."""
     named = program("lenet-tiny", 16, "momentum")
-    plan = girih.plan(named.step, named.batch, machine="local:1", memory="1.2MB", compare=(), hold="swap")
+    plan = girih.plan(named.step, named.batch, machine="local:1", memory="1.185MB", compare=(), hold="swap")
     return replace(plan, model=named.name)
 
 

@@ -116,7 +116,7 @@ def test_long_lists_are_cut_with_a_count(capped: Plan) -> None:
     text = render(memory_table(capped, most=5), width=140)
     storages = len(device_memory(capped).storages)
     assert f"{storages - 5} smaller ones" in text
-    assert "1.20 MB" in text
+    assert "1.19 MB" in text
     assert "go out to files" in text
     numbers = memory_numbers(capped)
     assert len(numbers["storages"]) == storages

@@ -258,5 +258,5 @@ def test_without_bokeh_the_page_says_what_to_install(small: Plan, monkeypatch: p
 
 def test_the_verdict_says_how_a_limit_is_kept(small: Plan, capped: Plan) -> None:
     told = sentences(capped, capped.predict().timeline, ())
-    assert told[1].startswith("It keeps within 1.20 MB by moving tensors: each step ")
+    assert told[1].startswith("It keeps within 1.19 MB by moving tensors: each step ")
     assert len(sentences(small, timeline_of(small), ())) == len(told) - 1

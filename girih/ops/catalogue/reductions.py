@@ -37,13 +37,12 @@ def mean(x, dim=None, keepdim=False):
     return reduced(Sum, x, dim, keepdim, finish=lambda total: total / extent(x, dim))
 
 
-def sum_and_count(work):
-    """girih.kernels.scripted.mean: the sum, and the number by which it is divided, as a tensor twice."""
-    item = work.output.item_bytes
-    return work.output.bytes + 8 + (item if work.output.dtype != "float64" else 0)
+def count_as_tensor(work):
+    """girih.kernels.scripted.mean: PyTorch makes a tensor of the number, and one of the operand's type of that."""
+    return 8 + work.output.item_bytes
 
 
-@operator("girih.mean", temporary=sum_and_count)
+@operator("girih.mean", temporary=count_as_tensor)
 def counted_mean(input, dims, keepdim, count):
     return reduced(Sum, input, dims, keepdim, finish=lambda total: total / count)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from girih.graph import Graph, Value
 from girih.layout import Layout, Placement, Placements, regions_of
 from girih.ops import description_of
+from girih.ops.derive.in_place import FLOATS, writes_over
 from girih.partition.solver.elimination import Problem
 from girih.partition.space.problem import PartitionProblem
 from girih.partition.strategy import FloatTable
@@ -105,12 +106,26 @@ class Liveness:
             pieces[number, operand] = self.bases[name] in seen
             seen.add(self.bases[name])
         if place == COMPUTE:
-            return Held(tuple(counted.values()), pieces | own, None, views)
+            return Held(tuple(counted.values()), pieces if self.taking(number) else pieces | own, None, views)
         return Held(tuple(counted.values()), pieces, moment, views)
 
     def own(self, number: int) -> list[int]:
         """The results that have a storage of their own."""
         return [result for result, name in enumerate(self.graph.nodes[number].outputs) if self.bases[name] == name]
+
+    def taking(self, number: int) -> bool:
+        """May the node's result take over the memory of an operand that ends with it?"""
+        graph = self.graph
+        node = graph.nodes[number]
+        description, dtype = description_of(graph, node), graph.values[node.outputs[0]].dtype
+        if description is None or dtype not in FLOATS:
+            return False
+        return any(
+            self.last[name] == number
+            and graph.values[name].dtype == dtype
+            and writes_over(description.operator, operand)
+            for operand, name in enumerate(node.inputs)
+        )
 
     def alive(self, number: int) -> list[str]:
         """The values that are there before the node and behind it."""
