@@ -1,0 +1,311 @@
+"""Where a rule's source is in a graph, and the graph with its target in that place (TASO §2.3.1, §2.7, Fig. 2.6).
+
+A match binds the rule's inputs to values, and its symbols to sizes and attributes. Shapes are checked: equal symbols
+are equal sizes, the split points are those of the split trees, and both sides make tensors of the same shapes. Nodes of
+the source that others read too stay. A replacement that would make a circle is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from girih.graph import Argument, Graph, Node, Value, without_unread
+from girih.rewrite.rules.extent import Extent
+from girih.rewrite.rules.rule import Attribute, Expression, Rule, RuleError, Term, Variable, walk
+from girih.rewrite.rules.vocabulary import (
+    SPLIT,
+    Call,
+    Operand,
+    call_of,
+    made,
+    operator_named,
+    parameters,
+    symbol_of,
+    trees_of,
+)
+
+COMMUTING = frozenset({"aten.add.Tensor", "aten.mul.Tensor", "aten.maximum", "aten.minimum"})
+
+
+@dataclass(frozen=True)
+class Match:
+    """The source of a rule in a graph. names: of each variable and term the value that it is there."""
+
+    rule: Rule
+    names: Mapping[Expression, str]
+    symbols: Mapping[str, Argument]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.names[item] for item in self.rule.source)
+
+
+class Index:
+    """A graph as matching looks at it: producers, and nodes by operator."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producer = {name: node for node in graph.nodes for name in node.outputs}
+
+    @cached_property
+    def by_operator(self) -> dict[str, list[Node]]:
+        nodes: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            if len(node.outputs) == 1:
+                nodes.setdefault(node.operator, []).append(node)
+        return nodes
+
+
+Bound = tuple[dict[Expression, str], dict[str, Argument]]
+
+
+def matches(rule: Rule, index: Index) -> Iterator[Match]:
+    """All places where the rule's source is, in the order of the graph. What the rule makes must be of what it reads:
+    inputs of the target that the source does not have cannot be bound."""
+    missing = {item.name for item in walk(rule.target) if isinstance(item, Variable)}
+    missing -= {item.name for item in walk(rule.source) if isinstance(item, Variable)}
+    if missing or any(isinstance(item, Variable) for item in rule.source):
+        return
+    seen: set[tuple[str, ...]] = set()
+    for names, symbols in _roots(rule.source, index, ({}, {})):
+        key = tuple(names[item] for item in walk(rule.source))
+        match = Match(rule, names, dict(symbols))  # its own: sizes are added
+        if key not in seen and len(set(match.outputs)) == len(match.outputs) and _holds(match, index):
+            seen.add(key)
+            yield match
+
+
+def _roots(roots: tuple[Expression, ...], index: Index, bound: Bound) -> Iterator[Bound]:
+    if not roots:
+        yield bound
+        return
+    first, *rest = roots
+    if first in bound[0]:
+        yield from _roots(tuple(rest), index, bound)
+        return
+    assert isinstance(first, Term)
+    for node in index.by_operator.get(_operator(first), []):
+        for more in _match(first, node.outputs[0], index, bound):
+            yield from _roots(tuple(rest), index, more)
+
+
+def _operator(term: Term) -> str:
+    return "aten.slice.Tensor" if term.operator == SPLIT else operator_named(term.operator)
+
+
+def _match(item: Expression, name: str, index: Index, bound: Bound) -> Iterator[Bound]:
+    """The ways in which an expression is a value."""
+    names, symbols = bound
+    if item in names:
+        if names[item] == name:
+            yield bound
+        return
+    if isinstance(item, Variable):
+        yield {**names, item: name}, symbols
+        return
+    node = index.producer.get(name)
+    if node is None or node.operator != _operator(item) or len(node.outputs) != 1:
+        return
+    found = _attributes(item, node, symbols)
+    if found is None or len(node.inputs) != len(item.arguments):
+        return
+    orders = [node.inputs]
+    if node.operator in COMMUTING and len(node.inputs) == 2 and node.attributes.get("alpha", 1) == 1:
+        orders.append(node.inputs[::-1])
+    for order in orders:
+        ways = [({**names, item: name}, found)]
+        for argument, value in zip(item.arguments, order, strict=True):
+            ways = [more for way in ways for more in _match(argument, value, index, way)]
+        yield from ways
+
+
+def _attributes(term: Term, node: Node, symbols: dict[str, Argument]) -> dict[str, Argument] | None:
+    """The symbols, with what the node has for those of the term's attributes; None if it has something else."""
+    if term.operator == SPLIT:
+        at = node.attributes
+        return symbols if at.get("step", 1) == 1 else None
+    found, known = symbols, dict(term.attributes)
+    for item in parameters(node.operator):
+        if item.kind != "attribute" and item.name not in known:
+            continue
+        has = node.attributes.get(item.name, item.default)
+        found_or_none = _equal(known.get(item.name, item.default), has, found)  # type: ignore[arg-type]
+        if found_or_none is None:
+            return None
+        found = found_or_none
+    return found
+
+
+def _equal(wanted: Attribute, has: Argument, symbols: dict[str, Argument]) -> dict[str, Argument] | None:
+    name = symbol_of(wanted)
+    if name is not None:
+        if name in symbols:
+            return symbols if symbols[name] == has else None
+        return {**symbols, name: has}
+    if isinstance(wanted, Extent):
+        return symbols  # held against the sizes at the end
+    if isinstance(has, tuple) and not isinstance(wanted, tuple):
+        return symbols if all(item == wanted for item in has) else None
+    if isinstance(wanted, tuple):
+        if not isinstance(has, tuple) or len(has) != len(wanted):
+            return None
+        for one, other in zip(wanted, has, strict=True):
+            known = _equal(one, other, symbols)
+            if known is None:
+                return None
+            symbols = known
+        return symbols
+    return symbols if wanted == has else None
+
+
+def _holds(match: Match, index: Index) -> bool:
+    """Do the declared shapes hold, and do the nodes say what the rule says of these operands?"""
+    graph = index.graph
+    symbols = dict(match.symbols)
+    for name, shape in match.rule.shapes:
+        has = graph.values[match.names[Variable(name)]].shape if Variable(name) in match.names else None
+        if has is None or len(has) != len(shape):
+            return False
+        for extent, size in zip(shape, has, strict=True):
+            symbol = symbol_of(extent)
+            if symbol is not None and symbols.setdefault(symbol, size) != size:
+                return False
+    numbers = {name: value for name, value in symbols.items() if isinstance(value, int)}
+    for name, shape in match.rule.shapes:
+        has = graph.values[match.names[Variable(name)]].shape
+        for extent, size in zip(shape, has, strict=True):
+            if not extent.symbols <= numbers.keys() or extent.value(numbers) != size:
+                return False
+    assert isinstance(match.symbols, dict)
+    match.symbols.update(symbols)
+    operands: dict[Expression, Operand] = {}
+    for item in walk(match.rule.source):
+        value = graph.values[match.names[item]]
+        if isinstance(item, Variable):
+            operands[item] = Operand(value.name, value.shape, value.dtype, value.shape)
+            continue
+        read = [operands[argument] for argument in item.arguments]
+        try:
+            call = call_of(item, read, match.symbols)
+            trees = trees_of(item, read, value.shape)
+        except (RuleError, KeyError):
+            return False
+        node = index.producer[value.name]
+        if item.operator == SPLIT and dict(call.arguments) != dict(node.arguments) | {"step": 1}:
+            return False
+        operands[item] = Operand(value.name, value.shape, value.dtype, trees)
+    return True
+
+
+def replaced(graph: Graph, match: Match) -> Graph | None:
+    """The graph with the target in the place of the source; None where that would be a circle, where the target does
+    not take these shapes, or makes others. Cost: linear in the nodes."""
+    nodes, values = list(graph.nodes), dict(graph.values)
+    like = next(node for node in graph.nodes if node.outputs[0] == match.outputs[0])
+    known = {
+        _signature(Call(node.operator, node.arguments)): node.outputs[0]
+        for node in graph.nodes
+        if len(node.outputs) == 1
+    }
+    operands: dict[Expression, Operand] = {}
+    added: list[Node] = []
+    for item in walk(match.rule.target):
+        if isinstance(item, Variable):
+            value = values[match.names[item]]
+            operands[item] = Operand(value.name, value.shape, value.dtype, value.shape)
+            continue
+        read = [operands[argument] for argument in item.arguments]
+        try:
+            call = call_of(item, read, match.symbols)
+            shape, dtype = made(call, tuple((operand.name, operand.shape, operand.dtype) for operand in read))
+            trees = trees_of(item, read, shape)
+        except (RuleError, KeyError):
+            return None
+        name = known.get(_signature(call), "")
+        if not name:
+            name = _fresh(values, call.operator)
+            values[name] = Value(name, shape, dtype)
+            known[_signature(call)] = name
+            added.append(replace(like, name=name, operator=call.operator, arguments=call.arguments, outputs=(name,)))
+        operands[item] = Operand(name, shape, dtype, trees)
+    stands = {}
+    for old, new in zip(match.outputs, match.rule.target, strict=True):
+        before, after = values[old], operands[new]
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            return None
+        stands[old] = after.name
+    stands = {old: new for old, new in stands.items() if old != new}
+    new_names = {node.outputs[0] for node in added}
+    every = [
+        node if node.outputs[0] in new_names else node.renamed(lambda name: stands.get(name, name))
+        for node in (*nodes, *added)
+    ]
+    return _named(graph, every, values, stands)
+
+
+def _signature(call: Call) -> tuple[str, tuple[tuple[str, Argument], ...]]:
+    return call.operator, tuple(sorted(call.arguments, key=lambda item: item[0]))
+
+
+def _fresh(values: Mapping[str, Value], operator: str) -> str:
+    stem, number = operator.split(".")[1], 0
+    while (name := f"{stem}.r{number}") in values:
+        number += 1
+    return name
+
+
+def _named(graph: Graph, nodes: list[Node], values: dict[str, Value], stands: Mapping[str, str]) -> Graph | None:
+    """The graph of these nodes in an order in which each comes behind what it reads; outputs keep their names."""
+    leaving = {output.name for output in graph.outputs}
+    back = {new: old for old, new in stands.items() if old in leaving}
+    if len(back) < sum(old in leaving for old in stands) or any(new in leaving for new in back):
+        return None  # one value cannot leave under two names
+    entering = {item.name for item in graph.inputs}
+    if back.keys() & entering:
+        return None
+    dropped = set(back.values())
+    kept = [node for node in nodes if not dropped.intersection(node.outputs)]
+
+    def name_of(name: str) -> str:
+        return back.get(name, name)
+
+    renamed = []
+    for node in kept:
+        outputs = tuple(map(name_of, node.outputs))
+        renamed.append(replace(node.renamed(name_of), outputs=outputs, name=name_of(node.name)))
+    values = {name: value for name, value in values.items() if name not in back}
+    ordered = _ordered(renamed, entering)
+    if ordered is None:
+        return None
+    return without_unread(replace(graph, values=values, nodes=tuple(ordered)))
+
+
+def _ordered(nodes: list[Node], entering: set[str]) -> list[Node] | None:
+    """Behind what they read, otherwise in this order; None for a circle."""
+    done = set(entering)
+    maker = {name: node for node in nodes for name in node.outputs}
+    ordered: list[Node] = []
+    state: dict[int, int] = {}
+    for root in nodes:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if done.issuperset(node.outputs):
+                stack.pop()
+                continue
+            missing = [name for name in node.inputs if name not in done]
+            if not missing:
+                ordered.append(node)
+                done.update(node.outputs)
+                stack.pop()
+                continue
+            if state.get(id(node)) == 1:
+                return None
+            state[id(node)] = 1
+            for name in missing:
+                if state.get(id(maker[name])) == 1:
+                    return None
+                stack.append(maker[name])
+    return ordered
