@@ -1,8 +1,8 @@
 """Architectures of the papers and of today, as ordinary PyTorch modules. Torch is loaded when one is built.
 
 mlp, classic (LeNet, AlexNet), resnet, inception,
-nasnet, wgan                                         images and vectors
-rnn (and the LSTM cell), recurrent, nmt, speech      unrolled LSTMs
+resnext, nasnet, feedforward, wgan                   images and vectors
+rnn (and the LSTM cell), recurrent, nasrnn, nmt, speech    unrolled recurrent cells
 gpt, llama, bert, transformer (and its experts)      transformers
 dlrm, candle                                         tables and features
 attention, layers                                    what they share
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         bert,
         candle_uno,
         deep_speech,
+        densenet,
         dlrm,
         dlrm_criteo,
         gpt,
@@ -32,12 +33,16 @@ if TYPE_CHECKING:
         llama,
         mlp,
         moe,
+        nasrnn,
         nmt,
         resnet,
+        resnext,
         rnn,
         rnnlm,
         rnntc,
+        squeezenet,
         transformer,
+        vgg,
         wgan_critic,
         wgan_generator,
         wide_resnet,
@@ -51,6 +56,7 @@ __all__ = [
     "bert",
     "candle_uno",
     "deep_speech",
+    "densenet",
     "dlrm",
     "dlrm_criteo",
     "example",
@@ -61,14 +67,18 @@ __all__ = [
     "mlp",
     "moe",
     "names",
+    "nasrnn",
     "nmt",
     "random_batch",
     "resnet",
+    "resnext",
     "rnn",
     "rnnlm",
     "rnntc",
+    "squeezenet",
     "tiny_names",
     "transformer",
+    "vgg",
     "wgan_critic",
     "wgan_generator",
     "wide_resnet",

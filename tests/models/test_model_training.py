@@ -19,6 +19,7 @@ def exact(batch: object) -> object:
     [
         *("rnntc-tiny", "rnnlm-tiny", "nmt-tiny", "dlrm-criteo-tiny", "candle-uno-tiny"),
         *("transformer-tiny", "sparse-moe-tiny", "deepspeech-tiny", "wgan-critic-tiny", "wgan-generator-tiny"),
+        *("resnext-tiny", "squeezenet-tiny", "densenet-tiny", "vgg-tiny", "nasrnn-tiny"),
     ],
 )
 def test_two_workers_train_as_one(name: str) -> None:

@@ -39,6 +39,13 @@ def _unrolled_options(layers: int | None = None, hidden: int | None = None, step
     return {key: number for key, number in sizes.items() if number is not None}
 
 
+def _vector_batch(options: Options, batch: int) -> BatchDescription:
+    return {
+        "images": TensorDescription((batch, options["steps"], options["hidden"])),
+        "labels": TensorDescription((batch,), below=options["classes"]),
+    }
+
+
 def _text_batch(options: Options, batch: int) -> BatchDescription:
     return {
         "tokens": TensorDescription((batch, options["steps"]), below=options["vocabulary"]),
@@ -162,6 +169,19 @@ SEQUENCE_FAMILIES: tuple[ModelFamily, ...] = (
         step="predict_each_word",
         default_batch=constant(FLEXFLOW_BATCH),
         presets=(tiny("rnnlm", layers=2, hidden=16, steps=4, vocabulary=32),),
+    ),
+    ModelFamily(
+        name="nasrnn",
+        pattern="nasrnn[-HIDDEN[-STEPS]]",
+        examples=("nasrnn", "nasrnn-1k-20"),
+        description="NasRNN: a cell that a search has found, of 512, unrolled for 5 steps",
+        source="Zoph, Le 2017, arXiv:1611.01578",
+        build="nasrnn",
+        configure=lambda hidden=512, steps=5: {"hidden": hidden, "steps": steps},
+        describe_batch=_vector_batch,
+        step="classify",
+        default_batch=constant(FLEXFLOW_BATCH),
+        presets=(tiny("nasrnn", hidden=16, steps=3, classes=16),),
     ),
     ModelFamily(
         name="nmt",
