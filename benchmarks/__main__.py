@@ -31,6 +31,7 @@ NAMES = (
     "swap_throughput",
     "memory_caps",
     "memory_tables",
+    "optimize_cpu",
     "pipelines",
     "slow_links",
     "uneven_cuts",

@@ -22,6 +22,7 @@ _HOMES = {
     "fit": "girih.api",
     "infer": "girih.api",
     "load": "girih.api",
+    "optimize": "girih.api",
     "cluster": "girih.array.session.clusters",
 }
 
@@ -36,11 +37,12 @@ __all__ = [
     "fit",
     "infer",
     "load",
+    "optimize",
     "plan",
 ]
 
 if TYPE_CHECKING:
-    from girih.api import Plan, fit, infer, load, plan
+    from girih.api import Plan, fit, infer, load, optimize, plan
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep

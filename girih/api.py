@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from girih.capture.torch.training import TrainingStep
     from girih.partition.search import Search
     from girih.plans.predict import Prediction
+    from girih.rewrite.rules.rule import Rule
     from girih.run.engines.engine import Engine
+    from girih.run.modules.optimized import Optimized
     from girih.run.training.training import TrainingRun
 
 # What only some calls need is imported by them, so that a plan file is read, and a plan is printed, without the rest.
@@ -331,6 +333,53 @@ class Infer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def optimize(
+    model: Any,
+    example: Any,
+    *,
+    threads: int | None = None,
+    seconds: float = 60.0,
+    alpha: float = 1.05,
+    rules: Sequence[Rule] | None = None,
+    backends: Sequence[str] = ("eager", "onednn", "inductor"),
+    store: str | Path | None = None,
+    progress: Observe | None = None,
+) -> Optimized:
+    """The model with its operators rewritten so that it is faster here: a module with the same results.
+
+        fast = girih.optimize(model.eval(), x, threads=1)
+        y = fast(x)
+        print(fast.explain())
+
+    Weights are those of now. example: what the model is called with: a tensor, a tuple, or a mapping by name; batches
+    have its shapes. threads: of PyTorch while kernels and candidates are measured, as many as it has if none is said.
+    seconds: for the search; compiling and measuring come on top. alpha: graphs that cost so many times what the
+    cheapest does are looked at too (TASO §2.7). rules: by default `girih.rewrite.rules.shipped`. backends: what it may
+    run on; the model as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it
+    was.
+    store: the file in which measured kernels are kept.
+
+    Raises:
+        CaptureError: for what cannot be captured, naming the line of the program.
+        OptimizeError: for a model in training mode, or options that mean nothing.
+    """
+    from girih.cost.store import Store
+    from girih.rewrite.rules.shipped import shipped
+    from girih.run.modules.optimized import optimise
+
+    return optimise(
+        model,
+        example,
+        shipped() if rules is None else rules,
+        threads=threads,
+        seconds=seconds,
+        alpha=alpha,
+        backends=backends,
+        store=None if store is None else Store(store),
+        progress=progress or (lambda what, share: None),
+    )
 
 
 def plan_graph(

@@ -14,6 +14,7 @@ MOST_SEED = 2**32 - 1  # a run's batches have seeds of a million times this, whi
 MOST_SECONDS = 366 * 86400.0
 MOST_MEMORY = 2**62
 MOST_RATE = 1e6
+MOST_ALPHA = 100.0
 
 
 def refused(expected: str, text: str) -> argparse.ArgumentTypeError:
@@ -47,6 +48,14 @@ def seconds(text: str) -> float:
     number = _finite(text)
     if number is None or not 0 < number <= MOST_SECONDS:
         raise refused("seconds, more than 0 and at most a year", text)
+    return number
+
+
+def alpha(text: str) -> float:
+    """How many times as dear as the cheapest something may be."""
+    number = _finite(text)
+    if number is None or not 1 <= number <= MOST_ALPHA:
+        raise refused(f"a number of at least 1 and at most {MOST_ALPHA:g}", text)
     return number
 
 

@@ -250,6 +250,16 @@ def calibrate(options: argparse.Namespace) -> int:
     return 0
 
 
+def optimize(options: argparse.Namespace) -> int:
+    from girih.cli.optimizing import optimize_program
+
+    check_output(options.output)
+    with clear_errors(), Progress() as progress:
+        numbers, lines = optimize_program(options, progress)
+    print(json.dumps(numbers) if options.json else "\n".join(lines))
+    return 0
+
+
 def simulate(options: argparse.Namespace) -> int:
     from girih.cli.predicting import predicted, simulation_numbers, simulation_table
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from girih import __version__
-from girih.cli.arguments import count, device_number, memory, name, rate, search, seconds, seed, steps_done
+from girih.cli.arguments import alpha, count, device_number, memory, name, rate, search, seconds, seed, steps_done
 from girih.cli.spelling import did_you_mean
 from girih.run.engines.table import CALIBRATED, STARTED
 from girih.search.table import SEARCHES
@@ -200,6 +200,23 @@ def parser() -> argparse.ArgumentParser:
     for command in (show, run, compare, calibrate, simulate, report, trace):
         command.add_argument("--trust", action="store_true", help="let the plans name functions to import and other "
                              "libraries' operators: only for files whose writer you trust")  # fmt: skip
+
+    optimize = _command(
+        commands, "optimize", "rewrite a model's operators so that inference is faster on this machine",
+        "girih optimize squeezenet --batch 1 --threads 1 -o faster.pt2",
+    )  # fmt: skip
+    optimize.add_argument("model", metavar="MODEL", type=name, help="a name from `girih models`, or file.py:function "
+                          "that returns a girih.Inference (or TrainingStep) and a batch")  # fmt: skip
+    optimize.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
+    optimize.add_argument("--threads", type=count, help="PyTorch's threads while it is measured (default: all)")
+    optimize.add_argument("--budget", type=seconds, default=60.0, metavar="SECONDS", help="most seconds to search; "
+                          "compiling and measuring come on top (default 60)")  # fmt: skip
+    optimize.add_argument("--alpha", type=alpha, default=1.05, help="look at graphs that cost up to so many times the "
+                          "cheapest's (default 1.05)")  # fmt: skip
+    optimize.add_argument("--backends", type=name, default="eager,onednn,inductor", metavar="NAME,...",
+                          help="what the program may run on (default eager,onednn,inductor)")  # fmt: skip
+    _store(optimize)
+    optimize.add_argument("--output", "-o", type=name, help="write the program that won here (.pt2)")
 
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")

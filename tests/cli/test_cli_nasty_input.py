@@ -75,6 +75,14 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
             "--store": STORES,
         },
     ),
+    "optimize": (
+        ("mlp-tiny", "--backends=eager", "--budget=1"),
+        {
+            "model": MODELS, "--batch": NO_ZERO, "--threads": NO_ZERO, "--budget": NO_ZERO,
+            "--alpha": (*NUMBERS, "0.5"), "--backends": (*CHOICES, ",", "eager,moon"), "--store": STORES,
+            "--output": UNWRITABLE,
+        },
+    ),
     "simulate": (("plan.json",), {"plan": MISSING, "--machine": MACHINES, "--store": STORES}),
     "report": (
         ("plan.json", "-o", "new.html"),

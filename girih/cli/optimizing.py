@@ -1,0 +1,93 @@
+"""`girih optimize`: a model's operators rewritten so that inference is faster on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, NoReturn
+
+from girih.api import optimize
+from girih.cli.predicting import store_path
+from girih.cli.programs import NamedProgram, ProgramError, is_file, program
+from girih.cli.terminal import Progress
+from girih.machine.units import format_bytes
+
+
+class _CalledError(Exception):
+    """What a model was called with, instead of its results."""
+
+
+def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
+    """Numbers for --json, and lines for people."""
+    _check_size(options.model, options.batch)
+    named = program(options.model, options.batch, device="cpu")
+    model = named.step.model.eval()
+    fast = optimize(
+        model,
+        called_with(named),
+        threads=options.threads,
+        seconds=options.budget,
+        alpha=options.alpha,
+        backends=options.backends.split(","),
+        store=store_path(options.store),
+        progress=progress,
+    )
+    explanation = fast.explain()
+    lines = str(explanation).splitlines()
+    if options.output:
+        progress("write", 0.0)
+        fast.save(options.output)
+        lines.append(f"written to {options.output}: torch.export.load(…).module() runs it")
+    numbers = {
+        "model": named.name,
+        "threads": explanation.threads,
+        "operators": explanation.nodes,
+        "kernel_seconds": [explanation.before, explanation.cost],
+        "sequence": [str(step.rule) for step in explanation.sequence],
+        "candidates": [vars(item) for item in explanation.candidates],
+        "chosen": vars(explanation.chosen),
+        "speedup": explanation.speedup,
+        "output": options.output,
+    }
+    return numbers, lines
+
+
+def _check_size(name: str, batch: int | None) -> None:
+    """Raises ProgramError for a model by name whose weights this host has no memory for."""
+    if is_file(name):
+        return
+    weights = sum(item.numel() * item.element_size() for item in program(name, batch).step.model.parameters())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 2 * weights > memory:
+        raise ProgramError(
+            f"{name} has {format_bytes(weights)} of weights, and this host {format_bytes(memory)} of memory: "
+            "twice the weights must fit"
+        )
+
+
+def called_with(named: NamedProgram) -> Any:
+    """The tensors that a program's step or inference calls its model with, as `girih.optimize` takes them.
+
+    Raises:
+        ProgramError: of an inference that calls the model in its own way.
+    """
+    from girih.capture import Inference
+
+    if isinstance(named.step, Inference):
+        if named.step.call is not None:
+            raise ProgramError(f"{named.name} calls its model by a function of its own: return girih.Inference(model)")
+        return named.batch
+
+    def model(*batch: Any, **keywords: Any) -> NoReturn:
+        raise _CalledError(batch, keywords)
+
+    try:
+        named.step.forward(model, named.batch)
+    except _CalledError as error:
+        batch, keywords = error.args
+        if batch and keywords:
+            raise ProgramError(
+                f"{named.name} calls its model by position and by name: one of the two, please"
+            ) from None
+        return keywords or batch
+    raise ProgramError(f"{named.name} does not call its model")

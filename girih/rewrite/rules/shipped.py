@@ -1,0 +1,56 @@
+"""The rules that `girih.optimize` uses where nobody gives others: those that save calls on a processor.
+
+What a rule computes of weights alone is computed once, when a model is optimised.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from girih.rewrite.rules.rule import Rule, parse
+
+CONVOLUTION = "stride=s, padding=p, dilation=d, groups=g"
+ALIKE = "stride=s, padding=p, dilation=d"
+
+RULES = f"""
+norm_into_convolution: w[o, i, h, k], m[1, o, 1, 1], r[1, o, 1, 1], c[1, o, 1, 1], b[1, o, 1, 1]:
+    normalise(convolution(x, w, {CONVOLUTION}), m, r, c, b)
+    == add(convolution(x, mul(w, reshape(mul(r, c), shape=(o, 1, 1, 1))), {CONVOLUTION}), sub(b, mul(m, mul(r, c))))
+
+one_convolution: (convolution(x, a, {ALIKE}), convolution(x, b, {ALIKE}))
+    == (split(convolution(x, cat(a, b, dim=0), {ALIKE}), dim=1)[0],
+        split(convolution(x, cat(a, b, dim=0), {ALIKE}), dim=1)[1])
+
+one_convolution_and_bias: a[o, i, h, k], b[q, i, h, k], c[1, o, 1, 1], e[1, q, 1, 1]:
+    (add(convolution(x, a, {ALIKE}), c), add(convolution(x, b, {ALIKE}), e))
+    == (split(add(convolution(x, cat(a, b, dim=0), {ALIKE}), cat(c, e, dim=1)), dim=1)[0],
+        split(add(convolution(x, cat(a, b, dim=0), {ALIKE}), cat(c, e, dim=1)), dim=1)[1])
+
+enlarged: a[o, i, 1, 1], b[q, i, 3, 3], c[1, o, 1, 1], e[1, q, 1, 1]:
+    (add(convolution(x, a, stride=s, padding=0), c), add(convolution(x, b, stride=s, padding=1), e))
+    == (split(add(convolution(x, cat(constant_pad_nd(a, pad=(1, 1, 1, 1)), b, dim=0), stride=s, padding=1),
+                  cat(c, e, dim=1)), dim=1)[0],
+        split(add(convolution(x, cat(constant_pad_nd(a, pad=(1, 1, 1, 1)), b, dim=0), stride=s, padding=1),
+                  cat(c, e, dim=1)), dim=1)[1])
+
+one_relu: (relu(split(x, dim=1)[0]), relu(split(x, dim=1)[1]))
+    == (split(relu(x), dim=1)[0], split(relu(x), dim=1)[1])
+
+together_again: cat(split(x, dim=1)[0], split(x, dim=1)[1], dim=1) == x
+
+one_product: x[m, k], a[k, n], b[k, p]: (mm(x, a), mm(x, b))
+    == (split(mm(x, cat(a, b, dim=1)), dim=1)[0], split(mm(x, cat(a, b, dim=1)), dim=1)[1])
+
+rows_of_one_product: x[m, k], y[n, k], a[k, p]: (mm(x, a), mm(y, a))
+    == (split(mm(cat(x, y, dim=0), a), dim=0)[0], split(mm(cat(x, y, dim=0), a), dim=0)[1])
+
+one_sum: x[m, k], y[m, n], a[k, o], b[n, o]: add(mm(x, a), mm(y, b)) == mm(cat(x, y, dim=1), cat(a, b, dim=0))
+
+weights_first: x[m, k], a[k, n], b[n, p]: mm(mm(x, a), b) == mm(x, mm(a, b))
+"""
+
+
+@cache
+def shipped() -> tuple[Rule, ...]:
+    """All of them, in the order in which they are tried."""
+    return tuple(parse(" ".join(text.split())) for text in RULES.strip().split("\n\n"))

@@ -1,0 +1,1 @@
+"""Graphs of inference as PyTorch modules, and what their operators take here."""

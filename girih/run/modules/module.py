@@ -1,0 +1,150 @@
+"""A graph of inference as a PyTorch module: one call for each node, weights as buffers.
+
+What `torch.fx` knows of is what `torch.compile`, `torch.export` and TorchScript take.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from girih.graph import Argument, Graph, Node, Ref
+from girih.kernels.evaluate import makes_from_nothing, resolve
+from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, packed
+
+Tensor = Any
+
+
+ATEN, ONEDNN = "aten", "onednn"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Nodes that one call computes: a convolution or a product, the weight that is added to it, a function of that."""
+
+    root: Node
+    nodes: tuple[Node, ...]
+    bias: str | None = None
+    function: str | None = None
+
+
+def module_of(
+    graph: Graph, weights: Mapping[str, Tensor], kernels: Mapping[str, str] | None = None
+) -> torch.fx.GraphModule:
+    """The module takes the graph's other inputs, in their order, and returns its outputs as a tuple.
+
+    weights: tensors by the names of inputs. kernels: by the name of a node, `onednn` where it is oneDNN's call, with
+    weights in the order that oneDNN likes, and not PyTorch's own. A convolution's bias that was added behind it goes
+    into its call.
+    """
+    holder, traced = nn.Module(), torch.fx.Graph()
+    made: dict[str, torch.fx.Node] = {}
+    for item in graph.inputs:
+        if item.name not in weights:
+            made[item.name] = traced.placeholder(_identifier(item.name))
+
+    def weight(tensor: Tensor) -> torch.fx.Node:
+        name = f"weight_{len(list(holder.buffers()))}"
+        holder.register_buffer(name, tensor)
+        return traced.get_attr(name)
+
+    def of(argument: Argument) -> Any:
+        if isinstance(argument, tuple):
+            return [of(item) for item in argument]
+        if not isinstance(argument, Ref):
+            return argument
+        if argument.name not in made:
+            made[argument.name] = weight(weights[argument.name])
+        return made[argument.name]
+
+    def call(node: Node, **more: torch.fx.Node) -> torch.fx.Node:
+        keywords = {name: of(value) for name, value in node.arguments} | more
+        if isinstance(keywords.get("dtype"), str):
+            keywords["dtype"] = getattr(torch, keywords["dtype"])
+        if makes_from_nothing(node.operator):
+            keywords["device"] = torch.device("cpu")
+        return traced.call_function(resolve(node.operator), (), keywords)
+
+    def onednn(kernel: Kernel) -> torch.fx.Node:
+        root, bias = kernel.root, kernel.bias
+        order, function, behind = packed(
+            root.operator, root.attributes, weights[root.inputs[1]], graph.values[root.inputs[0]].shape, kernel.function
+        )
+        added = None if bias is None else weight(weights[bias].reshape(-1))
+        return traced.call_function(function, (of(Ref(root.inputs[0])), weight(order), added, *behind))
+
+    chosen = {} if kernels is None else kernels
+    whole = {kernel.nodes[-1].name: kernel for kernel in calls(graph, weights, chosen)}
+    inside = {node.name for kernel in whole.values() for node in kernel.nodes[:-1]}
+    for node in graph.nodes:
+        if node.name in inside:
+            continue
+        if node.name not in whole:
+            result = call(node)
+        elif chosen.get(whole[node.name].root.name) == ONEDNN:
+            result = onednn(whole[node.name])
+        else:
+            kernel = whole[node.name]
+            result = call(
+                kernel.root, **({} if kernel.bias is None else {"bias": weight(weights[kernel.bias].reshape(-1))})
+            )
+        if len(node.outputs) == 1:
+            made[node.outputs[0]] = result
+        else:
+            for number, output in enumerate(node.outputs):
+                made[output] = traced.call_function(operator.getitem, (result, number))
+    traced.output(tuple(of(Ref(output.name)) for output in graph.outputs))
+    return torch.fx.GraphModule(holder, traced)
+
+
+def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) -> Iterator[Kernel]:
+    """Convolutions and products of weights, each with the nodes behind it that its call computes too: a bias; where the
+    kernel is oneDNN's, a function of the result."""
+    leaving = {output.name for output in graph.outputs}
+    for root in graph.nodes:
+        onednn = kernels.get(root.name) == ONEDNN
+        if root.operator != CONVOLUTION and not (onednn and root.operator == PRODUCT):
+            continue
+        if len(root.inputs) != 2 or root.inputs[1] not in weights or root.attributes.get("bias") is not None:
+            continue
+        kernel = Kernel(root, (root,))
+        while (node := _only_reader(graph, kernel.nodes[-1], leaving)) is not None and kernel.function is None:
+            bias = _bias(graph, node, kernel.nodes[-1].outputs[0], weights)
+            if kernel.bias is None and bias is not None:
+                kernel = replace(kernel, nodes=(*kernel.nodes, node), bias=bias)
+            elif onednn and node.operator in FUNCTIONS:
+                kernel = replace(kernel, nodes=(*kernel.nodes, node), function=node.operator)
+            else:
+                break
+        yield kernel
+
+
+def _only_reader(graph: Graph, node: Node, leaving: Collection[str]) -> Node | None:
+    (name,) = node.outputs
+    users = graph.consumers[name]
+    return graph.nodes[users[0]] if len(users) == 1 and name not in leaving else None
+
+
+def _bias(graph: Graph, node: Node, of: str, weights: Collection[str]) -> str | None:
+    """The weight that a node adds to a value, a number for each channel."""
+    if node.operator != "aten.add.Tensor" or len(node.inputs) != 2 or node.attributes.get("alpha", 1) != 1:
+        return None
+    other = node.inputs[1] if node.inputs[0] == of else node.inputs[0]
+    if other not in weights or not _is_bias(graph.values[other].shape, graph.values[of].shape):
+        return None
+    return other
+
+
+def _is_bias(shape: tuple[int, ...], of: tuple[int, ...]) -> bool:
+    """A number for each channel, the second dimension?"""
+    rank = len(of)
+    return len(shape) in (rank, rank - 1) and ((1,) * (rank - len(shape)) + shape) == (1, of[1], *(1,) * (rank - 2))
+
+
+def _identifier(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name)

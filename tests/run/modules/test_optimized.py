@@ -1,0 +1,148 @@
+"""A model that is rewritten gives its results, and what is returned is the fastest of what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import girih
+from girih.capture import Inference, capture
+from girih.capture.torch.state import state_of
+from girih.graph import Graph, Node
+from girih.models import example
+from girih.rewrite.backtracking import Backtracking
+from girih.rewrite.constants import folded
+from girih.rewrite.rules.shipped import shipped
+from girih.rewrite.segments import joined, segments
+from girih.run.modules.costs import KernelCosts
+from girih.run.modules.module import ONEDNN, module_of
+from girih.run.modules.optimized import OptimizeError
+
+
+class Inner(nn.Module):
+    """What a model may return, and how it may be called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, image: torch.Tensor, scale: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"one": torch.relu(self.norm(self.one(image))) * scale, "two": self.two(image).relu()}
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """With statistics that are not those of an untrained batch norm."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.5, 0.5)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+    return model.eval()
+
+
+def pieces(name: str) -> tuple[nn.Module, torch.Tensor]:
+    shown = example(name, batch=2, device="cpu")
+    return trained(shown.module), torch.randn(shown.inputs["images"].shape)
+
+
+@pytest.mark.parametrize("name", ["squeezenet-tiny", "resnext-tiny", "nasrnn-tiny", "densenet-tiny", "nasnet-tiny"])
+def test_the_rewritten_program_computes_the_same(name: str) -> None:
+    """By every kernel: PyTorch's, and oneDNN's wherever it can be."""
+    model, x = pieces(name)
+    captured = capture(Inference(model), (x,))
+    state = state_of(Inference(model), captured.graph)
+    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+    graph, weights = folded(captured.graph, weights)
+    parts = segments(graph, weights, size=12)
+    assert len(parts) > 1
+    again = joined(graph, parts)
+    assert [node.operator for node in again.nodes] == [node.operator for node in graph.nodes]
+
+    def calls(graph: Graph, node: Node) -> float:
+        return float(node.operator in ("aten.convolution", "aten.mm", "girih.normalise"))
+
+    found = [Backtracking(alpha=1.5, graphs=15).search(part, shipped(), calls) for part in parts]
+    better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
+    assert any(item.sequence for item in found)
+    every = {node.name: ONEDNN for node in better.nodes}
+    with torch.no_grad():
+        expected = model(x)
+        for module in (module_of(better, smaller), module_of(better, smaller, every)):
+            torch.testing.assert_close(module(x)[0], expected, rtol=1e-3, atol=1e-4)
+    assert any("mkldnn" in str(node.target) for node in module_of(better, smaller, every).graph.nodes)
+
+
+def test_what_is_of_weights_alone_is_computed_before() -> None:
+    model, x = pieces("resnext-tiny")
+    captured = capture(Inference(model), (x,))
+    state = state_of(Inference(model), captured.graph)
+    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+    graph, smaller = folded(captured.graph, weights)
+    assert len(graph.nodes) < len(captured.graph.nodes)
+    assert not any(set(node.inputs) <= smaller.keys() and node.inputs for node in graph.nodes)
+
+
+def test_costs_are_measured_once_and_kept(tmp_path: Path) -> None:
+    from girih.cost.store import Store
+
+    model, x = pieces("squeezenet-tiny")
+    captured = capture(Inference(model), (x,))
+    state = state_of(Inference(model), captured.graph)
+    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+    first = KernelCosts(weights, 1, Store(tmp_path / "costs.sqlite"))
+    before = [first(captured.graph, node) for node in captured.graph.nodes]
+    assert first.measured > 0
+    assert max(before) > 0
+    second = KernelCosts(weights, 1, Store(tmp_path / "costs.sqlite"))
+    assert [second(captured.graph, node) for node in captured.graph.nodes] == before
+    assert second.measured == 0
+
+
+def test_a_user_gets_the_fastest_with_the_same_results() -> None:
+    model = trained(Inner())
+    inputs = {"image": torch.randn(2, 3, 8, 8), "scale": torch.rand(1)}
+    fast = girih.optimize(model, inputs, threads=1, seconds=2, backends=("eager", "onednn"))
+    before = torch.get_num_threads()
+    results = fast(**inputs)
+    assert torch.get_num_threads() == before
+    for name, expected in model(**inputs).items():
+        torch.testing.assert_close(results[name], expected.detach(), rtol=1e-3, atol=1e-4)
+    explanation = fast.explain()
+    timed = [item.seconds for item in explanation.candidates if item.seconds is not None]
+    assert explanation.chosen.seconds == min(timed)
+    assert len(timed) == 3
+    assert explanation.speedup >= 1.0
+    assert "measured in turns" in str(explanation)
+
+
+def test_the_program_is_saved_for_pytorch_alone(tmp_path: Path) -> None:
+    model, x = pieces("squeezenet-tiny")
+    fast = girih.optimize(model, x, seconds=1, backends=("eager",))
+    fast.save(tmp_path / "fast.pt2")
+    again = torch.export.load(tmp_path / "fast.pt2").module()
+    with torch.no_grad():
+        result = again(x)
+        result = result[0] if isinstance(result, tuple) else result
+        torch.testing.assert_close(result, model(x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"backends": ("moon",)}, "no back end 'moon'"),
+        ({"alpha": 0.5}, "alpha of 1 or more"),
+        ({"threads": 0}, "expected 1 thread or more, got 0"),
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(OptimizeError, match=says):
+        girih.optimize(trained(Inner()), {"image": torch.zeros(1, 3, 8, 8)}, **options)  # type: ignore[arg-type]
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    with pytest.raises(OptimizeError, match=r"call model\.eval"):
+        girih.optimize(nn.Linear(2, 2).train(), torch.zeros(1, 2))
