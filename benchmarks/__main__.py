@@ -29,6 +29,7 @@ NAMES = (
     "predict_bytes",
     "memory_random",
     "swap_throughput",
+    "swap_inference",
     "memory_caps",
     "memory_tables",
     "optimize_cpu",

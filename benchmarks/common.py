@@ -42,7 +42,8 @@ class Report:
     """What a benchmark found.
 
     rows: the figures, for `--json`. columns: (heading, key of the row) pairs of the table. misses: what missed the
-    floor, one phrase each. summary: the verdict's words when nothing did. notes: printed under the table.
+    floor, one phrase each. summary: the verdict's words when nothing did. notes: printed under the table. parts: more
+    tables, of which title, columns and rows count.
     """
 
     title: str
@@ -51,6 +52,7 @@ class Report:
     summary: str
     misses: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    parts: tuple[Report, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Benchmark:
         words = "; ".join(misses[:3]) + (f"; and {len(misses) - 3} more" if len(misses) > 3 else "")
         verdict = f"FAIL {self.name}: {words}" if misses else f"PASS {self.name}: {report.summary}"
         if options.json:
-            found = {"name": self.name, **surroundings(), "rows": report.rows, "misses": misses, "verdict": verdict}
+            every = [row for part in (report, *report.parts) for row in part.rows]
+            found = {"name": self.name, **surroundings(), "rows": every, "misses": misses, "verdict": verdict}
             print(json.dumps(found, default=str))
         else:
             show(report)
@@ -256,6 +259,8 @@ def show(report: Report) -> None:
     console.print(table)
     for line in report.notes:
         console.print(line, markup=False)
+    for part in report.parts:
+        show(part)
 
 
 def cell(value: Any) -> str:

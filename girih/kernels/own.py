@@ -42,7 +42,18 @@ def normalise(
     input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """(input - mean) · scale · weight + bias, everything broadcast."""
-    out = _times(input - mean, scale)
+    return _scaled(input - mean, scale, weight, bias)
+
+
+def normalise_over(
+    input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """The same, written over the input, which has the result's shape and dtype."""
+    return _scaled(input.sub_(mean), scale, weight, bias)
+
+
+def _scaled(out: Tensor, scale: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    out = _times(out, scale)
     if weight is not None:
         out = _times(out, weight)
     if bias is not None:
@@ -394,3 +405,6 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
     | SCRIPTED_KERNELS
     | TILE_KERNELS
 )
+
+OVER_FIRST = {"girih.normalise": normalise_over}
+"""Kernels that write over their first operand what the operator makes of it."""

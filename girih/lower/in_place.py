@@ -14,7 +14,7 @@ from girih.graph import Graph
 from girih.lower.program import Program
 from girih.lower.steps import ComputeStep, FreeStep, MoveStep, StartStep, TransferStep
 from girih.ops import description_of
-from girih.ops.derive.in_place import FLOATS, writes_over
+from girih.ops.derive.in_place import FLOATS, makes_memory, writes_over
 
 
 def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]]:
@@ -34,7 +34,7 @@ def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]
             continue
         node = graph.nodes[step.node]
         description = description_of(graph, node)
-        if description is None or not node.operator.startswith("aten."):
+        if description is None:
             continue
         dtype = graph.values[node.outputs[0]].dtype
         numbers = tuple(
@@ -47,7 +47,8 @@ def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]
         )
         if numbers:
             takes[step.writes[0]] = numbers
-        if not description.operator.view or (step.reads and step.reads[0].buffer in own):
+        sees_own = description.operator.view and step.reads and step.reads[0].buffer in own
+        if makes_memory(description.operator) or sees_own:
             own.update(step.writes)
     away = program.files | program.streamed | program.host | sent
     reads = {step.writes[0]: step.reads for step in program.steps_of(device) if isinstance(step, ComputeStep)}

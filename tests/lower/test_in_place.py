@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
 import girih
+from girih.capture import capture
+from girih.capture.torch.state import state_of
+from girih.graph import Node
+from girih.kernels.evaluate import interpret
+from girih.kernels.own import KERNELS
 from girih.memory.lifetimes import lifetimes
+from girih.models import example
 from girih.ops import Operator
 from girih.ops.catalogue import catalogue
-from girih.ops.derive.in_place import NEVER, writes_over
+from girih.ops.derive.in_place import NEVER, OVER_FIRST, OWN_MEMORY, writes_over
 from girih.run.worker.compute import over_operand
 
-ELEMENTWISE = [item for item in catalogue().values() if item.elementwise and item.name.startswith("aten.")]
+ELEMENTWISE = [
+    item
+    for item in catalogue().values()
+    if item.elementwise and (item.name.startswith("aten.") or item.name in OVER_FIRST)
+]
 
 
 def tensors(name: str) -> int:
     space, operator, *overload = name.split(".")
+    if space == "girih":
+        return len(inspect.signature(KERNELS[name]).parameters)
     function = getattr(getattr(getattr(torch.ops, space), operator), overload[0] if overload else "default")
     return sum(str(item.type) == "Tensor" for item in function._schema.arguments)
 
@@ -81,3 +95,54 @@ def test_what_was_returned_is_not_written_over() -> None:
         copies = [item.clone() for item in first]
         run.step(x)
         assert all(map(torch.equal, first, copies))
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet-tiny", "nasnet-tiny", "inception-tiny", "gpt-tiny", "bert-tiny", "rnn-tiny", "sparse-moe-tiny"]
+)
+def test_results_of_own_kernels_look_at_no_operand(name: str) -> None:
+    shown = example(name, device="cpu")
+    step = girih.TrainingStep(shown.module, step=shown.step, optimizer=torch.optim.SGD(shown.module.parameters(), 0.1))
+    captured = capture(step, shown.inputs)
+    state, batch, kinds = state_of(step), captured.flatten(shown.inputs), captured.graph.values
+    inputs = {
+        item.name: batch[item.name]
+        if item.name in batch
+        else state.get(item.path, torch.ones(kinds[item.name].shape, dtype=getattr(torch, kinds[item.name].dtype)))
+        for item in captured.graph.inputs
+    }
+    memory = {key: tensor.untyped_storage().data_ptr() for key, tensor in inputs.items()}
+    seen = set()
+
+    def look(node: Node, results: tuple[torch.Tensor, ...]) -> None:
+        for key, tensor in zip(node.outputs, results, strict=True):
+            memory[key] = tensor.untyped_storage().data_ptr()
+        if node.operator in OWN_MEMORY:
+            seen.add(node.operator)
+            assert memory[node.outputs[0]] not in {memory[key] for key in node.inputs}, node
+            assert results[0].untyped_storage().nbytes() == results[0].nbytes, node
+
+    interpret(captured.graph, inputs, look)
+    assert seen
+
+
+class Normed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(2, 8, 3, padding=1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.convolution(x)))
+
+
+def test_a_norm_lies_where_the_convolution_lay() -> None:
+    module, x = Normed().eval(), torch.randn(4, 2, 16, 16)
+    torch.nn.init.uniform_(module.norm.running_mean)
+    plan = girih.plan(girih.Inference(module), x, machine="local:1")
+    lives = lifetimes(plan.program)
+    made = {plan.graph.nodes[lives.steps[step].node].operator for step in lives.taken}
+    assert "girih.normalise" in made
+    with plan.start() as run:
+        torch.testing.assert_close(run.step(x)[0], module(x).detach())  # PyTorch's batch norm adds in another order
+        assert run.run.peak_bytes(*run._inputs((x,), None)) == [plan.peak]

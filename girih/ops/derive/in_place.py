@@ -15,10 +15,26 @@ NEVER = frozenset((
 """Element-wise functions of PyTorch's that have no kernel to write over an operand."""
 FIRST = frozenset({"masked_fill", "relu"})
 """Those that write over their first operand alone."""
+OWN_MEMORY = frozenset(f"girih.{name}" for name in (
+    "centered_square_mean", "convolution_input_gradient", "convolution_weight_gradient", "embedding_gradient",
+    "grouped_gradient", "grouped_product", "head_product", "log_softmax_gradient", "max_pool", "max_pool_gradient",
+    "mean", "normalise", "normalise_input_gradient", "normalised_dot", "pick", "place", "product_sum", "softmax_from",
+    "softmax_gradient",
+))  # fmt: skip
+"""girih's kernels whose results never look at an operand."""
+OVER_FIRST = frozenset({"girih.normalise"})
+"""Those that have a kernel which writes over the first operand."""
+
+
+def makes_memory(operator: Operator) -> bool:
+    """Is a result in memory that nothing else looks at, other than what the result is of?"""
+    return not operator.view and (operator.name.startswith("aten.") or operator.name in OWN_MEMORY)
 
 
 def writes_over(operator: Operator, operand: int) -> bool:
-    """Has PyTorch a kernel that computes this into the memory of one of its operands, and takes none besides?"""
+    """Is there a kernel that computes this into the memory of one of its operands, and takes none besides?"""
     space, name, *_ = operator.name.split(".")
     plain = operator.elementwise and not operator.view and operator.temporary is None and operator.padding is None
+    if operator.name in OVER_FIRST:
+        return plain and operand == 0
     return plain and space == "aten" and name not in NEVER and (operand == 0 or name not in FIRST)

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from girih.graph import Node, Ref
 from girih.kernels.evaluate import resolve
 from girih.kernels.numpy_fallback import WEAK, with_numpy
+from girih.kernels.own import OVER_FIRST
 from girih.kernels.products import PRODUCTS
 from girih.layout import bounds_of
 from girih.lower import ComputeStep, Program
@@ -223,8 +224,12 @@ def over_operand(operator: str, operand: int) -> tuple[Callable[..., Any], str]:
     Raises:
         LookupError: PyTorch has none.
     """
+    if operand == 0 and operator in OVER_FIRST:
+        return OVER_FIRST[operator], ""
     function: Any = resolve(operator)
     space, name, *_ = operator.split(".")
+    if space != "aten":
+        raise LookupError(f"{operator} has no kernel that writes over operand {operand}")
     wanted = [(item.name, str(item.type)) for item in function._schema.arguments]
     kernels: list[tuple[int, Any, str]] = []
     for packet in (getattr(getattr(torch.ops, space), name), getattr(getattr(torch.ops, space), f"{name}_", None)):
