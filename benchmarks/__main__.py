@@ -28,6 +28,7 @@ NAMES = (
     "predict_time",
     "predict_bytes",
     "memory_random",
+    "memory_places",
     "swap_throughput",
     "swap_inference",
     "memory_caps",

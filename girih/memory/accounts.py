@@ -344,10 +344,14 @@ class Tracker:
                 taken = min(wanted, self.sizes[storage])
                 self.give(storage, taken)
                 wanted -= taken
+                self.hand_over(storage, step.target, taken)
         self.owners[source.storage] += 1
         self.moving[step.target] = source.storage
         self.allocate(step.target, source.shape, source.strides)
         self.mark(self.next_node)
+
+    def hand_over(self, storage: int, target: str, taken: int) -> None:
+        """A copy in will take so many bytes of what is still being copied out."""
 
     def move(self, step: MoveStep) -> None:
         """All of a copy, or the end of one that has begun."""

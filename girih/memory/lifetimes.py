@@ -60,7 +60,8 @@ class Lifetimes:
     memory of an operand, since that ends, and the result begins, in this step. views: by buffer, the position of the
     step that makes it without memory of its own, and the buffer that it looks at. state: pairs of movable storages, old
     and new state; of state that nothing replaces twice the same. takers: by step, the storages of which its result may
-    take over the first that ends there; taken: those that it does.
+    take over the first that ends there; taken: those that it does. handed: storages that are copied in, and others
+    whose memory they take once these are copied out, and how many bytes of it: (arriving, leaving, bytes).
     """
 
     program: Program
@@ -72,6 +73,7 @@ class Lifetimes:
     state: tuple[tuple[int, int], ...] = ()
     takers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     taken: Mapping[int, int] = field(default_factory=dict)
+    handed: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -92,6 +94,7 @@ class _Recorder(Tracker):
         self.at_step = -1
         self.views: dict[str, tuple[int, str]] = {}
         self.takers: dict[int, list[int]] = {}
+        self.handed: list[tuple[str, int, int]] = []
         self.exchanging: dict[str, list[int]] = {}  # storages between which an exchange is under way, by its target
         for buffer, held in self.buffers.items():
             self.known[held.storage] = Storage(
@@ -120,13 +123,16 @@ class _Recorder(Tracker):
     def may_take(self, target: str, storage: int) -> None:
         self.takers.setdefault(self.at_step, []).append(storage)
 
+    def hand_over(self, storage: int, target: str, taken: int) -> None:
+        self.handed.append((target, storage, taken))
+
     def touch(self, step: Step) -> None:
         for buffer in (*reads_of(step), *writes_of(step)):
             if buffer in self.buffers:
                 touched = self.known[self.buffers[buffer].storage].touched
                 if touched[-1] != self.at_step:
                     touched.append(self.at_step)
-        if isinstance(step, StartStep):
+        if isinstance(step, StartStep) and isinstance(step.transfer, TransferStep):
             transfer = step.transfer
             ends = [self.buffers[name].storage for name in (transfer.source, transfer.target) if name in self.buffers]
             self.exchanging[transfer.target] = ends
@@ -170,6 +176,11 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
     recorder.settle()
     extra.append(max(0, recorder.most - before))
     storages = [item for item in recorder.known.values() if item.born < len(steps)]
+    number_of = {id(item): number for number, item in enumerate(storages)}
+    numbers = {buffer: number for number, item in enumerate(storages) for buffer in item.buffers}
+    handed = [
+        (numbers[target], number_of[id(recorder.known[storage])], amount) for target, storage, amount in recorder.handed
+    ]
     makers = {buffer: step for step in steps for buffer in writes_of(step)}
     inputs = {item.name for item in program.graph.inputs}
     for number, item in recorder.known.items():
@@ -192,6 +203,7 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
         state,
         {step: tuple(place[number] for number in numbers) for step, numbers in recorder.takers.items()},
         {step: place[number] for step, number in taken.items()},
+        tuple(handed),
     )
 
 

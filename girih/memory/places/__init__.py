@@ -1,0 +1,1 @@
+"""Places: an address in one arena for every storage of a device."""

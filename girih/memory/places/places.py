@@ -1,0 +1,160 @@
+"""Places: an address in one arena for every storage of a device, so that storages alive at one time never overlap.
+
+This is dynamic storage allocation with all lifetimes known beforehand, which is NP-hard. Items (`places.items`) are
+placed one by one into gaps, in orders by size, by life, by both, and by first and last use, each of which is improved
+by local search (`places.fit`) until the arena is as small as what is alive at one time, or the turns are used up.
+Few items are placed exactly (`places.small`).
+
+Two baselines stand beside: the largest first (as TensorFlow Lite plans its arena), and the order of time, as an
+allocator serves requests at run time.
+
+Cost: the square of the number of items for each order that is tried; of the search what it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+
+import numpy as np
+
+from girih.memory.lifetimes import Lifetimes
+from girih.memory.places.fit import fit, improved
+from girih.memory.places.items import Items, Numbers, items_of
+from girih.memory.places.small import smallest
+
+TURNS = 100_000_000
+"""Of loops in the search: about two seconds."""
+SMALL = 8
+"""Items of what is placed exactly."""
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything lies in the arena of one device, in bytes from its beginning.
+
+    addresses: of each storage, in the order of `Lifetimes.storages`. scratch: where each step's extra lies,
+    [steps + 1]. bytes: of the arena. bound: the most that is alive at one time, sizes rounded up; no arena is smaller.
+    items: what was placed.
+    """
+
+    addresses: tuple[int, ...]
+    scratch: tuple[int, ...]
+    bytes: int
+    bound: int
+    items: Items
+
+    @cached_property
+    def gaps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """What nothing but a step's scratch has in each step: runs from a first byte to one behind the last, ascending,
+        up to the arena's planned end: [steps + 1]."""
+        items, count = self.items, len(self.addresses)
+        steps = len(self.scratch)
+        at = np.array([*self.addresses, *self.scratch])
+        spans: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
+        for number in np.flatnonzero(items.sizes[:count]).tolist():
+            run = (int(at[number]), int(at[number] + items.sizes[number]))
+            for first, last in ((items.first, items.last), (items.first2, items.last2)):
+                for step in range(int(first[number]), min(int(last[number]), steps - 1) + 1):
+                    spans[step].append(run)
+        return tuple(tuple(_between(sorted(runs), self.bytes)) for runs in spans)
+
+
+def _between(runs: list[tuple[int, int]], end: int) -> Iterator[tuple[int, int]]:
+    free = 0
+    for start, stop in runs:
+        if start > free:
+            yield free, start
+        free = max(free, stop)
+    if free < end:
+        yield free, end
+
+
+def placed(lives: Lifetimes, turns: int = TURNS, seed: int = 0) -> Places:
+    """Addresses for all storages and the scratch of all steps. turns: of the search's loops; seed: of its chance.
+
+    Raises:
+        StateError: state has no fixed address.
+    """
+    items = items_of(lives)
+    addresses = addressed(items, turns, seed)[items.part_of]
+    count = len(lives.storages)
+    places = tuple(addresses.tolist())
+    return Places(places[:count], places[count:], top(items, addresses), items.bound, items)
+
+
+def addressed(items: Items, turns: int = TURNS, seed: int = 0) -> Numbers:
+    """The address of each item that has a place of its own; 0 of the others. Half of the turns is for improving all
+    orders, the other half for the best of them."""
+    if np.count_nonzero(items.sizes) <= SMALL:
+        return smallest(items)
+    aim, arrays = items.bound, _arrays(items)
+    best = np.zeros(len(items.sizes), np.int64)
+    least = UNLIMITED
+    ends: list[tuple[int, int, Numbers, bool]] = []
+    tries = [(order, lowest) for order in _orders(items) for lowest in (True, False)]
+    for number, (order, lowest) in enumerate(tries):
+        plain = fit(*arrays, order, lowest, UNLIMITED)
+        if top(items, plain) < least:
+            best, least = plain, top(items, plain)
+        ends.append((top(items, plain), number, order, lowest))
+    for _, number, order, lowest in sorted(ends, key=itemgetter(0)) if least > aim else ():
+        found, other, _ = improved(*arrays, order, lowest, ends[number][0], aim, turns // (2 * len(tries)), seed)
+        if len(found):
+            ends[number] = (top(items, found), number, other, lowest)
+            if ends[number][0] < least:
+                best, least = found, ends[number][0]
+        if least <= aim:
+            break
+    if least > aim:
+        _, _, order, lowest = min(ends, key=itemgetter(0))
+        found, _, _ = improved(*arrays, order, lowest, least - 1, aim, turns // 2, seed)
+        best = found if len(found) else best
+    return np.maximum(best, 0)
+
+
+def by_size(items: Items) -> int:
+    """Bytes of the arena with the largest first, each in the smallest gap."""
+    return _baseline(items, np.argsort(-items.sizes, kind="stable"), lowest=False)
+
+
+def by_time(items: Items) -> int:
+    """Bytes of the arena as requests come, each in the smallest gap of then: what best fit at run time needs."""
+    return _baseline(items, np.argsort(items.first, kind="stable"), lowest=False)
+
+
+def top(items: Items, addresses: Numbers) -> int:
+    return int((addresses + items.sizes).max(initial=0))
+
+
+def _baseline(items: Items, order: Numbers, lowest: bool) -> int:
+    return top(items, fit(*_arrays(items), order[items.sizes[order] > 0], lowest, UNLIMITED))
+
+
+def _orders(items: Items) -> list[Numbers]:
+    """Of the items that have a place of their own."""
+    first, sizes = items.first, items.sizes
+    last = np.maximum(items.last, items.last2)
+    life = items.last - first + 1 + np.maximum(items.last2 - items.first2 + 1, 0)
+    orders = (
+        np.lexsort((-sizes, first)),  # as they come, contiguous from the beginning of the program on
+        np.lexsort((-life, -sizes)),
+        np.lexsort((-sizes, -last)),
+        np.argsort(-life.astype(np.float64) * sizes, kind="stable"),
+        np.lexsort((-sizes, -life)),
+        np.argsort(-sizes, kind="stable"),
+        np.argsort(first, kind="stable"),
+    )
+    return [order[sizes[order] > 0] for order in orders]
+
+
+def _arrays(items: Items) -> tuple[Numbers, ...]:
+    """As `fit` takes them; the last two are a table of those that each item may overlap: (starts, numbers)."""
+    pairs = np.concatenate([items.over, items.over[:, ::-1]])
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    starts = np.searchsorted(pairs[:, 0], np.arange(len(items.sizes) + 1)).astype(np.int64)
+    over = np.ascontiguousarray(pairs[:, 1])
+    return items.first, items.last, items.first2, items.last2, items.sizes, starts, over
