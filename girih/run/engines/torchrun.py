@@ -14,7 +14,7 @@ from girih.lower import Program
 from girih.run.engines.crew import Status
 from girih.run.errors import NOT_BEGUN, ClosedError, failure_of
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
-from girih.run.worker.pages import keep_freed
+from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.service import Options, Service
 
 
@@ -27,7 +27,9 @@ class RankCrew:
         import torch
         import torch.distributed as dist
 
-        if options.keeps:
+        if options.tight:
+            give_back()
+        elif options.keeps:
             keep_freed()
         device = torch.device(options.device)
         self._closed = False

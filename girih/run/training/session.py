@@ -276,6 +276,7 @@ def start(
     device: str = "cpu",
     timeline: bool = False,
     memory: int | None = None,
+    tight: bool = False,
 ) -> Run:
     """Start the workers of a program and give them their first state.
 
@@ -289,7 +290,7 @@ def start(
     seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
         take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
     memory: the most bytes of tensors that each worker may hold: on a processor an arena of that size serves them all
-        (`girih.run.arena`).
+        (`girih.run.arena`). tight: workers give what they free back to the system at once (`girih.run.worker.pages`).
 
     Raises:
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
@@ -308,7 +309,7 @@ def start(
         resumed = [path for path in held if path not in tensors]
     check_known(program.graph, tensors, dict.fromkeys(resumed), recipes)
     cut_state(program, 0, tensors)  # views: proves the shapes before anything is started
-    crew = engine.crew(program, Options(timeout=timeout, device=device, timeline=timeline, memory=memory))
+    crew = engine.crew(program, Options(timeout=timeout, device=device, timeline=timeline, memory=memory, tight=tight))
     own = observe if crew.rank == 0 else None
     run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process)
     try:

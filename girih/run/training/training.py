@@ -92,6 +92,7 @@ def start_training(
     seed: int,
     timeout: float,
     measure: bool = False,
+    tight: bool = False,
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
     from girih.run.training.checkpoint import CheckpointError
@@ -133,6 +134,7 @@ def start_training(
             seed=seed,
             timeout=timeout,
             timeline=measure,
+            tight=tight,
         )
     except (ValueError, CheckpointError) as error:
         raise PlanError(str(error)) from error

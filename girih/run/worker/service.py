@@ -21,8 +21,8 @@ class Options:
     """How workers run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
-    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). memory: bytes of tensors that
-    each may hold.
+    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). tight: all give it back at once.
+    memory: bytes of tensors that each may hold.
     """
 
     timeout: float = 60.0
@@ -30,6 +30,7 @@ class Options:
     timeline: bool = False
     threads: int = 0
     keeps: bool = True
+    tight: bool = False
     memory: int | None = None
 
 
