@@ -63,7 +63,7 @@ def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ..
     """For each dimension of `shape` the index that its factors' indices merge to: 6·i + j."""
     position, result = 0, []
     for extent in shape:
-        index, size = Affine((), 0), 1
+        index, size = 0, 1
         while size < extent:
             size *= factors[position]
             index = index * factors[position] + indices[position]

@@ -1,0 +1,78 @@
+"""A verdict on a rule: proved for all shapes by its normal forms, refuted by tensors, or open with the reason."""
+
+from __future__ import annotations
+
+from girih.rewrite.prove.checker import ProofError, recorded, same
+from girih.rewrite.prove.expand import UnprovableError, expanded, least_values
+from girih.rewrite.prove.refute import refute
+from girih.rewrite.prove.shapes import shaped
+from girih.rewrite.prove.strategy import Searcher
+from girih.rewrite.prove.terms import written
+from girih.rewrite.prove.verdict import Open, Proof, Proved, Verdict
+from girih.rewrite.rules.extent import Extent
+from girih.rewrite.rules.rule import Rule, Term, walk
+
+
+def prove(rule: Rule, tries: int = 200) -> Verdict:
+    """The verdict on a rule. Inputs without declared shapes get the most general ones that its operators take.
+
+    tries: random shapes and attributes on which a rule that has no proof is computed.
+
+    Raises:
+        RuleError: what is no rule: an unknown operator or attribute, or operands that no shapes fit.
+    """
+    rule, known = shaped(rule)
+    reason = ""
+    if known is not None:
+        return known
+    for radix in (None, *radices(rule)):
+        try:
+            sides = expanded(rule, radix)
+            searcher = Searcher()
+            different = same(sides.source, sides.target, sides.facts, searcher)
+        except (UnprovableError, ProofError) as error:
+            reason = reason or str(error)
+            continue
+        if different is None:
+            proof = Proof(rule, tuple(searcher.steps), radix)
+            check(proof)
+            return Proved(rule, proof, assumed(rule))
+        reason = reason or f"the normal forms differ: {different[0]}\n  and {different[1]}"
+    refuted = refute(rule, tries)
+    return refuted if refuted is not None else Open(rule, reason)
+
+
+def check(proof: Proof) -> None:
+    """Replays a proof from the descriptions of the operators; this does not use what found it.
+
+    Raises:
+        ProofError: a step does not follow, or the two sides are not the same in the end.
+    """
+    sides = expanded(proof.rule, proof.radix)
+    different = same(sides.source, sides.target, sides.facts, recorded(proof.steps))
+    if different is not None:
+        raise ProofError(f"the sides differ: {different[0]} and {different[1]}")
+
+
+def assumed(rule: Rule) -> tuple[str, ...]:
+    return tuple(f"{name} >= {value}" for name, value in sorted(least_values(rule).items()))
+
+
+def radices(rule: Rule) -> list[Extent]:
+    """How outputs may be indexed in two parts: by the outputs of a group, for convolutions in groups."""
+    found: dict[Extent, None] = {}
+    for item in (*walk(rule.source), *walk(rule.target)):
+        if isinstance(item, Term) and "groups" in dict(item.attributes):
+            for _, shape in rule.shapes:
+                for size in shape:
+                    for monomial, _ in size.terms:
+                        for name in monomial:
+                            if len(monomial) > 1:
+                                rest = list(monomial)
+                                rest.remove(name)
+                                found.setdefault(Extent(((tuple(rest), 1),)))
+                                found.setdefault(Extent.of(name))
+    return list(found)
+
+
+__all__ = ["Proof", "Proved", "check", "prove", "written"]

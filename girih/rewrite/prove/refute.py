@@ -1,0 +1,2 @@
+def refute(rule, tries):
+    return None

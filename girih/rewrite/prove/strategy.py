@@ -1,0 +1,170 @@
+"""Which step of a proof to take next: nothing here has to be right, as `checker` looks at every step.
+
+Conditions that always hold are dropped, terms with one that never holds too; conditions of equality are divided by the
+size of the inner index (g·o + c = g'·o + c' is two) and solved for a bound index; conditions on one bound index
+become its range; and functions of sums with conditions are split into cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from girih.rewrite.prove.checker import ProofError, applied, divided, nonnegative
+from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, Step, Term, free_of, linear
+from girih.rewrite.rules.extent import Extent
+
+ONE = Extent.of(1)
+
+
+class Searcher:
+    """Advises, and keeps what it advised. most: steps, after which it gives up."""
+
+    def __init__(self, most: int = 2000) -> None:
+        self.steps: list[Step | None] = []
+        self.most = most
+
+    def __call__(self, term: Term, facts: Facts) -> Step | None:
+        if len(self.steps) >= self.most:
+            raise ProofError(f"more than {self.most} steps")
+        step = next(candidates(term, facts), None)
+        self.steps.append(step)
+        return step
+
+
+def candidates(term: Term, facts: Facts) -> Iterator[Step]:
+    for step in _candidates(term, facts):
+        try:
+            applied(step, term, facts, "sum" if not _is_branch(term) else "max")
+        except ProofError:
+            continue
+        yield step
+
+
+def _is_branch(term: Term) -> bool:
+    return len(term.factors) == 1 and isinstance(term.factors[0], Function) and term.factors[0].name == "value"
+
+
+def _candidates(term: Term, facts: Facts) -> Iterator[Step]:
+    for number, (sign, extent) in enumerate(term.guards):
+        rest = replace(term, guards=term.guards[:number] + term.guards[number + 1 :])
+        inside = facts.under(rest)
+        if sign == "==" and not extent.terms:
+            yield Step("drop", number)
+        for left, kind in [(extent, "drop"), (-1 - extent, "kill")] if sign == ">=" else [
+            (-1 - extent, "kill"), (extent - 1, "kill")
+        ]:  # fmt: skip
+            because = _because(left, inside)
+            if because is not None:
+                yield Step(kind, number, "", (left,) if kind == "kill" else (), because)
+        yield from _divisions(number, sign, extent, inside)
+    for number, (sign, extent) in enumerate(term.guards):
+        if sign == "==":
+            for name, _ in term.bound:
+                parts = linear(extent, name)
+                if parts is not None and parts[0].number in (1, -1):
+                    yield Step("solve", number, name)
+    for name, size in term.bound:
+        if size == ONE:
+            yield Step("single", 0, name)
+    yield from _ranges(term)
+    for name, _ in term.bound:
+        if free_of(replace(term, bound=tuple(item for item in term.bound if item[0] != name)), name):
+            yield Step("unused", 0, name)
+    for sign, extent in _hidden(term):
+        for one in [extent] if sign == ">=" else [extent, -extent]:
+            if not {(">=", one), (">=", -1 - one)} & {*term.guards, *facts.guards}:
+                yield Step("split", 0, "", (one,))
+                return
+    if _is_branch(term):
+        yield from _witnesses(term)
+
+
+def _witnesses(term: Term) -> Iterator[Step]:
+    """Indices at which the conditions of a branch hold: where a window begins to be inside of its tensor."""
+    choices = []
+    for name, _ in term.bound:
+        values = [Extent()]
+        for sign, extent in term.guards:
+            parts = linear(extent, name)
+            if sign == ">=" and parts is not None and parts[0].number == 1:
+                offset = Extent(tuple(item for item in parts[1].terms if not any("$" in one for one in item[0])))
+                values.append(-offset)
+        choices.append(values[::-1])
+    for values in product(*choices):
+        yield Step("witness", 0, "", values)
+
+
+def _because(left: Extent, facts: Facts) -> tuple[tuple[Extent, Extent], ...] | None:
+    """What to take away for the rest to be >= 0: nothing, or one of the guards that hold, so often."""
+    if nonnegative(left, facts):
+        return ()
+    for sign, known in facts.guards:
+        if sign != ">=" or not known.symbols & left.symbols:
+            continue
+        factors = [ONE]
+        for name in known.symbols:
+            first, second = linear(left, name), linear(known, name)
+            if first and second and second[0].terms:
+                by, over = divided(first[0], second[0])
+                if not over.terms and by.terms and by not in factors:
+                    factors.append(by)
+        for by in factors:
+            if nonnegative(left - by * known, facts) and nonnegative(by, facts):
+                return ((by, known),)
+    return None
+
+
+def _divisions(number: int, sign: str, extent: Extent, facts: Facts) -> Iterator[Step]:
+    indices = [name for name in extent.symbols if name in facts.ranges]
+    divisors = {facts.ranges[name] for name in indices}
+    for name in indices:
+        parts = linear(extent, name)
+        if parts is not None and len(parts[0].terms) == 1:
+            divisors |= {parts[0], -parts[0]}
+    for divisor in sorted(divisors, key=str):
+        if divisor == ONE or divisor.number is not None and divisor.number <= 1 or len(divisor.terms) != 1:
+            continue
+        quotient, rest = divided(extent, divisor)
+        if not quotient.terms:
+            continue
+        for shift in (0, 1, -1) if sign == ">=" else (0,):
+            yield Step("divide", number, "", (quotient - shift, divisor, rest + divisor * shift))
+
+
+def _ranges(term: Term) -> Iterator[Step]:
+    """v >= lower, v <= upper: one or both become the range of v."""
+    bound = {name for name, _ in term.bound}
+    for name, size in term.bound:
+        lowers, uppers = [Extent()], [size - 1]
+        for sign, extent in term.guards:
+            parts = linear(extent, name)
+            if sign != ">=" or parts is None or not parts[1].symbols.isdisjoint(bound):
+                continue
+            if parts[0].number == 1:
+                lowers.append(-parts[1])
+            elif parts[0].number == -1:
+                uppers.append(parts[1])
+        for lower in reversed(lowers):
+            for upper in reversed(uppers):
+                yield Step("tighten", 0, name, (lower, upper - lower + 1))
+
+
+def _hidden(term: Term) -> Iterator[Guard]:
+    """The conditions of sums inside of functions, and of the values of branches, that do not depend on those sums."""
+    for factor in term.factors:
+        if isinstance(factor, Function):
+            for terms in factor.arguments:
+                for item in terms:
+                    yield from _outer_guards(item)
+        elif isinstance(factor, Fold):
+            for item in factor.branches:
+                yield from _outer_guards(item)
+
+
+def _outer_guards(item: Term) -> Iterator[Guard]:
+    inner = {name for name, _ in item.bound}
+    for guard in item.guards:
+        if guard[1].symbols.isdisjoint(inner):
+            yield guard
