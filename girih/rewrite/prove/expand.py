@@ -51,6 +51,19 @@ class UnprovableError(ValueError):
     """What the notation cannot say of a rule, with the reason."""
 
 
+class DifferentShapesError(UnprovableError):
+    """The two sides make tensors of other shapes, for some sizes."""
+
+
+class MismatchError(UnprovableError):
+    """Two sizes that have to be the same, and are not for all values of their symbols."""
+
+    def __init__(self, one: Extent, other: Extent) -> None:
+        super().__init__(f"sizes {written(one)} and {written(other)} are not the same for all shapes")
+        self.one = one
+        self.other = other
+
+
 @dataclass(frozen=True)
 class Symbolic(Expression):
     """A polynomial that descriptions take for a size, an attribute, an index or a number.
@@ -276,7 +289,7 @@ def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
     for one, other in zip(rule.source, rule.target, strict=True):
         first, second = tensors[one], tensors[other]
         if first.shape != second.shape:
-            raise UnprovableError(f"{one} has the shape {_shape(first)}, {other} has {_shape(second)}")
+            raise DifferentShapesError(f"{one} has the shape {_shape(first)}, {other} has {_shape(second)}")
         index = []
         for size in first.shape:
             inner = radix if radix is not None and not divided(size, radix)[1].terms else None
@@ -310,6 +323,11 @@ def least_values(rule: Rule) -> dict[str, int]:
     return least
 
 
+def extents_in(rule: Rule) -> set[str]:
+    """Symbols that are written in a rule."""
+    return set(least_values(rule))
+
+
 def _symbols(value: Attribute) -> frozenset[str]:
     if isinstance(value, tuple):
         return frozenset(symbol for item in value for symbol in _symbols(item))
@@ -334,11 +352,17 @@ def _applied(call: Call, operands: Sequence[Tensor], scope: Scope) -> Tensor:
     operator = catalogue()[name]
     log: list[Element] = []
     arguments = _arguments(call, name, operands, log)
+    if name == "aten.convolution" and len(operands) == 2:  # its description reads as many channels as the kernel has
+        channels = operands[1].shape[1] * extent_of(arguments["groups"])
+        if len(operands[0].shape) != len(operands[1].shape):
+            raise UnprovableError(f"{call}: its operands have not as many dimensions")
+        if channels != operands[0].shape[1]:
+            raise MismatchError(operands[0].shape[1], channels)
     try:
         shape = _shape_of(call, operator, arguments, log, scope)
     except (DescriptionError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, UnprovableError):
-            raise UnprovableError(f"{call}: {error}") from error
+        if isinstance(error, (UnprovableError, RuleError)):
+            raise
         raise UnprovableError(f"{call}: {name} is not described for symbols ({error})") from error
     size, trees, meaning = shape
 
@@ -450,6 +474,8 @@ def _shape_of(
             body = meaning(*(Symbolic(Extent.of(name)) for name in names))
             joined = notation.explore(expressions.value_of(body))
             shape = tuple(_size(name, log, joined, scope) for name in names)
+        except MismatchError:
+            raise
         except (TypeError, ValueError, IndexError, StopIteration, RuntimeError) as error:
             failure = failure or error
             continue
@@ -473,7 +499,7 @@ def _broadcast(call: Call, shapes: list[tuple[Extent, ...]]) -> tuple[Extent, ..
         sizes = {shape[dim - rank + len(shape)] for shape in shapes if dim - rank + len(shape) >= 0}
         sizes -= {Extent.of(1)}
         if len(sizes) > 1:
-            raise UnprovableError(f"sizes {' and '.join(sorted(map(written, sizes)))} are not the same for all shapes")
+            raise MismatchError(*sorted(sizes, key=written)[:2])
         result.append(sizes.pop() if sizes else Extent.of(1))
     return tuple(result)
 
@@ -508,7 +534,7 @@ def _size(name: str, log: list[Element], joined: Mapping[str, list[Extent]], sco
             last = put(rest, {other: scope.sizes[other] - 1 for other in rest.symbols if other.startswith("$")})
             sizes.add(floor(element.tensor.shape[dim] - 1 - last - offset, stride) + 1)
     if len(sizes) > 1:
-        raise UnprovableError(f"sizes {' and '.join(sorted(map(written, sizes)))} are not the same for all shapes")
+        raise MismatchError(*sorted(sizes, key=written)[:2])
     return sizes.pop() if sizes else Extent.of(1)
 
 
@@ -608,9 +634,10 @@ class _Notation:
                     visit(one)
 
         visit(body)
-        if not found or any(size != found[0] for size in found):
-            sizes = " and ".join(sorted(set(map(written, found)))) or "no size"
-            raise UnprovableError(f"{sizes} for one index: not the same for all shapes")
+        if not found:
+            raise UnprovableError("no size follows for an index of a sum")
+        if len(set(found)) > 1:
+            raise MismatchError(*sorted(set(found), key=written)[:2])
         return found[0]
 
     def terms(self, item: Any) -> Terms:

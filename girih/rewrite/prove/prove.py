@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from girih.rewrite.prove.checker import ProofError, recorded, same
 from girih.rewrite.prove.expand import UnprovableError, expanded, least_values
-from girih.rewrite.prove.refute import refute
+from girih.rewrite.prove.refute import fits, refute
 from girih.rewrite.prove.shapes import shaped
 from girih.rewrite.prove.strategy import Searcher
-from girih.rewrite.prove.terms import written
 from girih.rewrite.prove.verdict import Open, Proof, Proved, Verdict
 from girih.rewrite.rules.extent import Extent
-from girih.rewrite.rules.rule import Rule, Term, walk
+from girih.rewrite.rules.rule import Rule, RuleError, Term, walk
 
 
 def prove(rule: Rule, tries: int = 200) -> Verdict:
@@ -21,10 +20,10 @@ def prove(rule: Rule, tries: int = 200) -> Verdict:
     Raises:
         RuleError: what is no rule: an unknown operator or attribute, or operands that no shapes fit.
     """
-    rule, known = shaped(rule)
+    rule = shaped(rule)
+    if not fits(rule, tries):
+        raise RuleError(f"{rule}: no sizes and attributes up to 6 fit its left side")
     reason = ""
-    if known is not None:
-        return known
     for radix in (None, *radices(rule)):
         try:
             sides = expanded(rule, radix)
@@ -74,5 +73,3 @@ def radices(rule: Rule) -> list[Extent]:
                                 found.setdefault(Extent.of(name))
     return list(found)
 
-
-__all__ = ["Proof", "Proved", "check", "prove", "written"]
