@@ -4,26 +4,25 @@ A proof is a list of steps. `normalised` goes through the terms of both sides in
 step; what each step needs to be sound is checked here, so it does not matter who thought of it: the prover
 (`strategy`) the first time, a recorded list the second. At the end both sides must be the same up to the names of
 bound indices and the order of sums, products and branches.
-
-Arithmetic is over polynomials of sizes and index variables: `nonnegative` puts the least and the greatest value of each
-variable in its place, then the least value of each size; what then has no negative coefficient is not negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from itertools import permutations, product
 
+from girih.rewrite.prove.arithmetic import nonnegative
+from girih.rewrite.prove.canonical import ProofError, canonical
+from girih.rewrite.prove.expand import expanded
 from girih.rewrite.prove.terms import (
     VALUE,
-    Facts,
     Factor,
+    Facts,
     Fold,
     Function,
     Guard,
+    Proof,
     Step,
     Term,
     Terms,
@@ -33,26 +32,32 @@ from girih.rewrite.prove.terms import (
     sum_text,
     times,
     value_of,
-    written,
 )
 from girih.rewrite.rules.extent import Extent
+from girih.rewrite.rules.rule import Rule
 
 Advise = Callable[[Term, Facts], "Step | None"]
-MOST_ORDERS = 5040
 ONE = Extent.of(1)
 
 
-class ProofError(ValueError):
-    """A step that does not follow, with the step and the term."""
+def check(proof: Proof) -> tuple[str, ...]:
+    """Replays a proof from the descriptions of the operators. Returns the one normal form of each output's two sides.
 
-
-def same(source: tuple[Terms, ...], target: tuple[Terms, ...], facts: Facts, advise: Advise) -> tuple[str, str] | None:
-    """None where both sides are equal for all sizes and tensors, else the first two normal forms that differ."""
-    for one, other in zip(source, target, strict=True):
-        first, second = (normalised(terms, facts, advise) for terms in (one, other))
+    Raises:
+        ProofError: a step does not follow, or the two sides are not the same in the end.
+    """
+    pairs = forms(proof.rule, proof.radix, recorded(proof.steps))
+    for first, second in pairs:
         if first != second:
-            return sum_text(first), sum_text(second)
-    return None
+            raise ProofError(f"the sides differ: {sum_text(first)} and {sum_text(second)}")
+    return tuple(sum_text(first) for first, _ in pairs)
+
+
+def forms(rule: Rule, radix: Extent | None, advise: Advise) -> list[tuple[Terms, Terms]]:
+    """The normal forms of both sides of each output, by the steps that are advised."""
+    sides = expanded(rule, radix)
+    pairs = zip(sides.source, sides.target, strict=True)
+    return [(normalised(one, sides.facts, advise), normalised(other, sides.facts, advise)) for one, other in pairs]
 
 
 def recorded(steps: tuple[Step | None, ...]) -> Advise:
@@ -148,54 +153,6 @@ def _collected(terms: list[Term], reducer: str) -> Terms:
     return tuple(sorted(kept, key=lambda term: term.text))
 
 
-@lru_cache(maxsize=65536)
-def canonical(term: Term, depth: int) -> Term:
-    """With names for bound indices, and an order of guards and factors, that follow from the term alone."""
-    marks: dict[str, list[str]] = {}
-    for name, size in term.bound:
-        blind = {other: Extent.of("$?") for other, _ in term.bound} | {name: Extent.of("$!")}
-        seen = replace(term, bound=tuple(sorted(term.bound, key=lambda item: written(item[1]))))
-        marks.setdefault(f"{written(size)} {_ordered(substituted(seen, blind)).text}", []).append(name)
-    groups = [marks[mark] for mark in sorted(marks)]
-    orders = list(_limited(product(*(permutations(group) for group in groups))))
-    sizes = dict(term.bound)
-    best: Term | None = None
-    for order in orders:
-        names = [name for group in order for name in group]
-        values = {name: Extent.of(f"${depth}.{place}") for place, name in enumerate(names)}
-        listed = replace(term, bound=tuple((name, sizes[name]) for name in names))
-        candidate = _ordered(substituted(listed, values))
-        if best is None or candidate.text < best.text:
-            best = candidate
-    assert best is not None
-    return best
-
-
-def _limited(orders: Iterator) -> Iterator:
-    for count, order in enumerate(orders):
-        if count == MOST_ORDERS:
-            raise ProofError("a sum has too many indices that look alike")
-        yield order
-
-
-def _ordered(term: Term) -> Term:
-    guards = []
-    for sign, extent in term.guards:
-        if sign == "==" and extent.terms and extent.terms[0][1] < 0:
-            extent = -extent
-        guards.append((sign, extent))
-    guards = sorted(set(guards), key=lambda guard: (guard[0], written(guard[1])))
-    factors = tuple(sorted((_sorted(factor) for factor in term.factors), key=lambda factor: factor.text))
-    return replace(term, guards=tuple(guards), factors=factors)
-
-
-def _sorted(factor: Factor) -> Factor:
-    order = lambda terms: tuple(sorted(map(_ordered, terms), key=lambda term: term.text))
-    if isinstance(factor, Function):
-        return Function(factor.name, tuple(map(order, factor.arguments)))
-    return Fold(factor.reducer, order(factor.branches)) if isinstance(factor, Fold) else factor
-
-
 # ------------------------------------------------------------------------------------------------ steps
 
 
@@ -226,7 +183,9 @@ def applied(step: Step, term: Term, facts: Facts, reducer: str = "sum") -> list[
     if step.kind == "witness":  # the maximum over k of what does not depend on k, where some k is shown
         need(reducer in ("max", "min") and len(step.extents) == len(sizes) > 0)
         need(not any(size.symbols & sizes.keys() for size in sizes.values()))
-        value = replace(term, bound=(), guards=tuple(item for item in term.guards if not item[1].symbols & sizes.keys()))
+        value = replace(
+            term, bound=(), guards=tuple(item for item in term.guards if not item[1].symbols & sizes.keys())
+        )
         need(all(free_of(value, name) for name in sizes))
         at = dict(zip(sizes, step.extents, strict=True))
         outer = facts.under(value)
@@ -283,73 +242,9 @@ def applied(step: Step, term: Term, facts: Facts, reducer: str = "sum") -> list[
     parts = linear(extent, step.variable)
     need(parts is not None and parts[0].number in (1, -1))
     assert parts is not None
-    value = -parts[1] if parts[0].number == 1 else parts[1]
+    place = -parts[1] if parts[0].number == 1 else parts[1]
     need(all(step.variable not in size.symbols for size in sizes.values()))
-    bounds = ((">=", value), (">=", sizes[step.variable] - 1 - value))
+    bounds = ((">=", place), (">=", sizes[step.variable] - 1 - place))
     rest = replace(term, bound=tuple(item for item in term.bound if item[0] != step.variable), guards=others)
-    rest = substituted(rest, {step.variable: value})
+    rest = substituted(rest, {step.variable: place})
     return [replace(rest, guards=(*rest.guards, *bounds))]
-
-
-# ------------------------------------------------------------------------------------------------ arithmetic
-
-
-def nonnegative(extent: Extent, facts: Facts) -> bool:
-    """Is it >= 0 for all values of the symbols? False: perhaps not."""
-    for name in sorted(extent.symbols, reverse=True):
-        if name in facts.ranges:
-            parts = linear(extent, name)
-            if parts is None:
-                return False
-            coefficient, rest = parts
-            if nonnegative(coefficient, facts):
-                return nonnegative(rest, facts)
-            if nonnegative(-coefficient, facts):
-                return nonnegative(rest + coefficient * (facts.ranges[name] - 1), facts)
-            return False
-    if any(name.startswith("$") for name in extent.symbols):
-        return False
-    for name in sorted(extent.symbols & facts.floors.keys()):  # n - d + 1 <= d·floor(n/d) <= n
-        parts = linear(extent, name)
-        if parts is not None:
-            (coefficient, rest), (numerator, divisor) = parts, facts.floors[name]
-            times_, over = divided(coefficient, divisor)
-            if not over.terms and nonnegative(-times_, facts) and nonnegative(rest + times_ * numerator, facts):
-                return True
-            low = numerator - divisor + 1
-            if not over.terms and nonnegative(times_, facts) and nonnegative(rest + times_ * low, facts):
-                return True
-    least = {name: Extent.of(name) + facts.least.get(name, 1) for name in extent.symbols}
-    return all(by >= 0 for _, by in _shifted(extent, least).terms)
-
-
-def _shifted(extent: Extent, least: dict[str, Extent]) -> Extent:
-    total = Extent()
-    for monomial, by in extent.terms:
-        factor = Extent.of(by)
-        for name in monomial:
-            factor = factor * least[name]
-        total = total + factor
-    return total
-
-
-def divided(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """(quotient, rest) by a monomial: the quotient of what it divides; a sum divides only its own multiples."""
-    if len(divisor.terms) != 1:
-        return (ONE, Extent()) if extent == divisor else (-ONE, Extent()) if extent == -divisor else (Extent(), extent)
-    ((monomial, by),) = divisor.terms
-    quotient, rest = Extent(), Extent()
-    for item, times_ in extent.terms:
-        left = list(item)
-        fits = times_ % by == 0
-        for name in monomial:
-            if name in left:
-                left.remove(name)
-            else:
-                fits = False
-        if fits:
-            quotient = quotient + Extent(((tuple(left), times_ // by),))
-        else:
-            rest = rest + Extent(((item, times_),))
-    return quotient, rest
-

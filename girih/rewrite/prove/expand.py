@@ -8,246 +8,35 @@ result follows from how its indices read: `s·y + d·u - p` stays within a tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
-from math import inf
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from girih.ops import expressions
 from girih.ops.catalogue import catalogue
-from girih.ops.expressions import Applied, Choice, Constant, DescriptionError, Expression, Piecewise
-from girih.ops.language import Over, PendingReduce, parameter_names
+from girih.ops.expressions import DescriptionError, Expression
+from girih.ops.language import Over, parameter_names
 from girih.ops.operator import Operator
-from girih.rewrite.prove.checker import divided, nonnegative
-from girih.rewrite.prove.terms import (
-    Facts,
-    Fold,
-    Function,
-    Guard,
-    Power,
-    Read,
-    Term,
-    Terms,
-    branch,
-    guarded,
-    linear,
-    number,
-    put,
-    summed,
-    times,
-    value_of,
-    written,
+from girih.rewrite.prove.arithmetic import divided
+from girih.rewrite.prove.notation import At, Element, Notation, Scope, Symbol, Tensor, Tree
+from girih.rewrite.prove.symbolic import (
+    FLOORS,
+    DifferentShapesError,
+    MismatchError,
+    Symbolic,
+    UnprovableError,
+    extent_of,
+    floor,
+    plain,
 )
+from girih.rewrite.prove.terms import Facts, Guard, Read, Term, Terms, guarded, linear, put, summed, written
 from girih.rewrite.rules.extent import Extent
-from girih.rewrite.rules.rule import Attribute, Expression as Item, Rule, RuleError, Variable, walk
+from girih.rewrite.rules.rule import Attribute, Rule, RuleError, Variable, walk
+from girih.rewrite.rules.rule import Expression as Item
 from girih.rewrite.rules.rule import Term as Call
 from girih.rewrite.rules.vocabulary import MISSING, SPLIT, operator_named, parameters
 
 MANY = 6
-Tree: TypeAlias = "Extent | tuple[Tree, Tree]"
-
-
-class UnprovableError(ValueError):
-    """What the notation cannot say of a rule, with the reason."""
-
-
-class DifferentShapesError(UnprovableError):
-    """The two sides make tensors of other shapes, for some sizes."""
-
-
-class MismatchError(UnprovableError):
-    """Two sizes that have to be the same, and are not for all values of their symbols."""
-
-    def __init__(self, one: Extent, other: Extent) -> None:
-        super().__init__(f"sizes {written(one)} and {written(other)} are not the same for all shapes")
-        self.one = one
-        self.other = other
-
-
-@dataclass(frozen=True)
-class Symbolic(Expression):
-    """A polynomial that descriptions take for a size, an attribute, an index or a number.
-
-    Descriptions ask for special sizes only to say the same more simply, so a symbol is no number in particular.
-    """
-
-    extent: Extent
-
-    def _with(self, other: Any, operation: Callable[[Extent, Extent], Extent]) -> Any:
-        if isinstance(other, Symbolic):
-            return Symbolic(operation(self.extent, other.extent))
-        if isinstance(other, int):
-            return Symbolic(operation(self.extent, Extent.of(other)))
-        return None
-
-    def __add__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a + b)
-        return super().__add__(other) if value is None else value
-
-    def __radd__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: b + a)
-        return super().__radd__(other) if value is None else value
-
-    def __sub__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a - b)
-        return super().__sub__(other) if value is None else value
-
-    def __rsub__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: b - a)
-        return super().__rsub__(other) if value is None else value
-
-    def __mul__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a * b)
-        return super().__mul__(other) if value is None else value
-
-    def __rmul__(self, other: Any) -> Any:
-        value = self._with(other, lambda a, b: a * b)
-        return super().__rmul__(other) if value is None else value
-
-    def __neg__(self) -> Any:
-        return Symbolic(-self.extent)
-
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        quotient, rest = divided(self.extent, extent_of(other))
-        return plain(quotient), plain(rest)
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return divmod(Symbolic(Extent.of(other)), self)
-
-    def __mod__(self, other: Any) -> Any:
-        return divmod(self, other)[1]
-
-    def __floordiv__(self, other: Any) -> Any:
-        return plain(floor(self.extent, extent_of(other)))
-
-    def __rmod__(self, other: Any) -> Any:
-        return divmod(Symbolic(Extent.of(other)), self)[1]
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return Symbolic(Extent.of(other)) // self
-
-    def __lt__(self, other: Any) -> Any:
-        if not isinstance(other, (int, Symbolic)):
-            return super().__lt__(other)
-        if any(name.startswith("$") for name in (extent_of(other) - self.extent).symbols):
-            return super().__lt__(other)
-        return self._below(extent_of(other) - self.extent)
-
-    def __gt__(self, other: Any) -> Any:
-        if not isinstance(other, (int, Symbolic)):
-            return super().__gt__(other)
-        if any(name.startswith("$") for name in (extent_of(other) - self.extent).symbols):
-            return super().__gt__(other)
-        return self._below(self.extent - extent_of(other))
-
-    def _below(self, gap: Extent) -> bool:
-        """Is the gap above zero, where sizes are not 1?"""
-        least = Facts(least=dict.fromkeys(gap.symbols, 2))
-        if nonnegative(gap - 1, least):
-            return True
-        if nonnegative(-gap, least):
-            return False
-        raise DescriptionError(f"the sign of {gap} is not known for all sizes")
-
-    def __bool__(self) -> bool:
-        return bool(self.extent.terms)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, (int, Symbolic)) and self.extent == extent_of(other)
-
-    def __hash__(self) -> int:
-        return hash(self.extent)
-
-
-FLOORS: dict[str, tuple[Extent, Extent]] = {}
-"""What a symbol of a rounded quotient is, by its name, which says the same."""
-
-
-def floor(numerator: Extent, divisor: Extent) -> Extent:
-    """The quotient rounded down: a polynomial and, of what does not divide, a symbol."""
-    quotient, rest = divided(numerator, divisor)
-    if not rest.terms:
-        return quotient
-    if rest.number is not None and divisor.number is not None:
-        return quotient + rest.number // divisor.number
-    name = f"floor(({written(rest)})/({written(divisor)}))"
-    FLOORS[name] = (rest, divisor)
-    return quotient + Extent.of(name)
-
-
-def extent_of(item: Any) -> Extent:
-    if isinstance(item, Symbolic):
-        return item.extent
-    if isinstance(item, int):
-        return Extent.of(int(item))
-    raise UnprovableError(f"an index that is {item!r} is not affine")
-
-
-def plain(extent: Extent) -> Any:
-    """A number where it is one."""
-    return extent.number if extent.number is not None else Symbolic(extent)
-
-
-At: TypeAlias = "Callable[[tuple[Extent, ...]], Terms]"
-
-
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    """An input or an intermediate result. at: its element at an index, which lies in its shape. trees: how each
-    dimension was concatenated."""
-
-    shape: tuple[Extent, ...]
-    at: At
-    trees: tuple[Tree, ...]
-
-
-@dataclass(frozen=True)
-class Element(Expression):
-    tensor: Tensor
-    index: tuple[Extent, ...]
-
-
-@dataclass
-class Scope:
-    """Of one rule. sizes: of index variables that were made."""
-
-    facts: Facts
-    sizes: dict[str, Extent] = field(default_factory=dict)
-    made: int = 0
-
-    def variable(self) -> str:
-        self.made += 1
-        return f"${self.made}"
-
-
-@dataclass(frozen=True, eq=False)
-class Symbol:
-    """A tensor as descriptions see it. log: of what is read."""
-
-    tensor: Tensor
-    name: str
-    log: list[Element]
-    dtype: str = "float32"
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        return tuple(map(plain, self.tensor.shape))
-
-    @property
-    def rank(self) -> int:
-        return len(self.tensor.shape)
-
-    def __getitem__(self, index: Any) -> Element:
-        items = index if isinstance(index, tuple) else (index,)
-        if len(items) != self.rank or any(isinstance(item, slice) for item in items):
-            raise UnprovableError("its description reads whole slices")
-        element = Element(self.tensor, tuple(map(extent_of, items)))
-        self.log.append(element)
-        return element
-
-    def broadcast(self, indices: tuple[Any, ...]) -> Element:
-        aligned = indices[len(indices) - self.rank :]
-        return self[tuple(0 if size == 1 else index for size, index in zip(self.shape, aligned, strict=True))]
+"""More dimensions than a result has."""
 
 
 # ------------------------------------------------------------------------------------------------ rules
@@ -441,7 +230,7 @@ def _shape_of(
     call: Call, operator: Operator, values: dict[str, Any], log: list[Element], scope: Scope
 ) -> tuple[tuple[Extent, ...], tuple[Tree, ...], Meaning]:
     used = {name: value for name, value in values.items() if name in operator.parameters}
-    notation = _Notation(operator, scope)
+    notation = Notation(operator, scope)
     tensors = [item for value in values.values() for item in (value if isinstance(value, list) else [value])]
     tensors = [item for item in tensors if isinstance(item, Symbol)]
     if operator.elementwise:
@@ -451,9 +240,11 @@ def _shape_of(
             places = tuple(map(plain, index))
             read = {name: item.broadcast(places) if isinstance(item, Symbol) else item for name, item in used.items()}
             body = operator.describe(**read)
-            return expressions.value_of(body if operator.result is None else body)
+            return expressions.value_of(body)
 
-        trees = _trees(shape, scalars(tuple(map(Extent.of, names := [scope.variable() for _ in shape]))), names, log)
+        names = [scope.variable() for _ in shape]
+        scalars(tuple(map(Extent.of, names)))
+        trees = _trees(shape, names, log)
         return shape, trees, lambda index: notation.terms(scalars(index))
     meaning = operator.describe(**used)
     if isinstance(meaning, Over):
@@ -479,16 +270,15 @@ def _shape_of(
         except (TypeError, ValueError, IndexError, StopIteration, RuntimeError) as error:
             failure = failure or error
             continue
-        trees = list(_trees(shape, None, names, log))
+        joined_trees = list(_trees(shape, names, log))
         for name, parts in joined.items():
-            tree: Tree = parts[0]
             sources = [item.trees[names.index(name)] for item in (value.tensor for value in tensors)]
             if len(sources) == len(parts) and call.operator == "cat":
-                tree = sources[0]
+                tree: Tree = sources[0]
                 for other in sources[1:]:
                     tree = (tree, other)
-                trees[names.index(name)] = tree
-        return shape, tuple(trees), lambda index: notation.terms(meaning(*map(plain, index)))
+                joined_trees[names.index(name)] = tree
+        return shape, tuple(joined_trees), lambda index: notation.terms(meaning(*map(plain, index)))
     raise UnprovableError(str(failure) if failure else "its result has too many dimensions")
 
 
@@ -504,9 +294,7 @@ def _broadcast(call: Call, shapes: list[tuple[Extent, ...]]) -> tuple[Extent, ..
     return tuple(result)
 
 
-def _trees(
-    shape: tuple[Extent, ...], _: Expression | None, names: list[str], log: list[Element]
-) -> tuple[Tree, ...]:
+def _trees(shape: tuple[Extent, ...], names: list[str], log: list[Element]) -> tuple[Tree, ...]:
     trees: list[Tree] = list(shape)
     for element in log:
         for dim, index in enumerate(element.index):
@@ -539,7 +327,7 @@ def _size(name: str, log: list[Element], joined: Mapping[str, list[Extent]], sco
 
 
 def _over(
-    meaning: Over, notation: _Notation, log: list[Element]
+    meaning: Over, notation: Notation, log: list[Element]
 ) -> tuple[tuple[Extent, ...], tuple[Tree, ...], Meaning]:
     sizes = tuple(map(extent_of, meaning.sizes))
     scope = notation.scope
@@ -569,184 +357,8 @@ def _over(
         return summed(guarded(notation.terms(expressions.value_of(body)), guards), bound)
 
     bare = [next((name for name in names if _index(item) == Extent.of(name)), "") for item in place]
-    return shape, _trees(shape, None, bare, log), terms
+    return shape, _trees(shape, bare, log), terms
 
 
 def _index(item: Any) -> Extent:
     return extent_of(item)
-
-
-class _Notation:
-    """Index expressions of one operator as terms."""
-
-    def __init__(self, operator: Operator, scope: Scope) -> None:
-        self.operator = operator
-        self.scope = scope
-
-    def explore(self, item: Expression) -> dict[str, list[Extent]]:
-        """Goes through all that is read, and gives the sizes of what is concatenated along an index."""
-        joined: dict[str, list[Extent]] = {}
-
-        def visit(item: Expression) -> None:
-            if isinstance(item, PendingReduce):
-                visit(self._opened(item)[1])
-            elif isinstance(item, Applied):
-                for one in item.arguments:
-                    visit(one)
-            elif isinstance(item, Choice):
-                for one in (item.condition, item.yes, item.no):
-                    visit(one)
-            elif isinstance(item, Piecewise):
-                (name,) = extent_of(item.index).symbols
-                bounds = [extent_of(bound) for bound in item.bounds]
-                joined[name] = [high - low for low, high in zip(bounds, bounds[1:], strict=False)]
-                for one in item.parts:
-                    visit(one)
-
-        visit(item)
-        return joined
-
-    def _opened(self, item: PendingReduce) -> tuple[list[tuple[str, Extent]], Expression]:
-        sizes = None if item.sizes is None else list(map(extent_of, item.sizes))
-        count = len(sizes) if sizes is not None else item.count
-        names = [self.scope.variable() for _ in parameter_names(item.body, count)]
-        if sizes is not None:
-            self.scope.sizes |= dict(zip(names, sizes, strict=True))
-        body = expressions.value_of(item.body(*(Symbolic(Extent.of(name)) for name in names)))
-        if sizes is None:
-            sizes = [self._read_size(name, body) for name in names]
-            self.scope.sizes |= dict(zip(names, sizes, strict=True))
-        return list(zip(names, sizes, strict=True)), body
-
-    def _read_size(self, name: str, body: Expression) -> Extent:
-        found: list[Extent] = []
-
-        def visit(item: Expression) -> None:
-            if isinstance(item, Element):
-                for index, size in zip(item.index, item.tensor.shape, strict=True):
-                    if index == Extent.of(name):
-                        found.append(size)
-            elif isinstance(item, Applied):
-                for one in item.arguments:
-                    visit(one)
-            elif isinstance(item, Choice):
-                for one in (item.condition, item.yes, item.no):
-                    visit(one)
-
-        visit(body)
-        if not found:
-            raise UnprovableError("no size follows for an index of a sum")
-        if len(set(found)) > 1:
-            raise MismatchError(*sorted(set(found), key=written)[:2])
-        return found[0]
-
-    def terms(self, item: Any) -> Terms:
-        item = expressions.value_of(item)
-        if isinstance(item, Constant):
-            if isinstance(item.value, float) and item.value in (inf, -inf):
-                return (Term(factors=(Function(str(item.value), ()),)),)
-            return number(Fraction(item.value))
-        if isinstance(item, Symbolic):
-            return value_of(item.extent)
-        if isinstance(item, Element):
-            return guarded(item.tensor.at(item.index), self._inside(item))
-        if isinstance(item, Choice):
-            condition = self._condition(item.condition)
-            yes, no = self.terms(item.yes), self.terms(item.no)
-            if condition is None:
-                return (Term(factors=(Function("select", (self.terms(item.condition), yes, no)),)),)
-            return (*guarded(yes, condition), *no, *times(number(-1), guarded(no, condition)))
-        if isinstance(item, Piecewise):
-            index = extent_of(item.index)
-            every: list[Term] = []
-            for part, low, high in zip(item.parts, item.bounds, item.bounds[1:], strict=False):
-                guards = []
-                if low != 0:
-                    guards.append((">=", index - extent_of(low)))
-                if high is not item.bounds[-1]:
-                    guards.append((">=", extent_of(high) - 1 - index))
-                every += guarded(self.terms(part), guards)
-            return tuple(every)
-        if isinstance(item, PendingReduce):
-            bound, body = self._opened(item)
-            if item.reducer == "sum":
-                return summed(self.terms(body), tuple(bound))
-            guards = ()
-            value: Terms
-            if isinstance(body, Element) and item.reducer == "max" and self.operator.padding == -inf:
-                guards, value = self._inside(body), body.tensor.at(body.index)
-            else:
-                value = self.terms(body)
-            return (Term(factors=(Fold(item.reducer, (branch(value, tuple(bound), guards),)),)),)
-        if isinstance(item, Applied):
-            return self._function(item)
-        raise UnprovableError(f"{type(item).__name__} has no normal form")
-
-    def _inside(self, item: Element) -> tuple[Guard, ...]:
-        """The conditions that a read is not outside of its tensor, where it may be."""
-        guards: list[Guard] = []
-        if self.operator.padding is None:
-            return ()
-        for index, size in zip(item.index, item.tensor.shape, strict=True):
-            facts = Facts(self.scope.sizes, self.scope.facts.least, FLOORS)
-            guards += [(">=", one) for one in (index, size - 1 - index) if not nonnegative(one, facts)]
-        return tuple(guards)
-
-    def _condition(self, item: Expression) -> list[Guard] | None:
-        """Of indices alone, as guards that hold together; None if it is of values."""
-        if not isinstance(item, Applied):
-            return None
-        if item.function == "and":
-            parts = [self._condition(one) for one in item.arguments]
-            return None if None in parts else [guard for part in parts for guard in part or ()]
-        sides = [one if isinstance(one, Symbolic) else Symbolic(Extent.of(one.value))
-                 if isinstance(one, Constant) and isinstance(one.value, int) else None for one in item.arguments]  # fmt: skip
-        if len(sides) != 2 or None in sides:
-            return None
-        one, other = (extent_of(side) for side in sides)
-        guards: dict[str, Guard] = {
-            "eq": ("==", one - other), "ge": (">=", one - other), "le": (">=", other - one),
-            "gt": (">=", one - other - 1), "lt": (">=", other - one - 1),
-        }  # fmt: skip
-        return [guards[item.function]] if item.function in guards else None
-
-    def _function(self, item: Applied) -> Terms:
-        name = item.function
-        arguments = [self.terms(one) for one in item.arguments]
-        if name == "add":
-            return (*arguments[0], *arguments[1])
-        if name == "sub":
-            return (*arguments[0], *times(number(-1), arguments[1]))
-        if name == "neg":
-            return times(number(-1), arguments[0])
-        if name == "mul":
-            return times(*arguments)
-        if name == "div":
-            return times(arguments[0], _reciprocal(arguments[1]))
-        if name == "reciprocal":
-            return _reciprocal(arguments[0])
-        if name in ("max", "min"):
-            return (Term(factors=(Fold(name, tuple(map(branch, arguments))),)),)
-        exponent = item.arguments[1] if name == "pow" else None
-        if isinstance(exponent, Constant) and exponent.value in (2, 3):
-            power = arguments[0]
-            return prod_of([power] * int(exponent.value))
-        return (Term(factors=(Function(name, tuple(arguments)),)),)
-
-
-def prod_of(items: list[Terms]) -> Terms:
-    result = number(1)
-    for item in items:
-        result = times(result, item)
-    return result
-
-
-def _reciprocal(terms: Terms) -> Terms:
-    """Of a number and powers of sizes (which are not zero) exactly; else a function of which nothing is known."""
-    if len(terms) == 1 and not terms[0].bound and not terms[0].guards:
-        (term,) = terms
-        if all(isinstance(factor, Power) and not factor.symbol.startswith("$") for factor in term.factors):
-            powers = tuple(Power(factor.symbol, -factor.power) for factor in term.factors if isinstance(factor, Power))
-            return (Term(1 / term.coefficient, (), (), powers),)
-    return (Term(factors=(Function("reciprocal", (terms,)),)),)
-

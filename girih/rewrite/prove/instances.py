@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from girih.graph import Ref
 from girih.rewrite.prove.expand import least_values
-from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable, walk
 from girih.rewrite.rules.vocabulary import Operand, call_of, trees_of
 
 TOLERANCE = 1e-9
 """Relative; everything is computed in float64 from small integers, so that only quotients are rounded."""
 MOST_ELEMENTS = 4096
+MOST_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,14 @@ class Instance:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the sides differ, and what they make there; reason: why there is nothing to compare."""
+    """Where the sides differ, and what they make there; reason: why there is nothing to compare. computable:
+    can the target be computed?"""
 
     output: int
     source: Any
     target: Any
     reason: str = ""
+    computable: bool = True
 
 
 class InvalidError(ValueError):
@@ -81,7 +84,7 @@ def difference(rule: Rule, item: Instance) -> Difference | None:
     try:
         target = computed(rule.target, item)
     except InvalidError as error:
-        return Difference(0, None, None, f"the right side cannot be computed: {error}")
+        return Difference(0, None, None, f"the right side cannot be computed: {error}", False)
     for number, (one, other) in enumerate(zip(source, target, strict=True)):
         if one.shape != other.shape:
             return Difference(number, None, None, f"output {number}: {list(one.shape)} beside {list(other.shape)}")
@@ -109,6 +112,7 @@ def computed(side: Sequence[Expression], item: Instance) -> list[Any]:
             read = [Operand(str(at), operand.shape, operand.dtype, operand.trees) for at, operand in enumerate(read)]
             try:
                 call = call_of(expression, read, item.symbols)
+                _not_too_large(call.arguments)
                 made = compute(call.operator, {name: _filled(value, held) for name, value in call.arguments})
                 made = made.double() if made.is_floating_point() else made
             except (RuntimeError, TypeError, ValueError, IndexError, KeyError, NotImplementedError) as error:
@@ -117,13 +121,8 @@ def computed(side: Sequence[Expression], item: Instance) -> list[Any]:
             operands[expression] = _operand(expression, read, made)
             continue
         shape = tuple(values[expression].shape)
-        operands[expression] = Operand("", shape, "float64", _trees(expression, item, shape))
+        operands[expression] = Operand("", shape, "float64", shape)
     return [values[expression] for expression in side]
-
-
-def _trees(_: Variable, item: Instance, shape: tuple[int, ...]) -> tuple[int, ...]:
-    del item
-    return shape
 
 
 def _operand(expression: Term, read: list[Operand], made: Any) -> Operand:
@@ -139,4 +138,24 @@ def _filled(argument: Any, held: Mapping[str, Any]) -> Any:
         return held[argument.name]
     if isinstance(argument, tuple):
         return tuple(_filled(one, held) for one in argument)
-    return float(argument) if isinstance(argument, Extent) else argument
+    return argument
+
+
+def _not_too_large(argument: Any) -> None:
+    """Numbers in attributes are sizes, or add to sizes.
+
+    Raises:
+        InvalidError: they are too large to be tried.
+    """
+    numbers: list[int] = []
+
+    def visit(item: Any) -> None:
+        if isinstance(item, tuple):
+            for one in item:
+                visit(one)
+        elif isinstance(item, int):
+            numbers.append(max(1, abs(item)))
+
+    visit(argument)
+    if prod(numbers) > MOST_NUMBERS:
+        raise InvalidError(f"attributes as large as {max(numbers)}")

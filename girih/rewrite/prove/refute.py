@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from girih.rewrite.prove.instances import Difference, Instance, InvalidError, difference, instance, instances, symbols_of
+from girih.rewrite.prove.instances import (
+    Difference,
+    Instance,
+    InvalidError,
+    difference,
+    instance,
+    instances,
+    symbols_of,
+)
 from girih.rewrite.prove.verdict import Refuted
 from girih.rewrite.rules.rule import Rule
 
@@ -18,13 +26,22 @@ SEED = 2718
 
 
 def refute(rule: Rule, tries: int) -> Refuted | None:
-    """The counterexample, if one is found in so many tries."""
+    """The counterexample, if one is found in so many tries. Where the target cannot be computed nothing is replaced,
+    so that this refutes a rule only if it is so everywhere."""
+    impossible: Instance | None = None
+    computable = False
     for item in instances(rule, np.random.default_rng(SEED), tries):
-        wrong = _difference(rule, item)
-        if wrong is not None:
+        try:
+            wrong = difference(rule, item)
+        except InvalidError:
+            continue
+        computable = computable or wrong is None or wrong.computable
+        if wrong is not None and not wrong.computable:
+            impossible = impossible or item
+        elif wrong is not None:
             item = _smaller_tensors(rule, _smaller_symbols(rule, item, wrong.reason), wrong.reason)
             return _refuted(rule, item)
-    return None
+    return _refuted(rule, impossible) if impossible is not None and not computable else None
 
 
 def fits(rule: Rule, tries: int) -> bool:
@@ -49,8 +66,8 @@ def _refuted(rule: Rule, item: Instance) -> Refuted:
     wrong = difference(rule, item)
     assert wrong is not None
     tensors = {name: plain(tensor) for name, tensor in item.tensors.items()}
-    sides = (None, None) if wrong.reason else (plain(wrong.source), plain(wrong.target))
-    return Refuted(rule, dict(item.symbols), tensors, wrong.output, *sides, wrong.reason)
+    source, target = (None, None) if wrong.reason else (plain(wrong.source), plain(wrong.target))
+    return Refuted(rule, dict(item.symbols), tensors, wrong.output, source, target, wrong.reason)
 
 
 def _smaller_symbols(rule: Rule, item: Instance, reason: str) -> Instance:
@@ -63,7 +80,7 @@ def _smaller_symbols(rule: Rule, item: Instance, reason: str) -> Instance:
                 for _ in range(3):
                     smaller = instance(rule, {**item.symbols, name: value}, random)
                     wrong = _difference(rule, smaller) if smaller is not None else None
-                    if wrong is not None and bool(wrong.reason) == bool(reason):
+                    if wrong is not None and bool(wrong.reason) == bool(reason) and wrong.computable:
                         assert smaller is not None
                         item, shrunk = smaller, True
                         break
@@ -83,7 +100,7 @@ def _smaller_tensors(rule: Rule, item: Instance, reason: str) -> Instance:
                 smaller.view(-1)[place] = value
                 candidate = Instance(item.symbols, {**item.tensors, name: smaller})
                 wrong = _difference(rule, candidate)
-                if wrong is not None and bool(wrong.reason) == bool(reason):
+                if wrong is not None and bool(wrong.reason) == bool(reason) and wrong.computable:
                     item, tensor = candidate, smaller
                     break
     return item

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, product
 
-from girih.rewrite.prove.expand import DifferentShapesError, MismatchError, UnprovableError, expanded, extents_in
+from girih.rewrite.prove.expand import expanded, extents_in
 from girih.rewrite.prove.refute import fits
+from girih.rewrite.prove.symbolic import DifferentShapesError, MismatchError, UnprovableError
 from girih.rewrite.prove.terms import put
 from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule, RuleError
@@ -18,6 +19,7 @@ from girih.rewrite.rules.rule import Rule, RuleError
 RANKS = (2, 4, 3, 1)
 MOST_EQUATIONS = 40
 TRIES = 60
+LETTERS = "mnkpqrstuvwabcdefgh"
 
 
 def shaped(rule: Rule) -> Rule:
@@ -34,9 +36,11 @@ def shaped(rule: Rule) -> Rule:
         taken, fresh = extents_in(rule), count()
         shapes = dict(rule.shapes)
         for name, rank in zip(missing, ranks, strict=True):
-            sizes = []
+            sizes: list[Extent] = []
             while len(sizes) < rank:
-                symbol = f"{'mnkpqrstuvwabcdefgh'[number % 19]}{number // 19 or ''}" if (number := next(fresh)) >= 0 else ""
+                symbol = (
+                    f"{'mnkpqrstuvwabcdefgh'[number % 19]}{number // 19 or ''}" if (number := next(fresh)) >= 0 else ""
+                )
                 if symbol not in taken and symbol not in rule.inputs:
                     sizes.append(Extent.of(symbol))
             shapes[name] = tuple(sizes)

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from girih.rewrite.prove.checker import ProofError, applied, divided, nonnegative
+from girih.rewrite.prove.arithmetic import ONE, divided, nonnegative
+from girih.rewrite.prove.checker import ProofError, applied
 from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, Step, Term, free_of, linear
 from girih.rewrite.rules.extent import Extent
-
-ONE = Extent.of(1)
 
 
 class Searcher:
@@ -92,8 +91,8 @@ def _witnesses(term: Term) -> Iterator[Step]:
                 offset = Extent(tuple(item for item in parts[1].terms if not any("$" in one for one in item[0])))
                 values.append(-offset)
         choices.append(values[::-1])
-    for values in product(*choices):
-        yield Step("witness", 0, "", values)
+    for chosen in product(*choices):
+        yield Step("witness", 0, "", chosen)
 
 
 def _because(left: Extent, facts: Facts) -> tuple[tuple[Extent, Extent], ...] | None:
@@ -124,7 +123,7 @@ def _divisions(number: int, sign: str, extent: Extent, facts: Facts) -> Iterator
         if parts is not None and len(parts[0].terms) == 1:
             divisors |= {parts[0], -parts[0]}
     for divisor in sorted(divisors, key=str):
-        if divisor == ONE or divisor.number is not None and divisor.number <= 1 or len(divisor.terms) != 1:
+        if divisor == ONE or (divisor.number is not None and divisor.number <= 1) or len(divisor.terms) != 1:
             continue
         quotient, rest = divided(extent, divisor)
         if not quotient.terms:

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from girih.rewrite.rules.extent import Extent
+from girih.rewrite.rules.rule import Rule
 
 Guard: TypeAlias = tuple[str, Extent]
 """(">=", e): e >= 0. ("==", e): e = 0."""
@@ -123,6 +124,16 @@ class Step:
         parts = [self.kind, *([self.variable] if self.variable else []), *map(written, self.extents)]
         why = " + ".join(f"({written(by)})·({written(guard)})" for by, guard in self.because)
         return " ".join(parts) + (f" because of {why}" if why else "")
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Steps that bring both sides of a rule to one form; None: nothing more is to be done on a term. radix: by which
+    output dimensions that are multiples of it are indexed in two parts. `checker.check` replays it."""
+
+    rule: Rule
+    steps: tuple[Step | None, ...]
+    radix: Extent | None = None
 
 
 def sum_text(terms: Terms) -> str:

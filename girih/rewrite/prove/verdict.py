@@ -5,34 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from girih.rewrite.prove.terms import Step
-from girih.rewrite.rules.extent import Extent
+from girih.rewrite.prove.terms import Proof
 from girih.rewrite.rules.rule import Rule
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Steps that bring both sides of a rule to one form. radix: by which output dimensions that are multiples of it
-    are indexed in two parts. `check` replays it."""
-
-    rule: Rule
-    steps: tuple[Step | None, ...]
-    radix: Extent | None = None
-
-    def __str__(self) -> str:
-        return "\n".join(f"{number:4d}  {step}" for number, step in enumerate(filter(None, self.steps), 1))
 
 
 @dataclass(frozen=True)
 class Proved:
     """The rule holds for all tensors of its shapes. rule: with its side conditions, the shapes, declared. assumed: what
-    sizes and attributes have to be, as text."""
+    sizes and attributes have to be, as text. forms: the normal form that both sides have, of each output."""
 
     rule: Rule
     proof: Proof
     assumed: tuple[str, ...]
+    forms: tuple[str, ...]
 
     word = "proved"
+
+    @property
+    def text(self) -> str:
+        """The proof, step by step."""
+        steps = [f"{number:4d}  {step}" for number, step in enumerate(filter(None, self.proof.steps), 1)]
+        forms = [f"  both sides are {form}" for form in self.forms]
+        return "\n".join([*steps, *forms, f"  for all {', '.join(self.assumed) or 'values'}"])
 
 
 @dataclass(frozen=True)
@@ -50,8 +44,12 @@ class Refuted:
 
     word = "refuted"
 
-    def __str__(self) -> str:
-        lines = [f"  with {', '.join(f'{name} = {value}' for name, value in self.symbols.items())}"] * bool(self.symbols)
+    @property
+    def text(self) -> str:
+        """The tensors, and what the two sides make of them."""
+        lines = [f"  with {', '.join(f'{name} = {value}' for name, value in self.symbols.items())}"] * bool(
+            self.symbols
+        )
         lines += [f"  {name} = {value}" for name, value in self.tensors.items()]
         if self.reason:
             lines.append(f"  {self.reason}")
@@ -69,6 +67,10 @@ class Open:
     reason: str
 
     word = "open"
+
+    @property
+    def text(self) -> str:
+        return f"  {self.reason}"
 
 
 Verdict: TypeAlias = "Proved | Refuted | Open"

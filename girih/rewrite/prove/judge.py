@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from girih.rewrite.prove.checker import ProofError, recorded, same
-from girih.rewrite.prove.expand import UnprovableError, expanded, least_values
+from girih.rewrite.prove.checker import ProofError, check, forms
+from girih.rewrite.prove.expand import least_values
 from girih.rewrite.prove.refute import fits, refute
 from girih.rewrite.prove.shapes import shaped
 from girih.rewrite.prove.strategy import Searcher
-from girih.rewrite.prove.verdict import Open, Proof, Proved, Verdict
+from girih.rewrite.prove.symbolic import UnprovableError
+from girih.rewrite.prove.terms import Proof, sum_text
+from girih.rewrite.prove.verdict import Open, Proved, Verdict
 from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule, RuleError, Term, walk
 
@@ -25,32 +27,19 @@ def prove(rule: Rule, tries: int = 200) -> Verdict:
         raise RuleError(f"{rule}: no sizes and attributes up to 6 fit its left side")
     reason = ""
     for radix in (None, *radices(rule)):
+        searcher = Searcher()
         try:
-            sides = expanded(rule, radix)
-            searcher = Searcher()
-            different = same(sides.source, sides.target, sides.facts, searcher)
+            pairs = forms(rule, radix, searcher)
         except (UnprovableError, ProofError) as error:
             reason = reason or str(error)
             continue
-        if different is None:
+        if all(first == second for first, second in pairs):
             proof = Proof(rule, tuple(searcher.steps), radix)
-            check(proof)
-            return Proved(rule, proof, assumed(rule))
-        reason = reason or f"the normal forms differ: {different[0]}\n  and {different[1]}"
+            return Proved(rule, proof, assumed(rule), check(proof))
+        first, second = next(pair for pair in pairs if pair[0] != pair[1])
+        reason = reason or f"the normal forms differ: {sum_text(first)} and {sum_text(second)}"
     refuted = refute(rule, tries)
     return refuted if refuted is not None else Open(rule, reason)
-
-
-def check(proof: Proof) -> None:
-    """Replays a proof from the descriptions of the operators; this does not use what found it.
-
-    Raises:
-        ProofError: a step does not follow, or the two sides are not the same in the end.
-    """
-    sides = expanded(proof.rule, proof.radix)
-    different = same(sides.source, sides.target, sides.facts, recorded(proof.steps))
-    if different is not None:
-        raise ProofError(f"the sides differ: {different[0]} and {different[1]}")
 
 
 def assumed(rule: Rule) -> tuple[str, ...]:
@@ -72,4 +61,3 @@ def radices(rule: Rule) -> list[Extent]:
                                 found.setdefault(Extent(((tuple(rest), 1),)))
                                 found.setdefault(Extent.of(name))
     return list(found)
-
