@@ -6,7 +6,8 @@ index notation, as `girih.ops` describes their operators, with sizes that are sy
 nothing of who found them), `refute` (random integer tensors, as small as possible), `judge` (all of it).
 """
 
-from girih.rewrite.prove.checker import ProofError, check
+from girih.rewrite.prove.canonical import ProofError
+from girih.rewrite.prove.checker import check
 from girih.rewrite.prove.judge import prove
 from girih.rewrite.prove.verdict import Open, Proved, Refuted, Verdict
 

@@ -93,7 +93,7 @@ def normalised(terms: Terms, facts: Facts, advise: Advise, depth: int = 0, reduc
         if results != (inner,):
             waiting.extend(reversed(results))
             continue
-        step = advise(inner, facts)
+        step = advise(inner, facts) if inner != term else None
         if step is not None:
             waiting.extend(reversed(applied(step, inner, facts, reducer)))
         else:

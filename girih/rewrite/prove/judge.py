@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from girih.rewrite.prove.checker import ProofError, check, forms
+from girih.rewrite.prove.canonical import ProofError
+from girih.rewrite.prove.checker import check, forms
 from girih.rewrite.prove.expand import least_values
-from girih.rewrite.prove.refute import fits, refute
+from girih.rewrite.prove.refute import misfits, refute
 from girih.rewrite.prove.shapes import shaped
 from girih.rewrite.prove.strategy import Searcher
 from girih.rewrite.prove.symbolic import UnprovableError
@@ -23,8 +24,8 @@ def prove(rule: Rule, tries: int = 200) -> Verdict:
         RuleError: what is no rule: an unknown operator or attribute, or operands that no shapes fit.
     """
     rule = shaped(rule)
-    if not fits(rule, tries):
-        raise RuleError(f"{rule}: no sizes and attributes up to 6 fit its left side")
+    if misfit := misfits(rule, tries):
+        raise RuleError(f"{rule}: its left side cannot be computed for any sizes up to 6: {misfit}")
     reason = ""
     for radix in (None, *radices(rule)):
         searcher = Searcher()

@@ -220,9 +220,11 @@ class Notation:
             parts = [self._condition(one) for one in item.arguments]
             return None if None in parts else [guard for part in parts for guard in part or ()]
         sides = [_position(one) for one in item.arguments]
-        if len(sides) != 2 or sides[0] is None or sides[1] is None:
+        if len(sides) != 2:
             return None
         one, other = sides
+        if one is None or other is None:
+            return None
         guards: dict[str, Guard] = {
             "eq": ("==", one - other), "ge": (">=", one - other), "le": (">=", other - one),
             "gt": (">=", one - other - 1), "lt": (">=", other - one - 1),

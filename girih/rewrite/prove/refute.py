@@ -44,15 +44,17 @@ def refute(rule: Rule, tries: int) -> Refuted | None:
     return _refuted(rule, impossible) if impossible is not None and not computable else None
 
 
-def fits(rule: Rule, tries: int) -> bool:
-    """Does any of so many random choices of sizes and attributes fit the source?"""
+def misfits(rule: Rule, tries: int) -> str:
+    """Why none of so many random choices of sizes and attributes fits the source; "" if one does."""
+    why = "they are too many, or a tensor would be empty"
     for item in instances(rule, np.random.default_rng(SEED), tries):
         try:
             difference(rule, item)
-        except InvalidError:
+        except InvalidError as error:
+            why = str(error)
             continue
-        return True
-    return False
+        return ""
+    return why
 
 
 def _difference(rule: Rule, item: Instance) -> Difference | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count, product
 
 from girih.rewrite.prove.expand import expanded, extents_in
-from girih.rewrite.prove.refute import fits
+from girih.rewrite.prove.refute import misfits
 from girih.rewrite.prove.symbolic import DifferentShapesError, MismatchError, UnprovableError
 from girih.rewrite.prove.terms import put
 from girih.rewrite.rules.extent import Extent
@@ -47,7 +47,7 @@ def shaped(rule: Rule) -> Rule:
         candidate = replace(rule, shapes=tuple((name, shapes[name]) for name in rule.inputs))
         try:
             candidate = _unified(candidate, taken)
-            if fits(candidate, TRIES):
+            if not misfits(candidate, TRIES):
                 return candidate
         except UnprovableError as error:
             reason = reason or str(error)

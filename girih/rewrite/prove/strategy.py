@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from girih.rewrite.prove.arithmetic import ONE, divided, nonnegative
-from girih.rewrite.prove.checker import ProofError, applied
+from girih.rewrite.prove.canonical import ProofError
+from girih.rewrite.prove.checker import applied
 from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, Step, Term, free_of, linear
 from girih.rewrite.rules.extent import Extent
+
+Memo = dict[Any, Any]
+"""Of proofs: what makes which extents not negative, by the extents and what holds."""
 
 
 class Searcher:
@@ -23,17 +28,18 @@ class Searcher:
     def __init__(self, most: int = 2000) -> None:
         self.steps: list[Step | None] = []
         self.most = most
+        self.memo: Memo = {}
 
     def __call__(self, term: Term, facts: Facts) -> Step | None:
         if len(self.steps) >= self.most:
             raise ProofError(f"more than {self.most} steps")
-        step = next(candidates(term, facts), None)
+        step = next(candidates(term, facts, self.memo), None)
         self.steps.append(step)
         return step
 
 
-def candidates(term: Term, facts: Facts) -> Iterator[Step]:
-    for step in _candidates(term, facts):
+def candidates(term: Term, facts: Facts, memo: Memo) -> Iterator[Step]:
+    for step in _candidates(term, facts, memo):
         try:
             applied(step, term, facts, "sum" if not _is_branch(term) else "max")
         except ProofError:
@@ -45,7 +51,7 @@ def _is_branch(term: Term) -> bool:
     return len(term.factors) == 1 and isinstance(term.factors[0], Function) and term.factors[0].name == "value"
 
 
-def _candidates(term: Term, facts: Facts) -> Iterator[Step]:
+def _candidates(term: Term, facts: Facts, memo: Memo) -> Iterator[Step]:
     for number, (sign, extent) in enumerate(term.guards):
         rest = replace(term, guards=term.guards[:number] + term.guards[number + 1 :])
         inside = facts.under(rest)
@@ -54,7 +60,10 @@ def _candidates(term: Term, facts: Facts) -> Iterator[Step]:
         for left, kind in [(extent, "drop"), (-1 - extent, "kill")] if sign == ">=" else [
             (-1 - extent, "kill"), (extent - 1, "kill")
         ]:  # fmt: skip
-            because = _because(left, inside)
+            key = left, inside.guards, frozenset(inside.ranges.items())
+            if key not in memo:
+                memo[key] = _because(left, inside)
+            because = memo[key]
             if because is not None:
                 yield Step(kind, number, "", (left,) if kind == "kill" else (), because)
         yield from _divisions(number, sign, extent, inside)
