@@ -27,6 +27,8 @@ NAMES = (
     "simulate_speed",
     "predict_time",
     "predict_bytes",
+    "rule_proofs",
+    "rule_soundness",
     "memory_random",
     "swap_throughput",
     "memory_caps",

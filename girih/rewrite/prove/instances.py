@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -38,6 +39,19 @@ class Difference:
     target: Any
     reason: str = ""
     computable: bool = True
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """More would only wait for each other, where tensors are so small."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class InvalidError(ValueError):

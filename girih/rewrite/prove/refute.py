@@ -14,6 +14,7 @@ from girih.rewrite.prove.instances import (
     Difference,
     Instance,
     InvalidError,
+    computed,
     difference,
     instance,
     instances,
@@ -25,16 +26,19 @@ from girih.rewrite.rules.rule import Rule
 SEED = 2718
 
 
-def refute(rule: Rule, tries: int) -> Refuted | None:
+def refute(rule: Rule, tries: int, fitting: int = 0) -> Refuted | None:
     """The counterexample, if one is found in so many tries. Where the target cannot be computed nothing is replaced,
-    so that this refutes a rule only if it is so everywhere."""
+    so that this refutes a rule only if it is so everywhere. fitting: after how many that fit to stop."""
     impossible: Instance | None = None
-    computable = False
+    computable, fitted = False, 0
     for item in instances(rule, np.random.default_rng(SEED), tries):
         try:
             wrong = difference(rule, item)
         except InvalidError:
             continue
+        fitted += 1
+        if fitting and fitted > fitting and impossible is None:
+            return None
         computable = computable or wrong is None or wrong.computable
         if wrong is not None and not wrong.computable:
             impossible = impossible or item
@@ -49,7 +53,7 @@ def misfits(rule: Rule, tries: int) -> str:
     why = "they are too many, or a tensor would be empty"
     for item in instances(rule, np.random.default_rng(SEED), tries):
         try:
-            difference(rule, item)
+            computed(rule.source, item)
         except InvalidError as error:
             why = str(error)
             continue

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import Any
+
+import numpy as np
 
 from girih.rewrite.prove.arithmetic import ONE, divided, nonnegative
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import applied
+from girih.rewrite.prove.samples import COUNT, Sampled, Samples
 from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, Step, Term, free_of, linear
 from girih.rewrite.rules.extent import Extent
-
-Memo = dict[Any, Any]
-"""Of proofs: what makes which extents not negative, by the extents and what holds."""
 
 
 class Searcher:
@@ -28,18 +27,18 @@ class Searcher:
     def __init__(self, most: int = 2000) -> None:
         self.steps: list[Step | None] = []
         self.most = most
-        self.memo: Memo = {}
+        self.samples = Samples()
 
     def __call__(self, term: Term, facts: Facts) -> Step | None:
         if len(self.steps) >= self.most:
             raise ProofError(f"more than {self.most} steps")
-        step = next(candidates(term, facts, self.memo), None)
+        step = next(candidates(term, facts, self.samples), None)
         self.steps.append(step)
         return step
 
 
-def candidates(term: Term, facts: Facts, memo: Memo) -> Iterator[Step]:
-    for step in _candidates(term, facts, memo):
+def candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
+    for step in _candidates(term, facts, samples):
         try:
             applied(step, term, facts, "sum" if not _is_branch(term) else "max")
         except ProofError:
@@ -51,22 +50,9 @@ def _is_branch(term: Term) -> bool:
     return len(term.factors) == 1 and isinstance(term.factors[0], Function) and term.factors[0].name == "value"
 
 
-def _candidates(term: Term, facts: Facts, memo: Memo) -> Iterator[Step]:
-    for number, (sign, extent) in enumerate(term.guards):
-        rest = replace(term, guards=term.guards[:number] + term.guards[number + 1 :])
-        inside = facts.under(rest)
-        if sign == "==" and not extent.terms:
-            yield Step("drop", number)
-        for left, kind in [(extent, "drop"), (-1 - extent, "kill")] if sign == ">=" else [
-            (-1 - extent, "kill"), (extent - 1, "kill")
-        ]:  # fmt: skip
-            key = left, inside.guards, frozenset(inside.ranges.items())
-            if key not in memo:
-                memo[key] = _because(left, inside)
-            because = memo[key]
-            if because is not None:
-                yield Step(kind, number, "", (left,) if kind == "kill" else (), because)
-        yield from _divisions(number, sign, extent, inside)
+def _candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
+    if term.guards:
+        yield from _decided(term, facts, samples)
     for number, (sign, extent) in enumerate(term.guards):
         if sign == "==":
             for name, _ in term.bound:
@@ -104,6 +90,29 @@ def _witnesses(term: Term) -> Iterator[Step]:
         yield Step("witness", 0, "", chosen)
 
 
+def _decided(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
+    """Conditions that always hold or never, or that can be divided."""
+    sampled = samples.where(facts.under(term))
+    outer = np.ones(COUNT, bool)
+    for guard in facts.guards:
+        outer &= sampled.holds(guard)
+    own = [sampled.holds(guard) for guard in term.guards]
+    possible = bool((np.logical_and.reduce([outer, *own]) & sampled.valid).any())
+    for number, (sign, extent) in enumerate(term.guards):
+        inside = facts.under(replace(term, guards=term.guards[:number] + term.guards[number + 1 :]))
+        others = np.logical_and.reduce([outer, *own[:number], *own[number + 1 :]]) & sampled.valid
+        if not (others & ~own[number]).any():
+            if sign == "==" and not extent.terms:
+                yield Step("drop", number)
+            elif sign == ">=" and (because := _because(extent, inside)) is not None:
+                yield Step("drop", number, "", (), because)
+        for left in [] if possible else [-1 - extent] if sign == ">=" else [-1 - extent, extent - 1]:
+            because = _because(left, inside)
+            if because is not None:
+                yield Step("kill", number, "", (left,), because)
+        yield from _divisions(number, sign, extent, inside, sampled)
+
+
 def _because(left: Extent, facts: Facts) -> tuple[tuple[Extent, Extent], ...] | None:
     """What to take away for the rest to be >= 0: nothing, or one of the guards that hold, so often."""
     if nonnegative(left, facts):
@@ -124,7 +133,7 @@ def _because(left: Extent, facts: Facts) -> tuple[tuple[Extent, Extent], ...] | 
     return None
 
 
-def _divisions(number: int, sign: str, extent: Extent, facts: Facts) -> Iterator[Step]:
+def _divisions(number: int, sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterator[Step]:
     indices = [name for name in extent.symbols if name in facts.ranges]
     divisors = {facts.ranges[name] for name in indices}
     for name in indices:
@@ -138,7 +147,10 @@ def _divisions(number: int, sign: str, extent: Extent, facts: Facts) -> Iterator
         if not quotient.terms:
             continue
         for shift in (0, 1, -1) if sign == ">=" else (0,):
-            yield Step("divide", number, "", (quotient - shift, divisor, rest + divisor * shift))
+            left, size = sampled.of(rest + divisor * shift), sampled.of(divisor)
+            fits = (left < size) & ((left >= 0) if sign == ">=" else (left > -size))
+            if fits[sampled.valid].all():
+                yield Step("divide", number, "", (quotient - shift, divisor, rest + divisor * shift))
 
 
 def _ranges(term: Term) -> Iterator[Step]:
