@@ -104,18 +104,19 @@ def _decided(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
         if not (others & ~own[number]).any():
             if sign == "==" and not extent.terms:
                 yield Step("drop", number)
-            elif sign == ">=" and (because := _because(extent, inside)) is not None:
+            elif sign == ">=" and (because := _because(extent, inside, sampled)) is not None:
                 yield Step("drop", number, "", (), because)
         for left in [] if possible else [-1 - extent] if sign == ">=" else [-1 - extent, extent - 1]:
-            because = _because(left, inside)
+            because = _because(left, inside, sampled)
             if because is not None:
                 yield Step("kill", number, "", (left,), because)
         yield from _divisions(number, sign, extent, inside, sampled)
 
 
-def _because(left: Extent, facts: Facts) -> tuple[tuple[Extent, Extent], ...] | None:
+def _because(left: Extent, facts: Facts, sampled: Sampled) -> tuple[tuple[Extent, Extent], ...] | None:
     """What to take away for the rest to be >= 0: nothing, or one of the guards that hold, so often."""
-    if nonnegative(left, facts):
+    below = sampled.of(left)
+    if (below >= 0)[sampled.valid].all() and nonnegative(left, facts):
         return ()
     for sign, known in facts.guards:
         if sign != ">=" or not known.symbols & left.symbols:
@@ -127,7 +128,10 @@ def _because(left: Extent, facts: Facts) -> tuple[tuple[Extent, Extent], ...] | 
                 by, over = divided(first[0], second[0])
                 if not over.terms and by.terms and by not in factors:
                     factors.append(by)
+        numbers = sampled.of(known)
         for by in factors:
+            if (below < sampled.of(by) * numbers)[sampled.valid].any():
+                continue
             if nonnegative(left - by * known, facts) and nonnegative(by, facts):
                 return ((by, known),)
     return None
