@@ -26,7 +26,7 @@ def canonical(term: Term, depth: int) -> Term:
     marks: dict[str, list[str]] = {}
     for name, size in term.bound:
         blind = {other: Extent.of("$?") for other, _ in term.bound} | {name: Extent.of("$!")}
-        seen = replace(term, bound=tuple(sorted(term.bound, key=lambda item: written(item[1]))))
+        seen = replace(term, bound=())
         marks.setdefault(f"{written(size)} {_ordered(substituted(seen, blind)).text}", []).append(name)
     groups = [marks[mark] for mark in sorted(marks)]
     orders = list(_limited(product(*(permutations(group) for group in groups))))

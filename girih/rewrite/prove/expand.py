@@ -70,7 +70,7 @@ def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
             if item.name not in declared:
                 raise UnprovableError(f"the shape of {item.name} is not declared")
             shape = declared[item.name]
-            tensors[item] = Tensor(shape, _reader(item.name), shape)
+            tensors[item] = Tensor(shape, _reader(item.name, shape), shape)
             continue
         tensors[item] = _applied(item, [tensors[argument] for argument in item.arguments], scope)
     sides: list[list[Terms]] = [[], []]
@@ -82,7 +82,9 @@ def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
         index = []
         for size in first.shape:
             inner = radix if radix is not None and not divided(size, radix)[1].terms else None
-            if inner is None or divided(size, inner)[0].number == 1:
+            if size.number == 1:
+                index.append(Extent())
+            elif inner is None or divided(size, inner)[0].number == 1:
                 index.append(Extent.of(name := scope.variable()))
                 ranges[name] = size
             else:
@@ -127,8 +129,15 @@ def _shape(tensor: Tensor) -> str:
     return f"[{', '.join(map(written, tensor.shape))}]"
 
 
-def _reader(name: str) -> At:
-    return lambda index: (Term(factors=(Read(name, index),)),)
+def _reader(name: str, shape: tuple[Extent, ...]) -> At:
+    """Elements of an input. An index lies within its dimension, so that it is 0 in one of size 1."""
+    single = [size.number == 1 for size in shape]
+
+    def at(index: tuple[Extent, ...]) -> Terms:
+        places = tuple(Extent() if one else place for one, place in zip(single, index, strict=True))
+        return (Term(factors=(Read(name, places),)),)
+
+    return at
 
 
 # ------------------------------------------------------------------------------------------------ operators
@@ -142,14 +151,14 @@ def _applied(call: Call, operands: Sequence[Tensor], scope: Scope) -> Tensor:
     log: list[Element] = []
     arguments = _arguments(call, name, operands, log)
     if name == "aten.convolution" and len(operands) == 2:  # its description reads as many channels as the kernel has
+        if len(operands[0].shape) != len(operands[1].shape) or len(operands[0].shape) < 3:
+            raise UnprovableError(f"{call}: its operands have no such dimensions")
         channels = operands[1].shape[1] * extent_of(arguments["groups"])
-        if len(operands[0].shape) != len(operands[1].shape):
-            raise UnprovableError(f"{call}: its operands have not as many dimensions")
         if channels != operands[0].shape[1]:
             raise MismatchError(operands[0].shape[1], channels)
     try:
         shape = _shape_of(call, operator, arguments, log, scope)
-    except (DescriptionError, TypeError, AttributeError, ValueError) as error:
+    except (DescriptionError, TypeError, AttributeError, ValueError, IndexError) as error:
         if isinstance(error, (UnprovableError, RuleError)):
             raise
         raise UnprovableError(f"{call}: {name} is not described for symbols ({error})") from error
@@ -158,7 +167,7 @@ def _applied(call: Call, operands: Sequence[Tensor], scope: Scope) -> Tensor:
     def at(index: tuple[Extent, ...]) -> Terms:
         try:
             return meaning(index)
-        except (DescriptionError, TypeError, AttributeError) as error:
+        except (DescriptionError, TypeError, AttributeError, IndexError) as error:
             raise UnprovableError(f"{call}: {name} is not described for symbols ({error})") from error
 
     return Tensor(size, at, trees)

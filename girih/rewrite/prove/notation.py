@@ -191,6 +191,8 @@ class Notation:
             bound, body = self._opened(item)
             if item.reducer == "sum":
                 return summed(self.terms(body), tuple(bound))
+            if item.reducer == "logsumexp":
+                return (Term(factors=(Function("log", (summed(_exponential(self.terms(body)), tuple(bound)),)),)),)
             guards: tuple[Guard, ...] = ()
             value: Terms
             if isinstance(body, Element) and item.reducer == "max" and self.operator.padding == -inf:
@@ -246,6 +248,10 @@ class Notation:
             return times(arguments[0], _reciprocal(arguments[1]))
         if name == "reciprocal":
             return _reciprocal(arguments[0])
+        if name == "sigmoid":
+            return _reciprocal((*number(1), *_exponential(times(number(-1), arguments[0]))))
+        if name == "exp":
+            return _exponential(arguments[0])
         if name in ("max", "min"):
             return (Term(factors=(Fold(name, tuple(map(branch, arguments))),)),)
         exponent = item.arguments[1] if name == "pow" else None
@@ -267,6 +273,23 @@ def prod_of(items: list[Terms]) -> Terms:
     for item in items:
         result = times(result, item)
     return result
+
+
+def _exponential(terms: Terms) -> Terms:
+    """Of a sum: the product of those of its terms, of which log(z) has z, and -log(z) has 1/z."""
+    rest: list[Term] = []
+    result = number(1)
+    for term in terms:
+        if term.bound or term.guards:
+            rest.append(term)
+            continue
+        factor = term.factors[0] if len(term.factors) == 1 else None
+        if isinstance(factor, Function) and factor.name == "log" and term.coefficient in (1, -1):
+            value = factor.arguments[0]
+            result = times(result, value if term.coefficient == 1 else _reciprocal(value))
+        else:
+            result = times(result, (Term(factors=(Function("exp", ((term,),)),)),))
+    return times(result, (Term(factors=(Function("exp", (tuple(rest),)),)),)) if rest else result
 
 
 def _reciprocal(terms: Terms) -> Terms:

@@ -67,8 +67,10 @@ def _candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
         if free_of(replace(term, bound=tuple(item for item in term.bound if item[0] != name)), name):
             yield Step("unused", 0, name)
     for sign, extent in _hidden(term):
+        inside = facts.under(term)
+        sampled = samples.where(inside)
         for one in [extent] if sign == ">=" else [extent, -extent]:
-            if not {(">=", one), (">=", -1 - one)} & {*term.guards, *facts.guards}:
+            if _because(one, inside, sampled) is None and _because(-1 - one, inside, sampled) is None:
                 yield Step("split", 0, "", (one,))
                 return
     if _is_branch(term):

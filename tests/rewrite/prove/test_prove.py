@@ -33,6 +33,11 @@ TRUE = [
     "cat(convolution(x, k, groups=g), convolution(z, l, groups=g), dim=1) "
     "== convolution(cat(x, z, dim=1), cat(k, l, dim=0), groups=2*g)",
     "(mm(x, a), mm(x, b)) == (split(mm(x, cat(a, b, dim=1)), dim=1)[0], split(mm(x, cat(a, b, dim=1)), dim=1)[1])",
+    "x[m, n]: sigmoid(x) == reciprocal(add(exp(neg(x)), ones(size=(m, n))))",
+    "x[m, n]: _softmax(x, dim=1, half_to_float=False) == div(exp(x), sum.dim_IntList(exp(x), dim=(1,), keepdim=True))",
+    "x[m, n], y[m, k]: amax(cat(x, y, dim=1), dim=(1,)) == maximum(amax(x, dim=(1,)), amax(y, dim=(1,)))",
+    "x[m, n], y[n, n], z[n, r]: mm(x, mm(y, z)) == mm(mm(x, y), z)",
+    "x[m, n], y[m, 1]: relu(cat(x, y, dim=1)) == cat(relu(x), relu(y), dim=1)",
     "x[a, b, c]: view(x, size=(a*b, c)) == view(view(x, size=(a, b*c)), size=(a*b, c))",
 ]
 WRONG = [
