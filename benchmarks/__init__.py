@@ -11,6 +11,8 @@ simulate_speed     simulating a changed program anew, beside FlexFlow's Table 3.
 same_training      losses and state of the workers beside one device's
 worker_memory      peak memory of each worker beside its fair share
 worker_overhead    what a worker takes for itself
+rule_proofs        verdicts on rules of a file, beside TASO's seconds with Z3
+rule_soundness     proved rules on random shapes and tensors
 operator_coverage  operators that are described
 array_api          tests of the array API standard that girih.array passes
 

@@ -27,6 +27,8 @@ NAMES = (
     "simulate_speed",
     "predict_time",
     "predict_bytes",
+    "rule_proofs",
+    "rule_soundness",
     "memory_random",
     "memory_places",
     "swap_throughput",

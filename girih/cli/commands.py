@@ -98,6 +98,12 @@ def _machine(name: str) -> Machine:
         raise MachineError(f"no machine {name!r}{near} `girih machines` lists all") from error
 
 
+def rewrite(options: argparse.Namespace) -> int:
+    from girih.cli import rewrite as actions
+
+    return int(getattr(actions, options.action)(options))
+
+
 def plan(options: argparse.Namespace) -> int:
     check_output(options.output)
     with clear_errors(), Progress() as progress:

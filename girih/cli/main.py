@@ -220,6 +220,15 @@ def parser() -> argparse.ArgumentParser:
     _store(optimize)
     optimize.add_argument("--output", "-o", type=name, help="write the program that won here (.pt2)")
 
+    rewrite = _command(
+        commands, "rewrite", "prove rules by which graphs are rewritten, or refute them",
+        "girih rewrite prove 'mm(a, mm(b, c)) == mm(mm(a, b), c)'",
+    )  # fmt: skip
+    rewrite.add_argument("action", choices=("prove",), help="prove RULE or FILE: print the proof, or the tensors for "
+                         "which the two sides differ")  # fmt: skip
+    rewrite.add_argument("rules", metavar="RULE|FILE", nargs="+", type=name, help="a rule, one side == other side, or "
+                         "a file of rules")  # fmt: skip
+
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")
     return top

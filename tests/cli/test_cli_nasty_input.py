@@ -41,6 +41,15 @@ SEARCHES = (
 )  # fmt: skip
 STORES = (*NAMES, ".", "plan.json", "x" * 5000)  # one that is not there has no measurements
 
+RULES = (
+    *MISSING, "a == ", "mm(a, b == c", "moon(a) == a", "mm(a) == a", "mm(a, b, c) == a", "a + b == b", "a == a == a",
+    "relu(" * 3000 + "a" + ")" * 3000 + " == a", "a[-1]: relu(a) == a", "a[0]: relu(a) == a", "a[m, m - m]: t(a) == a",
+    "a[" + "9" * 23 + "]: relu(a) == a", "a[" + "9" * 5000 + "]: relu(a) == a", "(a, b) == a", "a[1/2]: relu(a) == a",
+    "mul(a, other=b**9) == a", "ones(size=(99999999, 99999999)) == ones(size=(99999999, 99999999))",
+    "split(a, dim=0)[0] == a", "relu(a, dim=nan) == a", "__import__('os').system('true') == a",
+    "a[m], b[n]: mm(a, b) == mm(b, a)", "from_file(filename='plan.json') == a",
+)  # fmt: skip
+
 # By command: the arguments that are right, and by option (or position) what is nonsense for it.
 NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "models": ((), {"name": MODELS}),
@@ -92,6 +101,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("plan.json", "-o", "new.json"),
         {"plan": MISSING, "--machine": MACHINES, "--store": STORES, "--output": UNWRITABLE},
     ),
+    "rewrite": (("prove", "mm(a, b) == mm(b, a)"), {"action": CHOICES, "rules": RULES}),
     "ops": ((), {"models": MODELS}),
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--graph", "--verify",
@@ -114,6 +124,8 @@ def lines_of(command: str, option: str) -> list[list[str]]:
         elif option == "directories":
             lines += [[command, action, "--", value] for action in ("show", "verify")]
             lines += [[command, action, "--", value, "new"] for action in ("export", "import")]
+        elif option == "rules":
+            lines.append([command, "prove", "--", value])
         else:  # in its place
             lines.append([command, *right[1:], "--", value])
     return lines

@@ -59,11 +59,13 @@ def common_factors(source: tuple[int, ...], target: tuple[int, ...]) -> list[int
     return [high // low for high, low in pairwise(cuts)]
 
 
-def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ...]) -> list[Affine]:
+def merged(shape: tuple[int, ...], factors: list[int], indices: tuple[Affine, ...]) -> list[Affine | int]:
     """For each dimension of `shape` the index that its factors' indices merge to: 6·i + j."""
-    position, result = 0, []
+    position = 0
+    result: list[Affine | int] = []
     for extent in shape:
-        index, size = Affine((), 0), 1
+        index: Affine | int = 0
+        size = 1
         while size < extent:
             size *= factors[position]
             index = index * factors[position] + indices[position]

@@ -1,0 +1,79 @@
+"""Proved rules on random shapes, attributes and tensors: both sides computed by PyTorch are the same.
+
+What: every rule of `--rules FILE` that is proved, by default the published properties of TASO's Table 2.2. How: 10,000
+random choices of sizes, strides, paddings, groups and dilations (up to 6 each, of which the left side takes all) and
+tensors of whole numbers, in float64, so that all but quotients are exact. A right side that PyTorch refuses is counted
+apart: nothing is replaced there. Against: TASO, which tests candidates on one case. Floor: none wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import Benchmark, Report, Row, note
+
+CASES, QUICK = 10_000, 20
+ATTEMPTS = 40  # draws for each case, of which most are too large or do not fit together
+MOST = 6
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rules", type=Path, help="a file of rules (default: TASO's properties)")
+    parser.add_argument("--cases", type=int, default=0, help=f"for each rule (default {CASES}, {QUICK} with --quick)")
+
+
+def measure(options: argparse.Namespace) -> Report:
+    import torch
+
+    from girih.rewrite.prove import Proved, prove
+    from girih.rewrite.prove.files import PROPERTIES, read_rules
+    from girih.rewrite.prove.instances import InvalidError, difference, instances
+
+    wanted = options.cases or (QUICK if options.quick else CASES)
+    rows: list[Row] = []
+    misses: list[str] = []
+    torch.set_num_threads(1)
+    for number, rule in enumerate(read_rules(options.rules or PROPERTIES / "taso.txt")):
+        verdict = prove(rule)
+        if not isinstance(verdict, Proved):
+            continue
+        row: Row = {"rule": rule.name or str(rule), "cases": 0, "refused": 0, "wrong": 0}
+        for item in instances(verdict.rule, np.random.default_rng(number), wanted * ATTEMPTS, MOST):
+            if row["cases"] == wanted:
+                break
+            try:
+                wrong = difference(verdict.rule, item)
+            except InvalidError:
+                continue
+            if wrong is not None and not wrong.computable:
+                row["refused"] += 1
+                continue
+            row["cases"] += 1
+            if wrong is not None:
+                row["wrong"] += 1
+                misses.append(f"{rule}: {dict(item.symbols)}")
+        if row["cases"] < wanted:
+            misses.append(f"{rule}: only {row['cases']} of {wanted} cases fit")
+        note(row)
+        rows.append(row)
+    cases, wrong = (sum(row[key] for row in rows) for key in ("cases", "wrong"))
+    if wrong > options.floor:
+        misses.insert(0, f"{wrong} cases are wrong")
+    return Report(
+        "Proved rules on random tensors",
+        (("rule", "rule"), ("cases", "cases"), ("refused", "refused"), ("wrong", "wrong")),
+        tuple(rows),
+        f"{len(rows)} proved rules, {cases} cases: {wrong} wrong",
+        tuple(misses[:20]),
+    )
+
+
+BENCHMARK = Benchmark("rule_soundness", __doc__ or "", measure, 0.0, "how many may be wrong", options)
+
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())
