@@ -39,6 +39,8 @@ SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 SECONDS = 45
 """After which no other way is tried, if one keeps the limit."""
+LEAST = 4
+"""Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
 ENOUGH = 0.002
 """So near to the bound, or to the step with unlimited memory, nothing else is tried."""
 PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
@@ -132,12 +134,13 @@ class _Ways:
             sequence = with_again(lives, pivot, steps)
             return sequence if order is None else tuple(order[number] for number in sequence)
 
+        tried = {(0.0, 1): self.judge(order)}
+
         def over() -> bool:
             if self.best is None:
                 return False
-            return perf_counter() > clock.end(SECONDS) or self.best[0] <= (1 + ENOUGH) * (self.bound or 0.0)
-
-        tried = {(0.0, 1): self.judge(order)}
+            late = perf_counter() > clock.end(SECONDS) and len(tried) > LEAST
+            return late or self.best[0] <= (1 + ENOUGH) * (self.bound or 0.0)
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
@@ -148,6 +151,7 @@ class _Ways:
                         note(len(tried) / 20)
             return min(tried, key=tried.__getitem__)
 
+        price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
         price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
         for factor in (2.0, 2**0.5):

@@ -170,7 +170,9 @@ def _holds(match: Match, index: Index) -> bool:
             return False
         for extent, size in zip(shape, has, strict=True):
             symbol = symbol_of(extent)
-            if symbol is not None and symbols.setdefault(symbol, size) != size:
+            if symbol is None:
+                symbols.update(_solved(extent, size, symbols))
+            elif symbols.setdefault(symbol, size) != size:
                 return False
     numbers = {name: value for name, value in symbols.items() if isinstance(value, int)}
     for name, shape in match.rule.shapes:
@@ -197,6 +199,18 @@ def _holds(match: Match, index: Index) -> bool:
             return False
         operands[item] = Operand(value.name, value.shape, value.dtype, trees)
     return True
+
+
+def _solved(extent: Extent, size: int, symbols: Mapping[str, Argument]) -> dict[str, Argument]:
+    """The one symbol of a product, such as g · q, that is not known yet, by what the product is."""
+    if len(extent.terms) != 1:
+        return {}
+    ((names, rest),) = extent.terms
+    unknown = [name for name in names if name not in symbols]
+    for name in names:
+        value = symbols.get(name, 1)
+        rest *= value if isinstance(value, int) else 0
+    return {unknown[0]: size // rest} if len(unknown) == 1 and rest > 0 and size % rest == 0 else {}
 
 
 def replaced(graph: Graph, match: Match) -> Graph | None:

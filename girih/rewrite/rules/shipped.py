@@ -13,9 +13,10 @@ CONVOLUTION = "stride=s, padding=p, dilation=d, groups=g"
 ALIKE = "stride=s, padding=p, dilation=d"
 
 RULES = f"""
-norm_into_convolution: w[o, i, h, k], m[1, o, 1, 1], r[1, o, 1, 1], c[1, o, 1, 1], b[1, o, 1, 1]:
+norm_into_convolution: x[n, g * i, y, z], w[g * q, i, h, k], m[1, g * q, 1, 1], r[1, g * q, 1, 1], c[1, g * q, 1, 1],
+    b[1, g * q, 1, 1]:
     normalise(convolution(x, w, {CONVOLUTION}), m, r, c, b)
-    == add(convolution(x, mul(w, reshape(mul(r, c), shape=(o, 1, 1, 1))), {CONVOLUTION}), sub(b, mul(m, mul(r, c))))
+    == add(convolution(x, mul(w, reshape(mul(r, c), shape=(g * q, 1, 1, 1))), {CONVOLUTION}), sub(b, mul(m, mul(r, c))))
 
 one_convolution: (convolution(x, a, {ALIKE}), convolution(x, b, {ALIKE}))
     == (split(convolution(x, cat(a, b, dim=0), {ALIKE}), dim=1)[0],

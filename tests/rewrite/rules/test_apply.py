@@ -91,7 +91,9 @@ def test_sizes_that_the_rule_does_not_allow_are_no_match() -> None:
     square = parse("x[m, k], a[k, k]: mm(x, a) == mm(x, a)")
     assert len(list(matches(square, Index(graph)))) == 2  # of three
     double = parse("x[m, 2*k], a[2*k, k + 1]: mm(x, a) == mm(x, a)")
-    assert list(matches(double, Index(graph))) == []  # nothing says what k is
+    assert [match.symbols["k"] for match in matches(double, Index(graph))] == [4]
+    unsaid = parse("x[m, k + 1], a[k + 1, n]: mm(x, a) == mm(x, a)")
+    assert list(matches(unsaid, Index(graph))) == []  # nothing says what k is
 
 
 def test_a_split_elsewhere_than_at_the_join_is_no_match() -> None:
