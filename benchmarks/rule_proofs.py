@@ -1,6 +1,6 @@
 """Verdicts on the rules of a file: proved for all shapes, refuted with tensors, or open.
 
-What: every rule of `--rules FILE` (text, or TASO's `graph_subst.pb`), by default the 43 published properties of TASO's
+What: every rule of `--rules FILE` (text), by default the 43 published properties of TASO's
 Table 2.2 and six of them where they are false. How: `girih.rewrite.prove.prove`, proofs replayed by the checker within
 the time. Against: TASO, which says that Z3 verified its 743 substitutions in less than ten minutes (§2.9.6), so 808
 seconds for 1,000. Floors: under 30 seconds for 1,000 rules; nothing open that has at most four operators a side.
