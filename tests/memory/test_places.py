@@ -5,7 +5,7 @@ from itertools import combinations, pairwise, permutations
 import numpy as np
 import pytest
 from graphs import random_graph
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lowered_programs import alone
 from run_programs import training
@@ -13,7 +13,7 @@ from run_programs import training
 from girih.memory.lifetimes import lifetimes
 from girih.memory.moves import moved
 from girih.memory.places.fit import fit, improved
-from girih.memory.places.items import items_of, plain_items
+from girih.memory.places.items import StateError, items_of, plain_items
 from girih.memory.places.places import _arrays, addressed, by_size, by_time, placed, top
 from girih.memory.places.small import smallest
 from girih.memory.residency import belady, floor
@@ -88,10 +88,27 @@ def test_the_search_finds_what_no_order_of_sizes_has():
     assert top(items, addresses) <= 1.003 * items.bound < min(by_size(items), by_time(items))
 
 
+def state_changes_names(graph, lives) -> bool:
+    """Whether what is to be one part of the state is, unchanged, another part of it or another input."""
+    number_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
+    pairs = ((number_of.get(old), number_of.get(new)) for old, new in graph.updates.items())
+    return any(
+        None not in (old, new) and old != new and lives.storages[old].bytes and lives.storages[new].born == -1
+        for old, new in pairs
+    )
+
+
 @given(st.integers(0, 2**32), st.integers(1, 14))
 @settings(max_examples=25)
+@example(286181, 3)  # a state input whose new value is another input
+@example(0, 6)  # new state with a stride of its own for one element
 def test_an_arena_holds_what_a_program_uses_in_every_step(seed, nodes):
-    lives = lifetimes(alone(random_graph(np.random.default_rng(seed), nodes)))
+    graph = random_graph(np.random.default_rng(seed), nodes)
+    lives = lifetimes(alone(graph))
+    if state_changes_names(graph, lives):
+        with pytest.raises(StateError, match="old state of another name"):
+            placed(lives, 100_000)
+        return
     places = placed(lives, 100_000)
     assert places.bound <= places.bytes
     for step in range(len(lives.steps) + 1):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from girih.lower.steps import ComputeStep
 from girih.lower.strides import contiguous_strides
-from girih.memory.lifetimes import Lifetimes
+from girih.memory.lifetimes import Lifetimes, Storage
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
@@ -125,12 +125,17 @@ def items_of(lives: Lifetimes) -> Items:
 def _roots(lives: Lifetimes) -> list[int]:
     """Of each storage the first of those that take over memory one from another, itself if it takes none.
 
-    What stays to the end does not take over state: new state is to lie there then, unless this is the new state itself.
+    What stays to the end does not take over state: new state is to lie there then, unless this is the new state itself,
+    laid out as state is.
     """
     number_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
     updates = lives.program.graph.updates
-    new_of = {number_of[item.name]: number_of.get(updates.get(item.name, ""))
-              for item in lives.program.graph.state_inputs if item.name in number_of}  # fmt: skip
+    new_of: dict[int, int | None] = {}
+    for item in lives.program.graph.state_inputs:
+        if item.name in number_of:
+            name = updates.get(item.name, "")
+            new = number_of.get(name)
+            new_of[number_of[item.name]] = None if new is None or not _lies_as_state(lives.storages[new], name) else new
     root = list(range(len(lives.storages)))
     for position, operand in sorted(lives.taken.items()):
         step = lives.steps[position]
@@ -159,8 +164,7 @@ def _fates(lives: Lifetimes, root: Sequence[int]) -> list[tuple[str, int, int]]:
             continue
         if storages[new].born == -1:
             raise StateError(f"the new {item.path or item.name} is old state of another name")
-        whole = storages[new].name == name and storages[new].strides == contiguous_strides(storages[new].shape)
-        if new in used or not whole or storages[old].lasts:
+        if new in used or not _lies_as_state(storages[new], name) or storages[old].lasts:
             fate = "copied"
         elif root[new] == old:
             fate = "in place"
@@ -169,6 +173,12 @@ def _fates(lives: Lifetimes, root: Sequence[int]) -> list[tuple[str, int, int]]:
         used.add(new)
         fates.append((fate, old, new))
     return fates
+
+
+def _lies_as_state(storage: Storage, buffer: str) -> bool:
+    """Whether a buffer is its storage's own, in the order of its elements. The stride of one element says nothing."""
+    ordered = zip(storage.shape, storage.strides, contiguous_strides(storage.shape), strict=True)
+    return storage.name == buffer and all(length == 1 or stride == plain for length, stride, plain in ordered)
 
 
 def _handovers(lives: Lifetimes, sizes: Numbers, part_of: Numbers) -> tuple[Numbers, Numbers]:
