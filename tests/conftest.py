@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 # The same examples in every run; how many, and how long one may take, is each test's own.
 settings.register_profile("girih", derandomize=True, deadline=None)
 settings.load_profile("girih")
+# Hypothesis also draws constants from the modules imported so far, which differ between the processes of a run by the
+# tests dealt to them: a failure in one run was not seen in another. It has no setting for that.
+providers._get_local_constants = lambda: providers._local_constants
 
 # Clusters of Ray that tests start ask for a token of their own: Ray's default, a file in the home, would be made by
 # whichever test comes first, and a cluster that began before it refuses all that come after.
