@@ -10,35 +10,22 @@ use; what is invalid then is repaired. Mutation changes several elements, each w
 are drawn around the old ones. The thesis does not say how far around (here half of the number, at least 1), nor how the
 first pools are drawn (here with random shares of the capacity).
 
-`Pool.address` lays the classes out behind each other, so that a pool is also a way to give places: `FreeLists` hands
-objects out and takes them back, and `pooled` does so for all stays of a residency.
+`needs` is a table with a row for each kind of step and a column for each size: how many tensors of that size the step
+uses at once. A pool has no fewer objects than each step needs by itself, since it could not run.
 
-Cost: of variation, linear in sizes; of `pooled`, O(stays · log stays).
+Cost: of each variation, linear in the table.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import Residency, Stay
-
 Integers = NDArray[np.int64]
-
-
-class PoolError(ValueError):
-    """A class of a pool has no free object: the class, and the step that needs one."""
-
-    def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"no object of size class {number} is free in step {step}")
-        self.number = number
-        self.step = step
 
 
 @dataclass(frozen=True)
@@ -72,32 +59,6 @@ class Pool:
         """Of all objects."""
         return sum(count * size for count, size in zip(self.counts, self.object_bytes, strict=True))
 
-    @cached_property
-    def starts(self) -> tuple[int, ...]:
-        """Where the objects of each class begin, if they lie behind each other."""
-        lengths = [count * size for count, size in zip(self.counts, self.object_bytes, strict=True)]
-        return tuple(np.cumsum([0, *lengths])[:-1].tolist())
-
-    def class_of(self, size: int) -> int:
-        """The class of a tensor of so many bytes.
-
-        Raises:
-            KeyError: the pool does not know this size.
-        """
-        at = bisect_left(self.sizes, size)
-        if at == len(self.sizes) or self.sizes[at] != size:
-            raise KeyError(f"the pool has sizes {self.sizes}, not {size}")
-        return self.classes[at]
-
-    def address(self, number: int, taken: int) -> int:
-        """Where an object of a class lies: bytes from the beginning of the pool."""
-        return self.starts[number] + taken * self.object_bytes[number]
-
-
-def sizes_of(lives: Lifetimes) -> tuple[int, ...]:
-    """The sizes of a program's storages in bytes, ascending: TS."""
-    return tuple(sorted({item.bytes for item in lives.storages if item.bytes}))
-
 
 def object_bytes(sizes: Sequence[int], classes: Sequence[int]) -> tuple[int, ...]:
     """Of an object of each class, in bytes."""
@@ -114,7 +75,7 @@ def mended_classes(classes: Sequence[int]) -> tuple[int, ...]:
 
 
 def mended_counts(
-    counts: Sequence[int], objects: Sequence[int], capacity: int, least: Sequence[int] | None = None
+    counts: Sequence[int], objects: Sequence[int], capacity: int, least: Sequence[int] | Integers | None = None
 ) -> tuple[int, ...]:
     """Numbers of objects that fit into the capacity: where they did not, each is less by a number inverse to the size
     of its object, so that each class gives up as many bytes; none is below `least` (1 of each).
@@ -135,30 +96,30 @@ def mended_counts(
     return tuple(mended.tolist())
 
 
-def random_pool(random: np.random.Generator, sizes: tuple[int, ...], capacity: int) -> Pool:
+def random_pool(random: np.random.Generator, sizes: tuple[int, ...], capacity: int, needs: Integers) -> Pool:
     """A pool whose classes begin anywhere, and take any share of the capacity.
 
     Raises:
-        ValueError: one object of each class does not fit.
+        ValueError: what some step needs does not fit in these classes.
     """
     classes = tuple(np.concatenate(([0], np.cumsum(random.integers(0, 2, len(sizes) - 1)))).tolist())
     objects = object_bytes(sizes, classes)
     shares = random.dirichlet(np.ones(len(objects)))
     counts = [int(share * capacity) // size for share, size in zip(shares, objects, strict=True)]
-    return Pool(sizes, classes, mended_counts(counts, objects, capacity))
+    return Pool(sizes, classes, mended_counts(counts, objects, capacity, least_counts(needs, classes)))
 
 
-def crossed(one: Pool, two: Pool, at: int, capacity: int) -> tuple[Pool, Pool]:
+def crossed(one: Pool, two: Pool, at: int, capacity: int, needs: Integers) -> tuple[Pool, Pool]:
     """Two children: the first has the second parent's mapping of the first `at` sizes, and the rest of the first
     parent; the second child the other way round."""
     children = []
     for head, tail in ((two, one), (one, two)):
         classes = mended_classes(head.classes[:at] + tail.classes[at:])
-        children.append(_pool(one.sizes, classes, _extended(head)[:at] + _extended(tail)[at:], capacity))
+        children.append(_pool(one.sizes, classes, _extended(head)[:at] + _extended(tail)[at:], capacity, needs))
     return children[0], children[1]
 
 
-def mutated(random: np.random.Generator, pool: Pool, probability: float, capacity: int) -> Pool:
+def mutated(random: np.random.Generator, pool: Pool, probability: float, capacity: int, needs: Integers) -> Pool:
     """Each element of the mapping, and each number of objects, is changed with a probability.
 
     A size leaves its class for the next one or joins the one before, and all larger sizes with it.
@@ -172,7 +133,7 @@ def mutated(random: np.random.Generator, pool: Pool, probability: float, capacit
         for count in pool.counts
     ]
     changed = [counts[number] for number in pool.classes]
-    return _pool(pool.sizes, tuple(classes.tolist()), changed, capacity)
+    return _pool(pool.sizes, tuple(classes.tolist()), changed, capacity, needs)
 
 
 def _extended(pool: Pool) -> list[int]:
@@ -180,77 +141,21 @@ def _extended(pool: Pool) -> list[int]:
     return [pool.counts[number] for number in pool.classes]
 
 
-def _pool(sizes: tuple[int, ...], classes: tuple[int, ...], extended: Sequence[int], capacity: int) -> Pool:
+def _pool(
+    sizes: tuple[int, ...], classes: tuple[int, ...], extended: Sequence[int], capacity: int, needs: Integers
+) -> Pool:
     """Each class has the mean number of what its sizes may use, made to fit."""
     usable: list[list[int]] = [[] for _ in range(classes[-1] + 1)]
     for number, count in zip(classes, extended, strict=True):
         usable[number].append(count)
     counts = [sum(own) // len(own) for own in usable]
-    return Pool(sizes, classes, mended_counts(counts, object_bytes(sizes, classes), capacity))
+    return Pool(
+        sizes, classes, mended_counts(counts, object_bytes(sizes, classes), capacity, least_counts(needs, classes))
+    )
 
 
-class FreeLists:
-    """The objects of a pool that are free, by class; what was given back last is taken first."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.free = [list(reversed(range(count))) for count in pool.counts]
-
-    def has(self, number: int) -> bool:
-        """Is an object of this class free?"""
-        return bool(self.free[number])
-
-    def take(self, number: int) -> int:
-        """An object of a class. IndexError: none is free."""
-        return self.free[number].pop()
-
-    def give(self, number: int, taken: int) -> None:
-        """An object is free again."""
-        assert taken not in self.free[number]
-        self.free[number].append(taken)
-
-
-def pooled(lives: Lifetimes, residency: Residency, pool: Pool) -> tuple[int, ...]:
-    """The address of each stay in the pool: [stays]; -1 of what has no bytes.
-
-    Raises:
-        PoolError: all objects of a class are taken where one more is needed.
-    """
-    lists = FreeLists(pool)
-    addresses = [-1] * len(residency.stays)
-    ends: dict[int, list[tuple[int, int]]] = {}  # (class, object) that are free before a step
-    at = 0
-    for number in _by_start(residency.stays):
-        stay = residency.stays[number]
-        size = lives.storages[stay.storage].bytes
-        if not size:
-            continue
-        for step in range(at, max(stay.start, 0) + 1):
-            for item in ends.pop(step, ()):
-                lists.give(*item)
-        at = max(stay.start, 0)
-        own = pool.class_of(size)
-        if not lists.has(own):
-            raise PoolError(own, stay.start)
-        taken = lists.take(own)
-        addresses[number] = pool.address(own, taken)
-        if not stay.lasts:
-            ends.setdefault(max(stay.last, 0) + 1, []).append((own, taken))
-    return tuple(addresses)
-
-
-def least_counts(lives: Lifetimes, sizes: Sequence[int], classes: Sequence[int]) -> Integers:
-    """The objects of each class that some step needs for what it touches: with fewer it cannot run."""
-    at = dict(zip(sizes, classes, strict=True))
-    touching: list[Collection[int]] = [() for _ in range(len(lives.steps) + 1)]
-    for storage in lives.storages:
-        for step in storage.touched if storage.bytes else ():
-            if step >= 0:
-                touching[step] = (*touching[step], at[storage.bytes])
-    needed = [np.bincount(np.asarray(own, np.int64), minlength=classes[-1] + 1) for own in touching]
-    most: Integers = np.max(needed, axis=0)
-    return most
-
-
-def _by_start(stays: Sequence[Stay]) -> list[int]:
-    return sorted(range(len(stays)), key=lambda number: max(stays[number].start, 0))
+def least_counts(needs: Integers, classes: Sequence[int] | Integers) -> Integers:
+    """The objects of each class that some step needs by itself."""
+    begins = np.flatnonzero(np.diff(np.asarray(classes), prepend=-1))
+    least: Integers = np.maximum(np.add.reduceat(needs, begins, axis=1).max(axis=0), 1)
+    return least
