@@ -33,6 +33,7 @@ NAMES = (
     "memory_places",
     "swap_throughput",
     "swap_inference",
+    "swap_search",
     "memory_caps",
     "memory_tables",
     "optimize_cpu",
