@@ -33,13 +33,17 @@ PLANNED_IN = 60.0
 
 
 def genetic_problem(plan: Any) -> tuple[Any, int]:
-    """What the genetic algorithm gets: the same operators at the same prices, and the bytes of its pool."""
+    """What the genetic algorithm gets: the same operators at the same prices, and the bytes of its pool: all of the cap.
+
+    What kernels take beside their results is not counted against it, as it is against girih's plan: objects kept for
+    8.5 GB that few steps of a wide ResNet take would leave too few for the rest.
+    """
     from girih.memory.genetic.evaluate import problem
     from girih.search.holding import _Ways
 
     ways = _Ways(plan.held(None), None, True)
     lives = ways.plan.lifetimes
-    return problem(lives, ways.seconds(None), ways.rates), plan.memory - int(lives.extra.max())
+    return problem(lives, ways.seconds(None), ways.rates), plan.memory
 
 
 def drawn(name: str, evolution: Any, ideal: float) -> list[str]:
