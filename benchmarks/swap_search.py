@@ -33,7 +33,7 @@ PLANNED_IN = 60.0
 
 
 def genetic_problem(plan: Any) -> tuple[Any, int]:
-    """What the genetic algorithm gets: the same operators at the same prices, and the bytes of its pool: all of the cap.
+    """What the genetic algorithm gets: the same operators at the same prices, and all of the cap for its pool.
 
     What kernels take beside their results is not counted against it, as it is against girih's plan: objects kept for
     8.5 GB that few steps of a wide ResNet take would leave too few for the rest.
