@@ -16,8 +16,6 @@ from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from girih.lower.liveness import reads_of
 from girih.lower.steps import BlockStep, ComputeStep
@@ -101,6 +99,9 @@ def cheapest(
     capacities = np.full(len(edges), 2 * LARGE - 1, np.int64)
     scale = LARGE / max(float(weights[finite].sum()), 1e-300)
     capacities[finite] = np.floor(weights[finite] * scale)
+    from scipy.sparse import csr_array  # slow to load, and only plans that do not fit need it
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
     network = csr_array((capacities.astype(np.int32), (rows, columns)), shape=(sink + 1, sink + 1))
     flow = maximum_flow(network, source, sink).flow
     left = csr_array(network - flow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from girih.graph import Graph
@@ -13,10 +14,12 @@ from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import by_measurements, calibrated
+from girih.plans.predict import by_measurements, calibrated, predict
 from girih.search.compare import compared, searched, simulated_step
-from girih.search.judge import beginning, judged
-from girih.search.memory_limit import fit, widest_overlap
+from girih.search.judge import Judge, beginning, judged
+from girih.search.memory_limit import NothingFitsError, fit, widest_overlap
+from girih.search.optimum import Optimum
+from girih.search.together import divided, seconds_per_byte, together
 
 HOLDS = ("auto", "swap", "recompute", "none")
 """What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
@@ -57,28 +60,34 @@ def choose(
     note(f"search {first.name}", 0.0)
     result = searched(first, graph, goal)
     graph = result.graph or graph
-    refused: PlanError | None = None
+    refused: NothingFitsError | None = None
     try:
         result = fit(graph, goal, result, search, limit, note)
-    except PlanError as error:
-        if hold == "none":
+    except NothingFitsError as error:
+        if hold == "none" or isinstance(search, Optimum):  # whose proof is of plans without movements
             raise
         refused = error
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, schedule=result.schedule)
     if refused is None:
         plan = replace(plan, overlap=widest_overlap(plan))
-    else:
-        from girih.search.holding import held  # loads SciPy
-
+    plans = divided(plan, refused.divisions if refused else ())
+    if objective == "time":
+        judge = Judge(plan, store, seconds_per_byte(machine) if limit is not None and hold != "none" else inf)
+        best = judged(plan, search, first.name, judge, clock=clock, store=store, note=note)
+        fitting = () if judge.fitting is None else (judge.fitting[1],)
+        plans = divided(best, (), (*fitting, *(plan.strategy for plan in plans)))
+    plan = plans[0]
+    if limit is not None and (refused or plan.peak > limit):
         try:
-            plan = held(plan, hold, order=order, store=store, note=note)
+            plan = together(plans, hold, order=order, store=store, note=note)
         except PlanError as error:
-            if machine.host is not None:
+            if refused is None or machine.host is not None:
                 raise
             raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
-    if objective == "time":
-        plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
+        if objective == "time":
+            cost = predict(plan, store=store, memory=False).seconds
+            plan = replace(plan, certificate=replace(plan.certificate, cost=cost))
     notes = (*notes, *by_measurements(machine, store))
     plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
     baselines, missing = compared(plan, captured, compare, store=store, note=note)

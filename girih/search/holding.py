@@ -53,11 +53,27 @@ FAILED = 1e6  # seconds for each byte of a limit that would have to be higher: m
 Sequence = tuple[int, ...] | None
 
 
-def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None, note: Observe) -> Plan:
+class TooLittleError(PlanError):
+    """No way keeps a plan within its limit. smallest: bytes of the smallest limit that a way was seen to need."""
+
+    def __init__(self, message: str, smallest: float) -> None:
+        super().__init__(message)
+        self.smallest = smallest
+
+
+def held(
+    plan: Plan,
+    hold: str,
+    *,
+    order: str = "auto",
+    store: str | Path | None,
+    note: Observe,
+    seconds: float = SECONDS,
+) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.orders.order.ORDERS`, or `auto`: the
-    best of several.
+    best of several. seconds: after which no other way is tried, if one keeps the limit.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -76,16 +92,18 @@ def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None
     ways: list[_Ways] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
-        way = _Ways(replace(plan, overlap=window), store, host is not None and hold != "recompute", order)
+        moving = host is not None and hold != "recompute"
+        way = _Ways(replace(plan, overlap=window), store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
         if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
             break
     kept = [(*way.best, way.bound) for way in ways if way.best is not None]
     if not kept:
-        raise PlanError(min(ways, key=lambda way: way.smallest).refusal())
-    _, best, least = min(kept, key=lambda way: way[0])
-    return best.bounded(least)
+        leanest = min(ways, key=lambda way: way.smallest)
+        raise TooLittleError(leanest.refusal(), leanest.smallest)
+    _, best, bound = min(kept, key=lambda way: way[0])
+    return best.bounded(bound)
 
 
 def _note_part(note: Observe, number: int, count: int, share: float) -> None:
@@ -97,7 +115,7 @@ class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
     limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
-    bound: of the seconds of all ways.
+    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit.
     """
 
     plan: Plan
@@ -109,6 +127,7 @@ class _Ways:
     refused: tuple[Plan, TooSmallError] | None = None
     overfull: float = np.inf
     bound: float | None = None
+    budget: float = SECONDS
     judged: dict[tuple[Sequence, float], float] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
@@ -117,7 +136,7 @@ class _Ways:
         order: Sequence = self.named_order() if self.named != "auto" else None
         for other in self.orders() if self.named == "auto" else ():
             order = min((order, other), key=self.judge)
-            if self.best is not None and perf_counter() > clock.end(SECONDS / 3):
+            if self.best is not None and perf_counter() > clock.end(self.budget / 3):
                 break
         ordered = self.plan.held(order)
         lives, seconds = ordered.lifetimes, self.seconds(order)
@@ -139,7 +158,7 @@ class _Ways:
         def over() -> bool:
             if self.best is None:
                 return False
-            late = perf_counter() > clock.end(SECONDS) and len(tried) > LEAST
+            late = perf_counter() > clock.end(self.budget) and len(tried) > LEAST
             return late or self.best[0] <= (1 + ENOUGH) * (self.bound or 0.0)
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:

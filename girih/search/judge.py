@@ -28,10 +28,17 @@ from girih.simulate.bounds import WORK, Bound, bound_of
 
 
 class Judge:
-    """The simulated seconds of strategies of a plan's graph; infinite above its memory limit."""
+    """The simulated seconds of strategies of a plan's graph; above its memory limit with a price for each byte that is
+    too many, or infinite.
 
-    def __init__(self, plan: Plan, store: str | Path | None) -> None:
-        self.plan = plan
+    per_byte: that price, in seconds: of copying a byte out of the device and back. An estimate: what is proposed so is
+    simulated with its movements afterwards (`girih.search.together`). fitting: (seconds, strategy) of the fastest
+    that was seen within the limit.
+    """
+
+    def __init__(self, plan: Plan, store: str | Path | None, per_byte: float = float("inf")) -> None:
+        self.plan, self.per_byte = plan, per_byte
+        self.fitting: tuple[float, Strategy] | None = None
         where = plan.machine
         with opened(store) as known:
             profile = None if known is None else load_profile(known, where.name)
@@ -42,7 +49,13 @@ class Judge:
 
     def __call__(self, strategy: Strategy) -> float:
         seconds = self.composer.seconds(strategy)
-        return seconds if seconds == float("inf") or self.fits(self.planned(strategy)) else float("inf")
+        if seconds == float("inf") or self.plan.memory is None:
+            return seconds
+        if (over := self.planned(strategy).peak - self.plan.memory) > 0:
+            return seconds + over * self.per_byte
+        if self.fitting is None or seconds < self.fitting[0]:
+            self.fitting = seconds, strategy
+        return seconds
 
     def planned(self, strategy: Strategy) -> Plan:
         return self.plan if strategy is self.plan.strategy else replace(self.plan, strategy=strategy)
@@ -69,18 +82,19 @@ def beginning(search: Search, objective: Objective, limit: int | None) -> Search
     return DataParallel(search.seconds)
 
 
-def judged(plan: Plan, search: Search, first: str, *, clock: Clock, store: str | Path | None, note: Observe) -> Plan:
+def judged(
+    plan: Plan, search: Search, first: str, judge: Judge, *, clock: Clock, store: str | Path | None, note: Observe
+) -> Plan:
     """The plan of the objective `time`: the given one, or a faster one.
 
-    plan: what the first search, by its name `first`, found. `exact` goes on as `girih.search.fastest`, and a scored
-    search from this plan; what another search found is simulated as it is.
+    plan: what the first search, by its name `first`, found. judge: of its strategies. `exact` goes on as
+    `girih.search.fastest`, and a scored search from this plan; what another search found is simulated as it is.
     The search's seconds are for all of it, the first search included, since the clock was started.
 
     Raises:
         PlanError: the store is none, or the search `optimum` cannot prove its answer.
     """
     told, least = plan.certificate, bound_of(plan.graph, plan.machine)
-    judge = Judge(plan, store)
     note("simulate", 0.0)
     objective = Objective("time", plan.machine, score=judge)
     known = (SearchResult(plan.strategy, told, search=first),)

@@ -22,6 +22,15 @@ from girih.plans.scratch import notes_of
 WINDOWS = (Overlap(4, 16), Overlap(2, 4), Overlap(1, 1), Overlap())
 
 
+class NothingFitsError(PlanError):
+    """No division meets the limit. divisions: from those that communicate least to those that need least memory; empty
+    where a search has one answer only."""
+
+    def __init__(self, message: str, divisions: tuple[SearchResult, ...] = ()) -> None:
+        super().__init__(message)
+        self.divisions = divisions
+
+
 def fit(
     graph: Graph,
     objective: Objective,
@@ -34,7 +43,7 @@ def fit(
     of all divisions, and scored searches, which begin with them, go on under a limit; others have one answer.
 
     Raises:
-        PlanError: the limit cannot be met.
+        NothingFitsError: the limit cannot be met.
     """
     if limit is None:
         return result
@@ -65,13 +74,14 @@ def fit(
     if not isinstance(search, Exact | ScoredSearch):
         name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
         needs = f"this division needs {format_bytes(first.peak)} ({first.peak} bytes)"
-        raise PlanError(_refusal(trial(result.strategy), name, limit, needs))
+        raise NothingFitsError(_refusal(trial(result.strategy), name, limit, needs))
     note("fit memory", 0.0)
     try:
         return memory_constrained(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
     except CannotFitError as error:
         needs = _needs(error.smallest, error.bound, limit)
-        raise PlanError(_refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)) from error
+        told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)
+        raise NothingFitsError(told, error.divisions) from error
 
 
 def widest_overlap(plan: Plan) -> Overlap:

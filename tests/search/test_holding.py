@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from graphs import perceptron
 import girih
 from girih.api import plan_graph
 from girih.cli.main import main
+from girih.cost.setting import threads_of
 from girih.lower import MoveStep
 from girih.machine import machine
 from girih.memory.accounts import host_bytes
@@ -31,6 +33,16 @@ def step() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
     return girih.TrainingStep(model, loss=torch.nn.functional.cross_entropy, optimizer=optimizer), batch
 
 
+@pytest.fixture
+def threads_of_workers() -> Iterator[None]:
+    """This process computes with as many threads as a worker's would: on some processors sums depend on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads_of(1))
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads_of_workers")
 def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_path: Path) -> None:
     training, batch = step
     free = girih.plan(training, batch, machine="local:1", compare=())

@@ -42,6 +42,8 @@ SPACE = "strategies under a memory cap"
 TILTS = (0.4, -0.4)
 ENOUGH = 1e-3
 """The gap with which a priced problem counts as solved."""
+DIVISIONS = 5
+"""Points of the front that a refusal gives, for who goes on from them."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,15 @@ class CannotFitError(ValueError):
     """No strategy that was found meets the cap.
 
     smallest: the least peak that was found, by `best`; the same for every cap. bound: no strategy peaks lower.
+    divisions: some of the front, from the cheapest to the leanest, for who moves tensors out of the devices.
     """
 
-    def __init__(self, smallest: int, best: SearchResult, bound: int) -> None:
+    def __init__(self, smallest: int, best: SearchResult, bound: int, divisions: tuple[SearchResult, ...] = ()) -> None:
         super().__init__(f"the least peak found is {smallest} bytes; at least {bound} bytes are needed")
         self.smallest = smallest
         self.best = best
         self.bound = bound
+        self.divisions = divisions
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,18 @@ class Front:
         """The cheapest that meets the cap; of equal ones a proved one, then the leanest."""
         fits = [point for point in self.points if point.measured.peak <= cap]
         return min(fits, key=lambda point: (point.cost, not point.proved, point.measured.peak), default=None)
+
+    def some(self, count: int) -> list[Point]:
+        """At most so many points that are leaner than all that cost less, the ends among them, the others about evenly
+        between the two peaks."""
+        lean: list[Point] = []
+        for point in sorted(self.points, key=lambda point: (point.cost, point.measured.peak)):
+            if not lean or point.measured.peak < lean[-1].measured.peak:
+                lean.append(point)
+        most, least = lean[0].measured.peak, lean[-1].measured.peak
+        aims = np.linspace(most, least, min(count, len(lean)))
+        nearest = {min(range(len(lean)), key=lambda at: abs(lean[at].measured.peak - aim)) for aim in aims}
+        return [lean[at] for at in sorted(nearest)]
 
     def bound(self, cap: float) -> float:
         """No strategy that meets the cap costs less."""
@@ -232,7 +248,8 @@ def answer(front: Front, cap: int, seconds: float = 60.0) -> SearchResult:
     if best is None:
         least = front.least()
         floor = front.floor or least_peak(front, seconds)
-        raise CannotFitError(least.measured.peak, _result(front, least, least.measured.peak), floor)
+        some = tuple(_result(front, point, point.measured.peak) for point in front.some(DIVISIONS))
+        raise CannotFitError(least.measured.peak, _result(front, least, least.measured.peak), floor, some)
     return _result(front, best, cap)
 
 

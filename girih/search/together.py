@@ -1,0 +1,111 @@
+"""Divisions and movements chosen together: fewer bytes between devices against fewer bytes to the large memory.
+
+What communicates least may hold so much that its movements take longer than what it saves, and what holds least
+may communicate too much. So several divisions are held within the limit, and the simulator says which is fastest.
+
+Each is held at first by the planner of movements alone, which takes as long as one simulation. The few that are
+fastest then are held in the best way that is found (`girih.search.holding`), unless their lower bound says that they
+cannot win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from girih.machine import Machine
+from girih.partition import SearchResult, Strategy
+from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.predict import predict
+from girih.search.holding import TooLittleError, held
+
+FULLY = 2
+"""Divisions that are held in the best way that is found."""
+
+
+def divided(plan: Plan, results: Iterable[SearchResult], strategies: Iterable[Strategy] = ()) -> tuple[Plan, ...]:
+    """The plan, and the same with other divisions: each once. results: with certificates of their own; strategies:
+    under that of the plan."""
+    others = [replace(plan, strategy=result.strategy, certificate=result.certificate) for result in results]
+    others += [replace(plan, strategy=strategy) for strategy in strategies]
+    plans = [plan]
+    for other in others:
+        if all(other.strategy != known.strategy for known in plans):
+            plans.append(other)
+    return tuple(plans)
+
+
+def seconds_per_byte(machine: Machine) -> float:
+    """Of a byte that is copied out to the large memory and back, nothing beside it; infinite where there is none."""
+    host = machine.host
+    return float("inf") if host is None else 1 / host.out_bytes_per_second + 1 / host.in_bytes_per_second
+
+
+def together(plans: Sequence[Plan], hold: str, *, order: str, store: str | Path | None, note: Observe) -> Plan:
+    """The fastest of plans of one graph with different divisions, each within its memory limit.
+
+    hold, order: as `girih.search.holding.held` takes them. What keeps the limit without movements takes part as it is.
+
+    Raises:
+        PlanError: none can be kept within it; the message is of the division that needs least.
+    """
+    if len(plans) == 1:
+        return _kept(plans[0], hold, order=order, store=store, note=note)
+    tried: list[tuple[float, Plan]] = []
+    refusals: list[PlanError] = []
+    quick = "swap" if hold == "auto" and plans[0].machine.host is not None else hold
+    for number, plan in enumerate(plans):
+        note("hold divisions", number / len(plans))
+        try:
+            own = _kept(plan, quick, order="captured" if order == "auto" else order, store=store, seconds=0.0)
+            tried.append((_seconds(own, store), plan))
+        except PlanError as error:
+            refusals.append(error)
+    best: tuple[float, Plan] | None = None
+    first = [plan for _, plan in sorted(tried, key=lambda one: one[0])] or list(plans)
+    for plan in first[:FULLY] if tried else first:
+        if best is not None and _bound(plan, store) >= best[0]:
+            continue
+        try:
+            own = _kept(plan, hold, order=order, store=store, note=note)
+        except PlanError as error:
+            refusals.append(error)
+            continue
+        if best is None or _seconds(own, store) < best[0]:
+            best = _seconds(own, store), own
+    if best is None:
+        raise min(refusals, key=lambda error: error.smallest if isinstance(error, TooLittleError) else float("inf"))
+    return _told(best[1], plans)
+
+
+def _kept(
+    plan: Plan, hold: str, *, order: str, store: str | Path | None, note: Observe | None = None, seconds: float = 45.0
+) -> Plan:
+    assert plan.memory is not None
+    if plan.peak <= plan.memory:
+        return plan
+    return held(plan, hold, order=order, store=store, note=note or (lambda what, share: None), seconds=seconds)
+
+
+def _seconds(plan: Plan, store: str | Path | None) -> float:
+    return predict(plan, store=store, memory=False).seconds
+
+
+def _bound(plan: Plan, store: str | Path | None) -> float:
+    """No way to hold it takes less: the step with unlimited memory, by the widest window of overlap."""
+    from girih.search.memory_limit import WINDOWS
+
+    return _seconds(replace(plan, memory=None, overlap=WINDOWS[0] if plan.schedule == "graph" else plan.overlap), store)
+
+
+def _told(plan: Plan, plans: Sequence[Plan]) -> Plan:
+    """The plan, which says that it was chosen among several divisions, unless it was the first of them."""
+    if plan.strategy == plans[0].strategy:
+        return plan
+    cost, least = int(plan.bytes_received.sum()), int(plans[0].bytes_received.sum())
+    told = (
+        f"of {len(plans)} divisions within the memory limit this one is fastest, movements included: it exchanges "
+        f"{cost / max(least, 1):.2f} × the bytes of the first"
+    )
+    return replace(plan, notes=(*plan.notes, told))
