@@ -119,8 +119,8 @@ class Cut:
     floor: int
 
 
-def cuts(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes]) -> Cut:
-    """Loops that keep every step within a cap; if none do, those with the lowest floor.
+def cuts(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes], *, nearest: bool = True) -> Cut:
+    """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
 
     The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor that
     is named where a cap cannot be kept can be kept as a cap. lives: of a program without loops and movements. measured:
@@ -133,7 +133,7 @@ def cuts(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes]) -
     finder = _Finder(lives)
     if (exact := _cut(lives, cap, measured, finder)).floor <= cap:
         return exact
-    for share in GOALS:
+    for share in GOALS if nearest else ():
         candidate = _cut(lives, int(plain.floor * share), measured, finder)
         best = min(best, candidate, key=lambda one: one.floor)
         if candidate.floor <= cap or candidate.floor > plain.floor * share:

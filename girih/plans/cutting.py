@@ -1,4 +1,4 @@
-"""Steps that alone need more than the memory limit are computed in pieces (`girih.memory.pieces`)."""
+"""Steps that alone need more than the memory limit, or a share of it, in pieces (`girih.memory.pieces`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,23 @@ def in_smaller_pieces(plan: Plan) -> Plan:
 
     Exchanges do not overlap with loops over pieces.
     """
+    assert plan.memory is not None
+    return _cut(plan, plan.memory, nearest=True)
 
+
+def in_pieces_within(plan: Plan, size: int) -> Plan:
+    """The plan with those steps in pieces that alone need more than `size` bytes; as it is, where that is not to be
+    had."""
+    return _cut(plan, size, nearest=False)
+
+
+def _cut(plan: Plan, size: int, nearest: bool) -> Plan:
     def measured(program: Program) -> Lifetimes:
         notes = notes_of(program, plan.machine, plan.scratch)
         return lifetimes(program, 0, notes.threads, notes)
 
-    assert plan.memory is not None
     plain = plan if plan.overlap == Overlap() else replace(plan, overlap=Overlap())
-    loops = cuts(plain.lifetimes, plan.memory, measured).loops
+    loops = cuts(plain.lifetimes, size, measured, nearest=nearest).loops
     return replace(plain, pieces=loops) if loops else plan
 
 

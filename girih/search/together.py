@@ -3,6 +3,8 @@
 What communicates least may hold so much that its movements take longer than what it saves, and what holds least
 may communicate too much. So several divisions are held within the limit, and the simulator says which is fastest.
 
+What is computed in pieces is chosen behind that (`girih.search.piecewise`).
+
 Each is held at first by the planner of movements alone, which takes as long as one simulation. The few that are
 fastest then are held in the best way that is found (`girih.search.holding`), unless their lower bound says that they
 cannot win.
@@ -19,6 +21,7 @@ from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.holding import TooLittleError, held
+from girih.search.piecewise import cheaper_in_pieces
 
 FULLY = 2
 """Divisions that are held in the best way that is found."""
@@ -51,7 +54,7 @@ def together(plans: Sequence[Plan], hold: str, *, order: str, store: str | Path 
         PlanError: none can be kept within it; the message is of the division that needs least.
     """
     if len(plans) == 1:
-        return _kept(plans[0], hold, order=order, store=store, note=note)
+        return _best(plans[0], hold, order=order, store=store, note=note)
     tried: list[tuple[float, Plan]] = []
     refusals: list[PlanError] = []
     quick = "swap" if hold == "auto" and plans[0].machine.host is not None else hold
@@ -68,7 +71,7 @@ def together(plans: Sequence[Plan], hold: str, *, order: str, store: str | Path 
         if best is not None and _bound(plan, store) >= best[0]:
             continue
         try:
-            own = _kept(plan, hold, order=order, store=store, note=note)
+            own = _best(plan, hold, order=order, store=store, note=note)
         except PlanError as error:
             refusals.append(error)
             continue
@@ -86,6 +89,14 @@ def _kept(
     if plan.peak <= plan.memory:
         return plan
     return held(plan, hold, order=order, store=store, note=note or (lambda what, share: None), seconds=seconds)
+
+
+def _best(plan: Plan, hold: str, *, order: str, store: str | Path | None, note: Observe) -> Plan:
+    """The plan held in the best way that is found, with steps in pieces where that is faster."""
+    kept = _kept(plan, hold, order=order, store=store, note=note)
+    if kept is plan or hold != "auto":
+        return kept
+    return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note)
 
 
 def _seconds(plan: Plan, store: str | Path | None) -> float:

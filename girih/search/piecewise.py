@@ -1,0 +1,62 @@
+"""Computing in pieces as a choice: also where every step alone would fit, because less is to be moved then.
+
+A tensor that exists one block long only is neither moved nor kept: the logits of a large vocabulary, the scores of
+attention, the hidden layer of a perceptron. The price is what is computed twice, and small kernels. So under a limit
+steps are cut for several shares of it, each program is held in its best way, and the simulator judges. What is cut for
+smaller shares contains more steps, so the first that is slower, or impossible, ends the search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+from girih.partition.solver.clock import Clock
+from girih.plans.cutting import in_pieces_within
+from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.predict import predict
+from girih.search.holding import held
+
+SHARES = (0.5, 0.25, 0.125)
+"""Of the limit: steps that alone need more are computed in pieces."""
+WORTH = 1.01
+"""Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
+SECONDS = 20.0
+"""After which no further share is tried."""
+
+
+def cheaper_in_pieces(
+    plan: Plan, whole: Plan, hold: str, *, order: str, store: str | Path | None, note: Observe
+) -> Plan:
+    """The faster of a plan that is held within its limit, and the same with more steps in pieces.
+
+    plan: without movements. whole: the same, held. The bound of what is returned is of all ways to hold any of the
+    programs that were tried.
+    """
+    assert plan.memory is not None
+    if plan.schedule != "graph" or whole.unlimited is None or plan.program.orders:
+        return whole
+    best, seconds, clock = whole, _seconds(whole, store), Clock()
+    bounds = [whole.memory_bound]
+    for number, share in enumerate(SHARES):
+        if seconds <= WORTH * whole.unlimited or perf_counter() > clock.end(SECONDS):
+            break
+        note("hold in pieces", number / len(SHARES))
+        cut = in_pieces_within(plan, int(plan.memory * share))
+        if not cut.pieces or cut.pieces == best.pieces:
+            continue
+        try:
+            other = held(cut, hold, order=order, store=store, note=note, seconds=SECONDS / 2)
+        except PlanError:
+            break
+        bounds.append(other.memory_bound)
+        if (own := _seconds(other, store)) >= seconds:
+            break
+        best, seconds = replace(other, unlimited=whole.unlimited), own
+    known = [bound for bound in bounds if bound is not None]
+    return best.bounded(min(known)) if len(known) == len(bounds) else best
+
+
+def _seconds(plan: Plan, store: str | Path | None) -> float:
+    return predict(plan, store=store, memory=False).seconds

@@ -1,0 +1,62 @@
+"""Computing in pieces as a choice, where everything would fit without."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import girih
+from girih.memory.residency import floor
+from girih.plans.check import check
+from girih.plans.cutting import in_smaller_pieces
+from girih.plans.predict import predict
+from girih.search.holding import held
+
+
+def nobody(what: str, share: float) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def step() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
+    """A body whose activations are kept, and the loss over a large vocabulary: no step alone sets the peak."""
+    torch.manual_seed(0)
+    layers: list[torch.nn.Module] = []
+    for _ in range(6):
+        layers += [torch.nn.Linear(64, 512), torch.nn.Tanh(), torch.nn.Linear(512, 64)]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 2048))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batch = (torch.randn(512, 64), torch.randint(2048, (512,)))
+    return girih.TrainingStep(model, loss=cross_entropy, optimizer=optimizer), batch
+
+
+def test_pieces_are_taken_where_they_are_faster_than_movements(step) -> None:
+    training, batch = step
+    free = girih.plan(training, batch, machine="p3.2xlarge")
+    limit = free.peak * 7 // 10
+    plan = girih.plan(training, batch, machine="p3.2xlarge", memory=limit)
+    check(plan)
+    assert plan.pieces
+    assert plan.peak <= limit
+    assert plan.unlimited == free.simulated
+    whole = girih.plan(training, batch, machine="p3.2xlarge", memory=limit, hold="swap")
+    assert not whole.pieces  # every step alone fits
+    assert floor(whole.lifetimes)[0] <= limit
+    assert in_smaller_pieces(whole) is whole
+    assert whole.simulated is not None
+    assert plan.simulated is not None
+    assert plan.simulated < whole.simulated
+    assert plan.memory_bound is not None
+    assert plan.memory_bound <= plan.simulated * (1 + 1e-9)
+
+
+def test_what_is_chosen_in_pieces_runs_within_the_limit(step) -> None:
+    training, batch = step
+    free = girih.plan(training, batch, machine="local:1")
+    plan = girih.plan(training, batch, machine="local:1", memory=free.peak * 6 // 10)
+    assert plan.simulated is not None
+    assert plan.simulated <= predict(held(plan.held(None), "auto", store=None, note=nobody)).seconds * (1 + 1e-9)
+    with plan.start(backend="threads") as run:
+        assert all(run.verified_step(*batch).ok for _ in range(2))
+        assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
