@@ -15,16 +15,18 @@ All of this is SwapAdvisor's augmented dataflow graph with its control edges (§
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
+
+import numpy as np
 
 from girih.lower.liveness import lasting
 from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.lower.renamed import renamed
 from girih.lower.steps import ComputeStep, MoveStep, StartStep, Step, node_of
+from girih.memory.compact.script_kernels import END_OUT, IN, OUT, STEP, script
 from girih.memory.lifetimes import Lifetimes
-from girih.memory.residency import Residency, Stay
+from girih.memory.residency import Residency, Stay, rows_of
 
 
 def moved(lives: Lifetimes, residency: Residency, cap: int) -> Program:
@@ -40,23 +42,19 @@ def moved(lives: Lifetimes, residency: Residency, cap: int) -> Program:
 
 
 class _Writer:
-    """used: bytes on the device. names: of each buffer that can be read now. times: how often each storage has come.
-    copies: its copy in the large memory, once it has one. underway: moves by their targets. leaving: by the target of
-    a copy out, bytes that it will leave, less what others have taken over; waits: by that of a copy in, the copies out
-    that it waits for.
-    """
+    """names: of each buffer that can be read now. times: how often each storage has come. copies: its copy in the large
+    memory, once it has one. underway: the moves of stays, out and in."""
 
     def __init__(self, lives: Lifetimes, residency: Residency, cap: int) -> None:
         self.lives = lives
         self.program = lives.program
-        self.cap = cap
         self.residency = residency
+        self.cap = cap
         self.storage_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
         self.steps: list[Step] = []
         self.places = dict(self.program.places)
         self.value_of = dict(self.program.value_of)
         self.host: set[str] = set()
-        self.used = 0
         self.names: dict[str, str] = {}
         self.times = [0] * len(lives.storages)
         stays = Counter(stay.storage for stay in residency.stays)
@@ -65,48 +63,42 @@ class _Writer:
             for number, item in enumerate(lives.storages)
         }
         self.copies: dict[int, str] = {}
-        self.underway: dict[str, MoveStep] = {}
-        self.leaving: dict[str, int] = {}
-        self.waits: dict[str, tuple[str, ...]] = {}
+        self.underway: dict[tuple[int, bool], MoveStep] = {}
         self.node = 0
 
     def write(self) -> Program:
-        stays, extra = self.residency.stays, self.lives.extra
-        fresh = _grouped((stay.start, stay) for stay in stays if stay.fresh)
-        starting = _grouped((stay.start, stay) for stay in stays if not stay.fresh)
-        arriving = _grouped((stay.first, stay) for stay in stays if not stay.fresh)
-        ending = _grouped((stay.last, stay) for stay in stays if not stay.lasts)
-        self.begin(fresh.get(-1, []))
-        for stay in ending.get(-1, []):
-            self.end(stay)
-        for number, step in enumerate((*self.lives.steps, None)):
-            if step is not None:
-                self.node = node_of(step)
-            coming = sum(self.bytes_of(stay) for stay in fresh.get(number, [])) + int(extra[number])
-            for stay in starting.get(number, []):
-                self.start(stay, coming)
-            for stay in arriving.get(number, []):
-                self.arrive(stay)
-            self.make_room(coming)
-            if step is not None:
-                self.steps.append(renamed(step, self.read, self.write_name))
-            self.used += coming - int(extra[number])
-            for stay in ending.get(number, []):
-                self.end(stay)
-        for item in self.program.graph.outputs:
-            if item.name not in self.host:
-                self.read(item.name)
-        for target in list(self.underway):
-            self.finish(target)
+        stays, steps = self.residency.stays, self.lives.steps
+        sizes = np.asarray([item.bytes for item in self.lives.storages], np.int64)
+        plan = script(rows_of(stays), sizes, self.lives.extra, self.cap)
+        after, begin, end = plan.after.tolist(), plan.after_from.tolist(), plan.after_to.tolist()
+        leaving: dict[int, list[Stay]] = {}  # without a copy, behind each step
+        for stay in stays:
+            if not stay.lasts and not stay.copied:
+                leaving.setdefault(stay.last, []).append(stay)
+        self.begin()
+        for stay in leaving.get(-1, []):
+            self.forget(stay)
+        for what, number in plan.events.tolist():
+            if what == STEP and number < len(steps):
+                self.node = node_of(steps[number])
+                self.steps.append(renamed(steps[number], self.read, self.write_name))
+                for stay in leaving.get(number, []):
+                    self.forget(stay)
+            elif what == STEP:
+                for item in self.program.graph.outputs:
+                    if item.name not in self.host:
+                        self.read(item.name)
+            elif what == OUT:
+                self.start_out(stays[number], number)
+            elif what == IN:
+                self.start_in(stays[number], number, after[begin[number] : end[number]])
+            else:
+                self.finish(stays[number], number, what == END_OUT)
         program = replace(self.program, places=self.places, value_of=self.value_of, host=frozenset(self.host))
         return arranged(program, self.steps, lasting(self.program.graph))
 
-    def bytes_of(self, stay: Stay) -> int:
-        return self.lives.storages[stay.storage].bytes
-
-    def begin(self, stays: Iterable[Stay]) -> None:
+    def begin(self) -> None:
         """Inputs of the program: on the device, or, of state at home in the large memory, there."""
-        self.used = sum(self.bytes_of(stay) for stay in stays)
         for item in self.program.graph.inputs:
             number = self.storage_of[item.name]
             if number in self.residency.home:
@@ -126,64 +118,39 @@ class _Writer:
         self.places[name], self.value_of[name] = self.program.places[buffer], self.program.value_of[buffer]
         return name
 
-    def start(self, stay: Stay, coming: int) -> None:
-        """A copy in begins. coming: bytes that the step needs besides, for which there is to be room."""
-        number, wanted = stay.storage, self.bytes_of(stay)
-        storage, copy = self.lives.storages[number], self.copies[stay.storage]
-        self.times[number] += 1
-        after = []
-        own = [copy] if copy in self.underway else []
-        for target in dict.fromkeys([*own, *self.leaving]):
-            if target not in own and self.used + storage.bytes + coming <= self.cap:
-                break
-            taken = min(wanted, self.leaving.get(target, 0))
-            if taken or target in own:
-                self.leaving[target] -= taken
-                self.used -= taken
-                wanted -= taken
-                after.append(target)
-        target = self.named(storage.name, number)
-        move = MoveStep(self.value_of[target], self.node, copy, target, out=False)
-        self.waits[target] = tuple(after)
-        self.underway[target] = move
-        self.steps.append(StartStep(move, self.waits[target]))
-        self.used += self.bytes_of(stay)
+    def start_in(self, stay: Stay, number: int, after: list[int]) -> None:
+        """A copy in begins; after: the stays whose copies out it waits for."""
+        name = self.lives.storages[stay.storage].name
+        self.times[stay.storage] += 1
+        target = self.named(name, stay.storage)
+        if stay.start < len(self.lives.steps):
+            self.node = node_of(self.lives.steps[stay.start])
+        move = MoveStep(self.value_of[target], self.node, self.copies[stay.storage], target, out=False)
+        self.underway[number, False] = move
+        self.steps.append(StartStep(move, tuple(self.underway[other, True].target for other in after)))
 
-    def arrive(self, stay: Stay) -> None:
-        storage = self.lives.storages[stay.storage]
-        target = self.named(storage.name, stay.storage)
-        for other in self.waits.pop(target):
-            if other in self.underway:  # the copy in has waited for it
-                self.finish(other)
-        self.finish(target)
-        self.names[storage.name] = target
+    def start_out(self, stay: Stay, number: int) -> None:
+        """A copy out begins, and the storage leaves the device."""
+        storage = self.lives.storages[stay.storage].name
+        home = stay.storage in self.residency.home
+        target = storage if home else self.known(f"{storage}^host", storage)
+        source = self.read(storage)
+        move = MoveStep(self.value_of[source], self.node, source, target, out=True)
+        self.copies[stay.storage] = target
+        self.host.add(target)
+        self.underway[number, True] = move
+        self.steps.append(StartStep(move))
+        self.forget(stay)
 
-    def finish(self, target: str) -> None:
-        self.steps.append(self.underway.pop(target))
-        self.used -= self.leaving.pop(target, 0)
+    def finish(self, stay: Stay, number: int, out: bool) -> None:
+        move = self.underway.pop((number, out))
+        self.steps.append(move)
+        if not out:
+            self.names[self.lives.storages[stay.storage].name] = move.target
 
-    def make_room(self, coming: int) -> None:
-        for target in list(self.leaving):
-            if self.used + coming <= self.cap:
-                return
-            self.finish(target)
-
-    def end(self, stay: Stay) -> None:
-        """A storage leaves the device: with a copy, or because nobody needs it, or because there is a copy."""
-        number = stay.storage
-        storage = self.lives.storages[number]
-        if stay.copied:
-            target = storage.name if number in self.residency.home else self.known(f"{storage.name}^host", storage.name)
-            source = self.read(storage.name)
-            move = MoveStep(self.value_of[source], self.node, source, target, out=True)
-            self.copies[number] = target
-            self.host.add(target)
-            self.underway[target] = move
-            self.leaving[target] = storage.bytes
-            self.steps.append(StartStep(move))
-        else:
-            self.used -= storage.bytes
-        for buffer in storage.buffers:
+    def forget(self, stay: Stay) -> None:
+        """A storage is no longer on the device: nobody reads its buffers there."""
+        for buffer in self.lives.storages[stay.storage].buffers:
             self.names.pop(buffer, None)
 
     def read(self, buffer: str) -> str:
@@ -206,10 +173,3 @@ class _Writer:
             return buffer
         self.names[buffer] = self.named(buffer, number)
         return self.names[buffer]
-
-
-def _grouped(items: Iterable[tuple[int, Stay]]) -> dict[int, list[Stay]]:
-    groups: dict[int, list[Stay]] = {}
-    for step, stay in items:
-        groups.setdefault(step, []).append(stay)
-    return groups

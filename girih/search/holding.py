@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 
@@ -23,15 +24,18 @@ from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
+from girih.memory.compact.outline import Outline
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import TooSmallError, belady
+from girih.memory.residency import Held, TooSmallError, belady
+from girih.memory.residency import held as held_on
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
+from girih.search.held_steps import HeldSteps
 from girih.search.memory_limit import WINDOWS
 from girih.simulate.ticks import seconds_of, ticks
 
@@ -115,7 +119,9 @@ class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
     limit. What does not keep it is judged by its excess. smallest: bytes of the smallest limit that a way was seen to
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
-    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit.
+    bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit. quick:
+    what keeps the limit by the outline of the program, with its seconds: it is written as a Program, and accounted,
+    when all have been judged.
     """
 
     plan: Plan
@@ -129,6 +135,7 @@ class _Ways:
     bound: float | None = None
     budget: float = SECONDS
     judged: dict[tuple[Sequence, float], float] = field(default_factory=dict)
+    quick: list[tuple[float, Sequence, Held | None]] = field(default_factory=list)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
@@ -136,7 +143,7 @@ class _Ways:
         order: Sequence = self.named_order() if self.named != "auto" else None
         for other in self.orders() if self.named == "auto" else ():
             order = min((order, other), key=self.judge)
-            if self.best is not None and perf_counter() > clock.end(self.budget / 3):
+            if self.fastest < np.inf and perf_counter() > clock.end(self.budget / 3):
                 break
         ordered = self.plan.held(order)
         lives, seconds = ordered.lifetimes, self.seconds(order)
@@ -156,10 +163,10 @@ class _Ways:
         tried = {(0.0, 1): self.judge(order)}
 
         def over() -> bool:
-            if self.best is None:
+            if self.fastest == np.inf:
                 return False
             late = perf_counter() > clock.end(self.budget) and len(tried) > LEAST
-            return late or self.best[0] <= (1 + ENOUGH) * (self.bound or 0.0)
+            return late or self.fastest <= (1 + ENOUGH) * (self.bound or 0.0)
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
@@ -178,10 +185,20 @@ class _Ways:
         if self.moving:
             # Where nothing has kept the limits yet, any of these may.
             sequences = dict.fromkeys(sequence for sequence, _ in self.judged)
-            for sequence in sequences if self.best is None else [self.best[1].sequence]:
+            for sequence in sequences if self.fastest == np.inf else [self.fastest_sequence]:
                 for share in SHARES:
                     if not over():
                         self.judge(sequence, share)
+        self.write()
+
+    @property
+    def fastest(self) -> float:
+        """Seconds of the fastest way so far that keeps the limits."""
+        return min((seconds for seconds in self.judged.values() if seconds < FAILED), default=np.inf)
+
+    @property
+    def fastest_sequence(self) -> Sequence:
+        return min(self.judged, key=self.judged.__getitem__)[0]
 
     def named_order(self) -> tuple[int, ...]:
         graph = step_graph(self.plan.lifetimes)
@@ -226,11 +243,56 @@ class _Ways:
         """Bytes of a plan without movements."""
         return int(plan.lifetimes.used.max()) if plan.machine.devices == 1 else plan.peak
 
+    @cached_property
+    def steps(self) -> HeldSteps | None:
+        """What judges without writing a Program; None where there are several devices."""
+        plan = self.plan.held(None)
+        limit = plan.memory
+        if limit is None or not Outline.able(plan.lifetimes):
+            return None
+        priced = priced_on(plan, plan.machine, self.store, "processes")
+        return HeldSteps(Outline.of(plan.lifetimes), priced.simulated, limit, self._seconds[0])
+
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
         if (sequence, share) not in self.judged:
-            self.judged[sequence, share] = self._judge(sequence, share)
+            judge = self._judge if self.steps is None else self._judge_quickly
+            self.judged[sequence, share] = judge(sequence, share)
         return self.judged[sequence, share]
+
+    def _judge_quickly(self, sequence: Sequence, share: float) -> float:
+        steps, limit, host = self.steps, self.plan.memory, self.plan.machine.host
+        assert steps is not None
+        assert limit is not None
+        item, residency, needed = steps.outline.sequenced(sequence), None, 0
+        if (peak := int(item.used.max())) > limit:
+            if not self.moving:
+                self.smallest = min(self.smallest, peak)
+                return FAILED * peak
+            assert host is not None
+            seconds = self.seconds(sequence)
+            try:
+                residency = held_on(item.touches, limit, seconds, share * float(np.sum(seconds)), self.rates)
+            except TooSmallError as error:
+                if error.needed < self.smallest:
+                    self.smallest, self.refused = error.needed, (self.plan.held(sequence), error)
+                return FAILED * error.needed
+        simulated, needed = steps.simulated(item, residency)
+        if host is not None and needed > host.memory_bytes:
+            self.overfull = min(self.overfull, needed)
+            return FAILED * needed
+        self.quick.append((simulated, sequence, residency))
+        return simulated
+
+    def write(self) -> None:
+        """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
+        for _, sequence, residency in sorted(self.quick, key=itemgetter(0)):
+            plan, limit = self.plan.held(sequence, None if residency is None else residency.residency), self.plan.memory
+            assert limit is not None
+            if plan.peak <= limit:
+                self.best = predict(plan, store=self.store, memory=False).seconds, plan
+                return
+            self.smallest = min(self.smallest, plan.peak)
 
     def _judge(self, sequence: Sequence, share: float) -> float:
         plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host

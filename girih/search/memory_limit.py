@@ -75,6 +75,9 @@ def fit(
         name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
         needs = f"this division needs {format_bytes(first.peak)} ({first.peak} bytes)"
         raise NothingFitsError(_refusal(trial(result.strategy), name, limit, needs))
+    if objective.machine.devices == 1:  # all divisions are one
+        needs = _needs(first.peak, first.peak, limit)
+        raise NothingFitsError(_refusal(trial(result.strategy), f"{objective.machine}", limit, needs))
     note("fit memory", 0.0)
     try:
         return memory_constrained(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)

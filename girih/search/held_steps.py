@@ -1,0 +1,132 @@
+"""What a step takes in a sequence and with a residency, simulated without writing its Program.
+
+The search for a way to hold a program within a limit (`girih.search.holding`) judges many. A Program of each, renamed,
+freed, accounted and priced, takes seconds where there are tens of thousands of steps; its rows for the simulator follow
+from the outline of the first program (`girih.memory.compact`) in hundredths of that. The rows are those that
+`girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a test compares
+them); what is chosen is written, accounted and simulated as a Program in the end.
+
+One device alone, without exchanges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.layout import Mesh
+from girih.machine import Machine
+from girih.memory.compact.outline import Outline, Sequenced
+from girih.memory.compact.residency_kernels import STORAGE, Integers
+from girih.memory.compact.script_kernels import END_IN, END_OUT, IN, OUT, STEP, Script, script
+from girih.memory.compact.views_kernels import looked_again
+from girih.memory.residency import Held
+from girih.simulate.columns import Column
+from girih.simulate.kernels.workspace import Workspace
+from girih.simulate.ports import ports_of
+from girih.simulate.tasks import NO_ROW, POSTS, WAITS, PatternStore, TaskGraph
+from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks
+
+
+@dataclass(frozen=True, eq=False)
+class HeldSteps:
+    """Judges sequences of one outline on one machine. cap: bytes. seconds: of each step."""
+
+    outline: Outline
+    machine: Machine
+    cap: int
+    seconds: NDArray[np.float64]
+
+    @cached_property
+    def ticks(self) -> Ticks:
+        return ticks(self.seconds)
+
+    def simulated(self, item: Sequenced, held: Held | None = None) -> tuple[float, int]:
+        """(seconds of the step, the most bytes in the large memory). held: the residency; None where nothing moves."""
+        if held is None:
+            return int(self.ticks[item.sequence].sum()) / TICKS_PER_SECOND, 0
+        plan = script(held.stays, item.touches.bytes, item.touches.extra, self.cap)
+        seconds = Workspace(self._rows(item, held, plan)).simulate_all() / TICKS_PER_SECOND
+        return seconds, _host_bytes(item, held, plan)
+
+    def _rows(self, item: Sequenced, held: Held, plan: Script) -> TaskGraph:
+        what, number = plan.events.T
+        stays = held.stays
+        own = np.append(self.ticks[item.sequence], 0)
+        looked = item.looked[item.looked >= 0]
+        if own[looked].any():
+            own = own + looked_again(item, held, plan, own)
+        works = what == STEP
+        kept = np.flatnonzero(~works | (own[np.where(works, number, 0)] > 0))
+        what, number, works = what[kept], number[kept], works[kept]
+        starts = (what == IN) | (what == OUT)
+        kind = np.where(works, 0, np.where(starts, POSTS, WAITS)).astype(np.int8)
+        store = PatternStore(Mesh(()), ports_of(self.machine), "messages")
+        pattern = np.full(len(kept), NO_ROW, np.int32)
+        waits = np.where(what == IN, (plan.after_to - plan.after_from)[np.where(starts, number, 0)], 0)
+        sizes = item.touches.bytes[stays[np.where(works, 0, number), STORAGE]]
+        moves = np.column_stack([sizes, what == OUT, waits])[starts]
+        different, which = np.unique(moves, axis=0, return_inverse=True)
+        numbers = np.asarray(
+            [store.number_of_move(np.asarray([size]), bool(out), after) for size, out, after in different.tolist()],
+            np.int32,
+        )
+        pattern[starts] = numbers[which.reshape(-1)]
+        before = np.where(works, own[np.where(works, number, 0)], 0)
+        row_of = np.full((2, len(stays)), NO_ROW, np.int64)  # the start of each stay's copy, in and out
+        partner = np.arange(len(kept), dtype=np.int32)
+        for way, (begins, ends) in enumerate(((IN, END_IN), (OUT, END_OUT))):
+            row_of[way, number[what == begins]] = np.flatnonzero(what == begins)
+            ending = np.flatnonzero(what == ends)
+            partner[ending] = row_of[way, number[ending]]
+            partner[partner[ending]] = ending
+        graph = TaskGraph.of(store, kind, pattern, partner, before[:, None], np.zeros((len(kept), 1), np.int64))
+        incoming = np.flatnonzero(what == IN)
+        counts = (plan.after_to - plan.after_from)[number[incoming]]
+        if counts.sum():
+            self._releases(graph, np.repeat(incoming, counts), row_of[1, _after(plan, number[incoming])])
+        return graph
+
+    @staticmethod
+    def _releases(graph: TaskGraph, waiting: Integers, ending: Integers) -> None:
+        """Rows that wait for the ends of others' copies; of one copy the last one first, as `TaskGraph.add` has it."""
+        entries = np.arange(len(waiting))
+        ranked = np.lexsort((entries, ending))
+        following = np.full(len(waiting), NO_ROW, np.int64)
+        same = ending[ranked[1:]] == ending[ranked[:-1]]
+        following[ranked[1:][same]] = ranked[:-1][same]
+        graph.releases = Column(np.int32, width=(2,))
+        graph.releases.extend(np.column_stack([waiting, following]).astype(np.int32))
+        graph.columns["release"].array[ending[ranked]] = ranked  # the last of each is written last
+
+
+def _after(plan: Script, stays: Integers) -> Integers:
+    """The stays for whose copies out those of some stays wait, one behind the other."""
+    begins, ends = plan.after_from[stays], plan.after_to[stays]
+    counts = ends - begins
+    offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Integers = plan.after[np.repeat(begins, counts) + offsets]
+    return found
+
+
+def _host_bytes(item: Sequenced, held: Held, plan: Script) -> int:
+    """As `girih.memory.accounts.host_bytes` counts them."""
+    stays, touches = held.stays, item.touches
+    what, number = plan.events.T
+    storage, count = stays[:, STORAGE], len(touches.bytes)
+    out, back = np.full(count, len(what)), np.full(count, -1)
+    at_out, at_in = np.flatnonzero(what == OUT), np.flatnonzero(what == END_IN)
+    out[storage[number[at_out]]] = at_out
+    back[storage[number[at_in]]] = at_in  # the last
+    old = np.flatnonzero(held.home & (touches.new >= 0))
+    new = touches.new[old]
+    over = (out[new] < len(what)) & (back[old] < out[new]) & (back[new] < 0)  # it may overwrite the old
+    home = int(touches.bytes[old].sum() + touches.bytes[new[(new != old) & ~over]].sum())
+    passing = np.flatnonzero((out < len(what)) & ~held.home)
+    change = np.zeros(len(what) + 2, np.int64)
+    np.add.at(change, out[passing], touches.bytes[passing])
+    np.add.at(change, np.maximum(back[passing], out[passing]) + 1, -touches.bytes[passing])
+    return home + int(np.cumsum(change).max(initial=0))
