@@ -16,7 +16,7 @@ from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated
 from girih.search.compare import compared, searched, simulated_step
 from girih.search.judge import beginning, judged
-from girih.search.memory_limit import fit, widest_overlap
+from girih.search.memory_limit import fit, refused_whole, widest_overlap
 
 HOLDS = ("auto", "swap", "recompute", "none")
 """What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
@@ -57,16 +57,20 @@ def choose(
     note(f"search {first.name}", 0.0)
     result = searched(first, graph, goal)
     graph = result.graph or graph
-    refused: PlanError | None = None
-    try:
-        result = fit(graph, goal, result, search, limit, note)
-    except PlanError as error:
-        if hold == "none":
-            raise
-        refused = error
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, schedule=result.schedule)
-    if refused is None:
+    refused = ""
+    if machine.devices == 1:
+        refused = refused_whole(plan, search)
+    else:
+        try:
+            result = fit(graph, goal, result, search, limit, note)
+            plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
+        except PlanError as error:
+            refused = str(error)
+    if refused and hold == "none":
+        raise PlanError(refused)
+    if not refused:
         plan = replace(plan, overlap=widest_overlap(plan))
     else:
         from girih.search.holding import held  # loads SciPy
@@ -80,6 +84,8 @@ def choose(
     if objective == "time":
         plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
     notes = (*notes, *by_measurements(machine, store))
-    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
+    if plan.simulated is None:
+        plan = plan.told(simulated=simulated_step(plan, store))
+    plan = plan.told(notes=notes)
     baselines, missing = compared(plan, captured, compare, store=store, note=note)
-    return replace(plan, baselines=baselines, notes=(*notes, *missing))
+    return plan.told(baselines=baselines, notes=(*notes, *missing))
