@@ -13,8 +13,8 @@ from itertools import pairwise
 from girih.graph import Graph
 from girih.lower.program import Program
 from girih.lower.steps import ComputeStep, FreeStep, MoveStep, StartStep, TransferStep
-from girih.ops import description_of
 from girih.ops.derive.in_place import FLOATS, makes_memory, writes_over
+from girih.ops.known import descriptions
 
 
 def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]]:
@@ -33,7 +33,7 @@ def operands_to_take(program: Program, device: int) -> dict[str, tuple[int, ...]
         if not isinstance(step, ComputeStep) or len(step.writes) != 1:
             continue
         node = graph.nodes[step.node]
-        description = description_of(graph, node)
+        description = descriptions(graph)[step.node]
         if description is None:
             continue
         dtype = graph.values[node.outputs[0]].dtype
@@ -75,8 +75,7 @@ def _owned(graph: Graph) -> set[str]:
     uses.update(output.name for output in graph.outputs if output.replaces is None)
     uses.update(item.name for item in graph.inputs)
     shared: set[str] = set()  # with what looks at it, or what it looks at
-    for node in graph.nodes:
-        description = description_of(graph, node)
+    for node, description in zip(graph.nodes, descriptions(graph), strict=True):
         if description is None or description.operator.view:
             shared.update((*node.inputs, *node.outputs))
     return {old for old, new in graph.updates.items() if uses[new] == 1 and new not in shared}

@@ -37,9 +37,10 @@ from girih.lower.liveness import overwritten
 from girih.lower.program import Program
 from girih.lower.steps import BlockStep, ComputeStep, FreeStep, MoveStep, StartStep, Step, TransferStep
 from girih.lower.strides import Shape, contiguous_strides, is_contiguous, strides_of_view
-from girih.ops import Description, description_of
+from girih.ops import Description
 from girih.ops.derive.pieces import PieceCall, make_piece
 from girih.ops.derive.temporaries import KernelCall, Operand
+from girih.ops.known import descriptions
 from girih.ops.scratch import ScratchSource, at_most, held, rule_for
 
 SHOWN = 12  # of the biggest storages
@@ -193,7 +194,7 @@ class Tracker:
         graph = self.program.graph
         self.nodes = step.node + 1
         node = graph.nodes[step.node]
-        description = description_of(graph, node)
+        description = descriptions(graph)[step.node]
         is_view = description is not None and description.operator.view and len(step.reads) == 1
         is_view = is_view and 0 not in self.shape_of(step.writes[0])  # nothing shares nothing
         read = sum(

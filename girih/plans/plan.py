@@ -177,10 +177,12 @@ class Plan:
         plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
         return plan
 
-    def bounded(self, memory_bound: float | None) -> Plan:
-        """The plan with another bound; nothing is computed again."""
-        plan: Plan = replace(self, memory_bound=memory_bound)
-        plan.__dict__.update({name: value for name, value in self.__dict__.items() if name not in plan.__dict__})
+    def told(self, **changes: Any) -> Plan:
+        """The plan with other words about it: fields on which its programs and their memory do not depend, such as
+        `simulated` and `notes`. Nothing is computed again."""
+        plan: Plan = replace(self, **changes)
+        known = {name: value for name, value in self.__dict__.items() if name not in plan.__dict__ and name != "costs"}
+        plan.__dict__.update(known)
         return plan
 
 

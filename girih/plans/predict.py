@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from girih.cost.pricing import Priced, price
+from girih.cost.pricing import Priced as Prices
+from girih.cost.pricing import price
 from girih.cost.profile import Profile, load_profile
 from girih.cost.store import Store
 from girih.machine import Machine, MachineError
@@ -98,21 +99,21 @@ def _driver(plan: Plan, profile: Profile | None) -> float:
     return profile.handing.seconds(max(float(handed.max()), 1.0))
 
 
-class _Priced(NamedTuple):
+class Priced(NamedTuple):
     """The machine with what was measured of it, the same as it is simulated, and a program's prices on it."""
 
     real: Machine
     simulated: Machine
-    priced: Priced
+    priced: Prices
     profile: Profile | None
 
 
-def priced_on(plan: Plan, where: Machine, store: str | Path | None, backend: str) -> _Priced:
+def priced_on(plan: Plan, where: Machine, store: str | Path | None, backend: str) -> Priced:
     with opened(store) as known:
         profile = None if known is None else load_profile(known, where.name, backend)
         real = where if profile is None else profile.applied(where)
         simulated = where if profile is None else profile.simulated(where)
-        return _Priced(real, simulated, price(plan.program, real, store=known, profile=profile), profile)
+        return Priced(real, simulated, price(plan.program, real, store=known, profile=profile), profile)
 
 
 def calibrated(where: Machine, store: str | Path | None) -> Machine:

@@ -17,7 +17,7 @@ from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated, predict
 from girih.search.compare import compared, searched, simulated_step
 from girih.search.judge import Judge, beginning, judged
-from girih.search.memory_limit import NothingFitsError, fit, widest_overlap
+from girih.search.memory_limit import NothingFitsError, fit, refused_whole, widest_overlap
 from girih.search.optimum import Optimum
 from girih.search.together import divided, seconds_per_byte, together
 
@@ -60,16 +60,21 @@ def choose(
     note(f"search {first.name}", 0.0)
     result = searched(first, graph, goal)
     graph = result.graph or graph
-    refused: NothingFitsError | None = None
-    try:
-        result = fit(graph, goal, result, search, limit, note)
-    except NothingFitsError as error:
-        if hold == "none" or isinstance(search, Optimum):  # whose proof is of plans without movements
-            raise
-        refused = error
     plan = Plan(graph, machine, result.strategy, result.certificate, search.name, objective, limit, {})
     plan = replace(plan, schedule=result.schedule)
-    if refused is None:
+    refused: NothingFitsError | None = None
+    if machine.devices == 1:
+        if why := refused_whole(plan, search):
+            refused = NothingFitsError(why)
+    else:
+        try:
+            result = fit(graph, goal, result, search, limit, note)
+            plan = replace(plan, strategy=result.strategy, certificate=result.certificate, schedule=result.schedule)
+        except NothingFitsError as error:
+            refused = error
+    if refused and (hold == "none" or isinstance(search, Optimum)):  # whose proof is of plans without movements
+        raise refused
+    if not refused:
         plan = replace(plan, overlap=widest_overlap(plan))
     plans = divided(plan, refused.divisions if refused else ())
     if objective == "time":
@@ -87,8 +92,10 @@ def choose(
             raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
         if objective == "time":
             cost = predict(plan, store=store, memory=False).seconds
-            plan = replace(plan, certificate=replace(plan.certificate, cost=cost))
-    notes = (*notes, *by_measurements(machine, store))
-    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
+            plan = plan.told(certificate=replace(plan.certificate, cost=cost))
+    notes = (*notes, *plan.notes, *by_measurements(machine, store))
+    if plan.simulated is None:
+        plan = plan.told(simulated=simulated_step(plan, store))
+    plan = plan.told(notes=notes)
     baselines, missing = compared(plan, captured, compare, store=store, note=note)
-    return replace(plan, baselines=baselines, notes=(*notes, *missing))
+    return plan.told(baselines=baselines, notes=(*notes, *missing))

@@ -26,6 +26,7 @@ from girih.memory.again import with_again
 from girih.memory.bound import memory_bound
 from girih.memory.compact.outline import Outline
 from girih.memory.cut import boundaries, cheapest, pivot_of
+from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
@@ -34,7 +35,7 @@ from girih.memory.residency import held as held_on
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import predict, priced_on
+from girih.plans.predict import Priced, predict, priced_on
 from girih.search.held_steps import HeldSteps
 from girih.search.memory_limit import WINDOWS
 from girih.simulate.ticks import seconds_of, ticks
@@ -89,15 +90,19 @@ def held(
     if plan.lowered.orders:
         raise PlanError("tensors are not yet moved out of devices that do different things: raise the limit")
     windows = WINDOWS if plan.lowered.transfers and plan.schedule == "graph" else (plan.overlap,)
-    unlimited = replace(plan, memory=None, residency=None, overlap=windows[0])
-    plan = replace(plan, unlimited=predict(unlimited, store=store, memory=False).seconds)
+    if plan.overlap == windows[0]:
+        unlimited = plan.told(memory=None)
+    else:
+        unlimited = replace(plan, memory=None, overlap=windows[0])
+    plan = plan.told(unlimited=predict(unlimited, store=store, memory=False).seconds)
     plan = in_smaller_pieces(plan)
     windows = (plan.overlap,) if plan.pieces else windows
     ways: list[_Ways] = []
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
+        same = window == plan.overlap
         moving = host is not None and hold != "recompute"
-        way = _Ways(replace(plan, overlap=window), store, moving, order, budget=seconds)
+        way = _Ways(plan if same else replace(plan, overlap=window), store, moving, order, budget=seconds)
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
         if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
@@ -106,8 +111,8 @@ def held(
     if not kept:
         leanest = min(ways, key=lambda way: way.smallest)
         raise TooLittleError(leanest.refusal(), leanest.smallest)
-    _, best, bound = min(kept, key=lambda way: way[0])
-    return best.bounded(bound)
+    fastest, best, bound = min(kept, key=lambda way: way[0])
+    return best.told(memory_bound=bound, simulated=fastest)
 
 
 def _note_part(note: Observe, number: int, count: int, share: float) -> None:
@@ -145,12 +150,11 @@ class _Ways:
             order = min((order, other), key=self.judge)
             if self.fastest < np.inf and perf_counter() > clock.end(self.budget / 3):
                 break
-        ordered = self.plan.held(order)
-        lives, seconds = ordered.lifetimes, self.seconds(order)
-        assert ordered.memory is not None
+        lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
+        assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
         host = self.plan.machine.host if self.moving else None
-        self.bound = memory_bound(lives, ordered.memory, computing, host, recompute=again).seconds
+        self.bound = memory_bound(lives, limit, computing, host, recompute=again).seconds
         pivot = pivot_of(lives)
         unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
 
@@ -209,8 +213,12 @@ class _Ways:
         assert self.plan.memory is not None
         yield updates_early(self.plan.lifetimes)
         together = staying(self.plan.lifetimes, self.plan.memory)
-        early = updates_early(self.plan.held(together).lifetimes)
-        yield tuple(together[number] for number in early)
+        yield updates_early(self.plan.lifetimes, together)
+
+    def lifetimes_in(self, order: Sequence) -> Lifetimes:
+        if order is None or self.steps is None:
+            return self.plan.held(order).lifetimes
+        return self.steps.outline.lifetimes(self.steps.outline.sequenced(order))
 
     def price_of_a_byte(self, seconds: float, peak: int) -> float:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
@@ -225,12 +233,16 @@ class _Ways:
         return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
 
     @cached_property
+    def _priced(self) -> Priced:
+        plan = self.plan.held(None)
+        return priced_on(plan, plan.machine, self.store, "processes")
+
+    @cached_property
     def _seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Of each step of the lowered program that is not a free, on the device that takes longest; and of operators
         alone, on the first."""
-        plan = self.plan.held(None)
-        prices = priced_on(plan, plan.machine, self.store, "processes").priced.prices
-        steps = plan.lowered.steps
+        prices = self._priced.priced.prices
+        steps = self.plan.lowered.steps
         places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
         computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
         return (prices.before + prices.after).max(axis=1)[places], prices.before[places, 0] * computing
@@ -250,8 +262,7 @@ class _Ways:
         limit = plan.memory
         if limit is None or not Outline.able(plan.lifetimes):
             return None
-        priced = priced_on(plan, plan.machine, self.store, "processes")
-        return HeldSteps(Outline.of(plan.lifetimes), priced.simulated, limit, self._seconds[0])
+        return HeldSteps(Outline.of(plan.lifetimes), self._priced.simulated, limit, self._seconds[0])
 
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -287,8 +298,13 @@ class _Ways:
     def write(self) -> None:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
         for _, sequence, residency in sorted(self.quick, key=itemgetter(0)):
-            plan, limit = self.plan.held(sequence, None if residency is None else residency.residency), self.plan.memory
+            assert self.steps is not None
+            plan, limit = self.plan.held(sequence), self.plan.memory
             assert limit is not None
+            if sequence is not None:
+                item = self.steps.outline.sequenced(sequence)
+                plan.__dict__["lifetimes"] = self.steps.outline.lifetimes(item, plan.unmoved)
+            plan = plan if residency is None else plan.held(sequence, residency.residency)
             if plan.peak <= limit:
                 self.best = predict(plan, store=self.store, memory=False).seconds, plan
                 return

@@ -72,12 +72,7 @@ def fit(
     if first.peak <= limit:
         return result
     if not isinstance(search, Exact | ScoredSearch):
-        name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
-        needs = f"this division needs {format_bytes(first.peak)} ({first.peak} bytes)"
-        raise NothingFitsError(_refusal(trial(result.strategy), name, limit, needs))
-    if objective.machine.devices == 1:  # all divisions are one
-        needs = _needs(first.peak, first.peak, limit)
-        raise NothingFitsError(_refusal(trial(result.strategy), f"{objective.machine}", limit, needs))
+        raise NothingFitsError(_refused_division(trial(result.strategy), search))
     note("fit memory", 0.0)
     try:
         return memory_constrained(graph, objective, limit, measure, exchanged, first=result, seconds=search.seconds)
@@ -85,6 +80,21 @@ def fit(
         needs = _needs(error.smallest, error.bound, limit)
         told = _refusal(trial(error.best.strategy), f"{objective.machine}", limit, needs)
         raise NothingFitsError(told, error.divisions) from error
+
+
+def refused_whole(plan: Plan, search: Search) -> str:
+    """Why a plan of one device, of which all divisions are one, does not keep its limit; "" if it does."""
+    if plan.memory is None or plan.peak <= plan.memory:
+        return ""
+    if not isinstance(search, Exact | ScoredSearch):
+        return _refused_division(plan, search)
+    return _refusal(plan, f"{plan.machine}", plan.memory, _needs(plan.peak, plan.peak, plan.memory))
+
+
+def _refused_division(plan: Plan, search: Search) -> str:
+    assert plan.memory is not None
+    name = {"single": "one device", "data": "data parallelism"}.get(search.name, search.name)
+    return _refusal(plan, name, plan.memory, f"this division needs {format_bytes(plan.peak)} ({plan.peak} bytes)")
 
 
 def widest_overlap(plan: Plan) -> Overlap:

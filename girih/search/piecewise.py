@@ -55,7 +55,7 @@ def cheaper_in_pieces(
             break
         best, seconds = replace(other, unlimited=whole.unlimited), own
     known = [bound for bound in bounds if bound is not None]
-    return best.bounded(min(known)) if len(known) == len(bounds) else best
+    return best.told(memory_bound=min(known)) if len(known) == len(bounds) else best
 
 
 def _seconds(plan: Plan, store: str | Path | None) -> float:

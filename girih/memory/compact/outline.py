@@ -11,17 +11,18 @@ Cost: linear in what the steps read and make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from girih.lower.liveness import lasting, reads_of, writes_of
-from girih.lower.steps import BlockStep, ComputeStep
+from girih.lower.program import Program
+from girih.lower.steps import BlockStep, ComputeStep, FreeStep
 from girih.memory.compact.outline_kernels import Facts, sequenced
 from girih.memory.compact.residency_kernels import NOBODY, Integers, Touches
-from girih.memory.lifetimes import Lifetimes
+from girih.memory.lifetimes import Lifetimes, Storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,9 @@ class Sequenced:
     outline that it is, for the first time or again. read_starts, reads, write_starts, writes: buffers of each position;
     a buffer that comes again is another one. lies_in: of each buffer its storage. looks_at, looked: of a buffer that is
     a view, the buffer that it looks at and the position that makes it, else NOBODY. main: of each storage, the buffer
-    that is its own, NOBODY where it has none. results: the buffers that are read when the program has ended."""
+    that is its own, NOBODY where it has none. results: the buffers that are read when the program has ended. taken: of each
+    position the storage whose memory its result takes over. copy_of, made_at: of each buffer the one of the outline
+    that it is, and the position that makes it."""
 
     sequence: Integers
     touches: Touches
@@ -45,6 +48,9 @@ class Sequenced:
     looked: Integers
     main: Integers
     results: Integers
+    taken: Integers
+    copy_of: Integers
+    made_at: Integers
 
     @property
     def used(self) -> Integers:
@@ -60,9 +66,10 @@ class Sequenced:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What does not change with the sequence. facts: arrays of the steps. count: of the steps. bytes, movable: of each
+    """What does not change with the sequence. lives: in the program's own. facts: arrays of the steps. count: of the steps. bytes, movable: of each
     storage. state: pairs of storages, old and new. last_act: bytes of the worker's last act. outputs: buffers."""
 
+    lives: Lifetimes
     facts: Facts
     count: int
     bytes: Integers
@@ -112,6 +119,7 @@ class Outline:
             scratch,
         )
         return Outline(
+            lives,
             facts,
             len(steps),
             facts.bytes,
@@ -125,7 +133,7 @@ class Outline:
         """The program in a sequence in which every step comes before what reads its results; None: in its own."""
         order = np.arange(self.count) if sequence is None else np.asarray(sequence, np.int64)
         (original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main, final, owner, at, lasts,
-         extra) = sequenced(self.facts, order)  # fmt: skip
+         extra, taken, copy_of, made_at) = sequenced(self.facts, order)  # fmt: skip
         count = len(original)
         ranked = np.argsort(owner, kind="stable")
         old, new = np.full((2, count), NOBODY, np.int64)
@@ -152,8 +160,62 @@ class Outline:
         )
         return Sequenced(
             order, touches, original, read_starts, reads, write_starts, writes, lies_in, looks_at, looked, main,
-            final[self.outputs],
+            final[self.outputs], taken, copy_of, made_at,
         )  # fmt: skip
+
+    def lifetimes(self, item: Sequenced, program: Program | None = None) -> Lifetimes:
+        """The lifetimes of the sequenced program, as its own walk tells them. program: written in that sequence; None
+        where nothing comes again, and the order alone matters."""
+        lives = self.lives
+        times = np.zeros(self.count, np.int64)  # that each step has come
+        time: list[int] = []
+        for step in item.sequence.tolist():
+            time.append(int(times[step]))
+            times[step] += 1
+        names = [buffer for storage in lives.storages for buffer in storage.buffers]
+
+        def name(base: str, position: int) -> str:
+            return f"{base}~{time[position]}" if position >= 0 and time[position] else base
+
+        buffers = [name(names[b], at) for b, at in zip(item.copy_of.tolist(), item.made_at.tolist(), strict=True)]
+        inside: list[list[str]] = [[] for _ in item.original]
+        for buffer, storage in zip(buffers, item.lies_in.tolist(), strict=True):
+            inside[storage].append(buffer)
+        touches, storages = item.touches, []
+        spans = np.split(touches.steps, touches.starts[1:-1])
+        flags = zip(item.original.tolist(), spans, inside, touches.lasts.tolist(), strict=True)
+        for number, touched, own, lasts in flags:
+            base = lives.storages[number]
+            label = name(base.name, int(touched[0]))
+            storages.append(
+                Storage(label, base.bytes, base.shape, base.strides, touched.tolist(), own, lasts, base.movable)
+            )
+        steps = tuple(lives.steps[step] for step in item.sequence.tolist())
+        if program is not None:
+            steps = tuple(step for step in program.steps if not isinstance(step, FreeStep))
+        seen = np.flatnonzero(item.looks_at >= 0).tolist()
+        views = {buffers[at]: (int(item.looked[at]), buffers[item.looks_at[at]]) for at in seen}
+        state = tuple((before, int(touches.new[before])) for before in self._in_order(item))
+        takes = {
+            at: row
+            for at, step in enumerate(item.sequence.tolist())
+            if step in lives.takers and (row := tuple(self._takers(item, at, step)))
+        }
+        taken = {at: int(item.taken[at]) for at in np.flatnonzero(item.taken >= 0).tolist()}
+        return Lifetimes(
+            program or lives.program, lives.device, steps, tuple(storages), touches.extra, views, state, takes, taken
+        )
+
+    def _in_order(self, item: Sequenced) -> list[int]:
+        """The old state of the outline's pairs, in their order: inputs, which are numbered alike."""
+        place = np.zeros(len(self.bytes), np.int64)
+        place[item.original] = np.arange(len(item.original))
+        return [int(place[old]) for old in self.state[:, 0].tolist()]
+
+    def _takers(self, item: Sequenced, at: int, step: int) -> Iterator[int]:
+        read = item.lies_in[item.reads[item.read_starts[at] : item.read_starts[at + 1]]]
+        for storage in self.lives.takers[step]:
+            yield int(next(number for number in read.tolist() if item.original[number] == storage))
 
 
 def _rows(lists: Iterable[Sequence[int]]) -> tuple[Integers, Integers]:

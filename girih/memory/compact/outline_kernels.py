@@ -41,7 +41,8 @@ class Facts(NamedTuple):
 @compiled(lambda facts, order: 20.0 * len(order))
 def sequenced(facts, order):  # type: ignore[no-untyped-def]
     """The columns of `Sequenced`, the last buffer of each buffer's name, all touches as (storage, position), which
-    storages last, and the extra bytes of each position."""
+    storages last, of each position its extra bytes and the storage whose memory its result takes over, and of each
+    buffer the outline's and the position that makes it."""
     steps, buffers, storages = len(order), len(facts.lies_in), len(facts.bytes)
     made, read, written = storages, 0, 0
     for at in range(steps):
@@ -57,6 +58,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
     names = written + buffers
     lies_in, looks_at = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
     looked, last_read = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
+    copy_of, made_at = np.full(names, -1, np.int64), np.full(names, -1, np.int64)
     stays = np.zeros(names, np.bool_)
     buffer_now = np.full(buffers, -1, np.int64)
     read_starts, reads = np.zeros(steps + 1, np.int64), np.empty(read, np.int64)
@@ -74,6 +76,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
     for buffer in range(buffers):
         if facts.given[facts.lies_in[buffer]] and facts.looks_at[buffer] < 0:
             buffer_now[buffer] = name
+            copy_of[name] = buffer
             lies_in[name] = storage_now[facts.lies_in[buffer]]
             stays[name] = facts.kept[buffer]
             if facts.main[facts.lies_in[buffer]] == buffer:
@@ -113,6 +116,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
                 if facts.main[facts.lies_in[buffer]] == buffer:
                     main[lies_in[name]] = name
             buffer_now[buffer] = name
+            copy_of[name], made_at[name] = buffer, at
             last_read[name] = at
             stays[name] = facts.kept[buffer]
             lasts[lies_in[name]] = lasts[lies_in[name]] or facts.kept[buffer]
@@ -129,7 +133,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
             lasts[storage] = True
 
     # Which operand's memory a result takes over: the first that ends there, and in which nothing else lies.
-    extra = np.empty(steps, np.int64)
+    extra, taken = np.empty(steps, np.int64), np.full(steps, -1, np.int64)
     alive = np.zeros(count, np.int64)  # buffers in each storage
     for storage in range(count):
         if facts.given[original[storage]]:
@@ -149,6 +153,7 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
                     ends = last_read[buffer] == at and not stays[buffer] and alive[storage] == 1
                     if original[storage] == facts.takes[entry] and ends:
                         extra[at] -= facts.bytes[original[storage]]
+                        taken[at] = storage
                         found = True
                         break
         for place in range(write_starts[at], write_starts[at + 1]):
@@ -165,5 +170,6 @@ def sequenced(facts, order):  # type: ignore[no-untyped-def]
                 stays[buffer] = True
     return (
         original[:count], read_starts, reads, write_starts, writes, lies_in[:name], looks_at[:name], looked[:name],
-        main[:count], buffer_now, owner[:touches], when[:touches], lasts[:count], extra,
+        main[:count], buffer_now, owner[:touches], when[:touches], lasts[:count], extra, taken,
+        copy_of[:name], made_at[:name],
     )  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
+
+import numpy as np
 
 from girih.lower.liveness import reads_of, writes_of
 from girih.lower.steps import StartStep, TransferStep, node_of
 from girih.memory.lifetimes import Lifetimes
+from girih.memory.orders.locality_kernels import closest
+from girih.memory.residency import touches_of
 
 LOOKED_AT = 1024  # steps that could come next
 
@@ -29,77 +32,33 @@ def staying(lives: Lifetimes, cap: int) -> tuple[int, ...]:
     for before, after in pairwise(exchanges):
         needs[after].append(before)
     needs = [sorted(set(before)) for before in needs]
-    readers: list[list[int]] = [[] for _ in steps]
-    for reader, makers in enumerate(needs):
-        for maker in makers:
-            readers[maker].append(reader)
-    touching: list[list[int]] = [[] for _ in steps]
-    left = Counter[int]()  # steps that still touch a storage
-    for number, storage in enumerate(lives.storages):
-        for step in storage.touched:
-            if 0 <= step < count:
-                touching[step].append(number)
-                left[number] += 1
-    sizes = [storage.bytes for storage in lives.storages]
-    lasts = [storage.lasts for storage in lives.storages]
-    hot: dict[int, None] = {}  # what was touched last, the oldest first
-    held = 0
-    missing = [len(before) for before in needs]
-    update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]
-    first_steps = [number for number in range(count) if not missing[number]]
-    ready = [number for number in first_steps if not update[number]]
-    late = [number for number in first_steps if update[number]]
-    sequence: list[int] = []
-
-    def added(number: int, near: Collection[int] = ()) -> int:
-        """Bytes that a step has copied in, and makes, less those that nobody needs behind it. near: what is there."""
-        items = touching[number]
-        coming = sum(sizes[item] for item in items if item not in hot and item not in near)
-        return coming - sum(sizes[item] for item in items if left[item] <= 1 + (item in near) and not lasts[item])
-
-    def rank(number: int) -> tuple[int, int, int]:
-        """With what can come right behind it, if that frees more than it adds; then such steps first."""
-        follows = (reader for reader in readers[number] if missing[reader] == 1 and not update[reader])
-        least = min((added(reader, touching[number]) for reader in follows), default=1)
-        return added(number) + min(least, 0), int(least > 0), number
-
-    while ready or late:
-        if not ready:
-            ready, late = late, []
-        first = min(ready[:LOOKED_AT], key=rank)
-        ready.remove(first)
-        sequence.append(first)
-        for item in touching[first]:
-            held += 0 if item in hot else sizes[item]
-            hot.pop(item, None)
-            hot[item] = None
-            left[item] -= 1
-            if not left[item] and not lasts[item]:
-                del hot[item]
-                held -= sizes[item]
-        while held > cap and hot:
-            oldest = next(iter(hot))
-            del hot[oldest]
-            held -= sizes[oldest]
-        for reader in readers[first]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                (late if update[reader] else ready).append(reader)
-        ready.sort()
-    return tuple(sequence)
+    touches = touches_of(lives)
+    update = np.asarray([lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps], np.bool_)
+    readers = np.asarray([reader for reader, makers in enumerate(needs) for _ in makers], np.int64)
+    makers = np.asarray([maker for makers in needs for maker in makers], np.int64)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(makers, minlength=count))]).astype(np.int64)
+    missing = np.asarray([len(before) for before in needs], np.int64)
+    links = starts, readers[np.argsort(makers, kind="stable")], touches.step_starts, touches.of_step
+    storages = touches.bytes, touches.lasts
+    return tuple(closest(*links, *storages, missing, update, cap, LOOKED_AT).tolist())
 
 
-def updates_early(lives: Lifetimes) -> tuple[int, ...]:
+def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple[int, ...]:
     """The sequence in which parameters are updated as soon as their gradients are there, so that these need not wait.
 
-    What an update reads beside gradients, and is computed from old state alone, comes right before it. Other steps stay
+    order: of the other steps; None: as they are. What an update reads beside gradients, and is computed from old state alone, comes right before it. Other steps stay
     in their order. Cost: linear.
     """
     steps = lives.steps
     update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]
     needs = _needs(lives)
     early = [False] * len(steps)  # an update that waits for a gradient
-    for number, before in enumerate(needs):
+    order = range(len(steps)) if order is None else order
+    rank = [0] * len(steps)
+    for place, number in enumerate(order):
+        rank[number] = place
+    for number in order:
+        before = needs[number]
         early[number] = update[number] and any(not update[other] or early[other] for other in before)
     readers: list[list[int]] = [[] for _ in steps]
     missing = [0] * len(steps)
@@ -115,20 +74,22 @@ def updates_early(lives: Lifetimes) -> tuple[int, ...]:
         pending = [number]
         while pending:
             before = [other for other in needs[pending[-1]] if other not in sequence]
+            before.sort(key=rank.__getitem__)
             if before:
                 pending += before[::-1]
             else:
                 sequence.setdefault(pending.pop())
 
-    for number in range(len(steps)):
-        ready = [] if update[number] else [number]
+    for number in order:
+        ready = [] if update[number] else [(rank[number], number)]
         while ready:
-            take(first := heappop(ready))
+            _, first = heappop(ready)
+            take(first)
             for reader in readers[first]:
                 missing[reader] -= 1
                 if not missing[reader]:
-                    heappush(ready, reader)
-    for number in range(len(steps)):
+                    heappush(ready, (rank[reader], reader))
+    for number in order:
         take(number)
     return tuple(sequence)
 
