@@ -18,7 +18,7 @@ Cost: O(touches · log touches) for each round.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -149,6 +149,36 @@ def belady(
                     other = Residency(_prefetched(lives, stays, cap, fewer, planner.clock, rates), fewer)
                     best = min(best, other, key=lambda residency: sum(residency.copied_bytes(lives)))
     return best
+
+
+def in_visits(
+    lives: Lifetimes,
+    visits: Mapping[int, Sequence[Sequence[int]]],
+    begins: Callable[[int], int],
+    home: frozenset[int] = frozenset(),
+) -> Residency:
+    """The residency in which storages leave between their visits, which are given, and all others stay.
+
+    visits: by storage, the steps that touch it (-1: the beginning), in groups; it leaves behind each but the last.
+    begins: the step before which a copy in begins for the sake of a step, or as soon as the storage has left. home:
+    state in the large memory between applications, of which the old one begins there. Cost: linear in the touches.
+    """
+    stays: list[Stay] = []
+    for number, storage in enumerate(lives.storages):
+        old = number in home and storage.born == -1
+        touched = [at for at in storage.touched if at >= 0 or not old]
+        groups = visits.get(number) or ([touched] if touched else [])
+        mine = [Stay(number, at[0], at[0], at[-1], fresh=rank == 0 and not old) for rank, at in enumerate(groups)]
+        for rank, stay in enumerate(mine):
+            if not stay.fresh:
+                start = max(begins(stay.first), mine[rank - 1].last + 1 if rank else 0)
+                mine[rank] = replace(stay, start=min(start, stay.first))
+        if mine and not old:  # there is one copy from its first leaving on
+            mine[0] = replace(mine[0], copied=len(mine) > 1 or number in home)
+        if mine and storage.lasts and number not in home:
+            mine[-1] = replace(mine[-1], lasts=True)
+        stays += mine
+    return Residency(tuple(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage))), home)
 
 
 class _Planner:

@@ -17,11 +17,12 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import BlockStep, ComputeStep, FreeStep
+from girih.lower import BlockStep
 from girih.lower.steps import node_of
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
+from girih.memory.baselines.baseline import Baseline
 from girih.memory.bound import memory_bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.orders.locality import staying, updates_early
@@ -31,8 +32,10 @@ from girih.memory.residency import TooSmallError, belady
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import predict, priced_on
+from girih.plans.predict import predict
 from girih.search.memory_limit import WINDOWS
+from girih.search.published import held_as_published
+from girih.search.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
@@ -53,11 +56,11 @@ FAILED = 1e6  # seconds for each byte of a limit that would have to be higher: m
 Sequence = tuple[int, ...] | None
 
 
-def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None, note: Observe) -> Plan:
+def held(plan: Plan, hold: str | Baseline, *, order: str = "auto", store: str | Path | None, note: Observe) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
-    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.orders.order.ORDERS`, or `auto`: the
-    best of several.
+    hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
+    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -71,6 +74,9 @@ def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None
     windows = WINDOWS if plan.lowered.transfers and plan.schedule == "graph" else (plan.overlap,)
     unlimited = replace(plan, memory=None, residency=None, overlap=windows[0])
     plan = replace(plan, unlimited=predict(unlimited, store=store, memory=False).seconds)
+    if isinstance(hold, Baseline):
+        tried = [replace(plan, overlap=window) for window in windows]
+        return held_as_published(plan, hold, tried, order=order, store=store, note=note)
     plan = in_smaller_pieces(plan)
     windows = (plan.overlap,) if plan.pieces else windows
     ways: list[_Ways] = []
@@ -183,25 +189,14 @@ class _Ways:
     @property
     def rates(self) -> tuple[float, float]:
         """Bytes/s of copies out, and in."""
-        host = self.plan.machine.host
-        assert host is not None
-        both = host.both_bytes_per_second / 2 or np.inf
-        return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
+        return copy_rates(self.plan.machine)
 
     @cached_property
-    def _seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each step of the lowered program that is not a free, on the device that takes longest; and of operators
-        alone, on the first."""
-        plan = self.plan.held(None)
-        prices = priced_on(plan, plan.machine, self.store, "processes").priced.prices
-        steps = plan.lowered.steps
-        places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
-        computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
-        return (prices.before + prices.after).max(axis=1)[places], prices.before[places, 0] * computing
+    def _seconds(self) -> StepSeconds:
+        return step_seconds(self.plan, self.store)
 
     def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
-        seconds = self._seconds[computing]
-        return seconds if sequence is None else seconds[list(sequence)]
+        return self._seconds.of(sequence, computing)
 
     def needs(self, plan: Plan) -> int:
         """Bytes of a plan without movements."""
