@@ -1,9 +1,10 @@
 """How a plan keeps within a memory limit that its division alone does not meet: what is moved, and what is computed
 again.
 
-Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`).
-Candidates come from few numbers, the price of a kept byte, the number of segments, the planner's threshold, the window
-of overlap between devices; the simulator judges each, and what is better than its neighbours is refined.
+Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`,
+or the optimum for chains of `girih.memory.baselines`). Candidates come from few numbers, the price of a kept byte, the
+number of segments, the planner's threshold, the window of overlap between devices; the simulator judges each, and what
+is better than its neighbours is refined.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from girih.lower.steps import node_of
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
-from girih.memory.baselines.baseline import Baseline
+from girih.memory.baselines.baseline import Baseline, Setting
+from girih.memory.baselines.checkpointing import OptimalChain
 from girih.memory.bound import memory_bound
 from girih.memory.cut import boundaries, cheapest, pivot_of
+from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
@@ -157,6 +160,8 @@ class _Ways:
                         note(len(tried) / 20)
             return min(tried, key=tried.__getitem__)
 
+        if again and self.chains_pay(lives):
+            self.judge_chain(ordered, order)
         price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
         price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
@@ -169,6 +174,33 @@ class _Ways:
                 for share in SHARES:
                     if not over():
                         self.judge(sequence, share)
+
+    def chains_pay(self, lives: Lifetimes) -> bool:
+        """Can the limit be met without movements at all? What moves has other ways where state alone is too large."""
+        assert self.plan.memory is not None
+        state = sum(lives.storages[new].bytes for _, new in lives.state)
+        return not self.moving or state < self.plan.memory
+
+    def judge_chain(self, ordered: Plan, order: Sequence) -> None:
+        """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
+        assert ordered.memory is not None
+
+        def whole(again: tuple[int, ...]) -> tuple[int, ...]:
+            return again if order is None else tuple(order[number] for number in again)
+
+        def look(again: tuple[int, ...]) -> Lifetimes:
+            return self.plan.held(whole(again)).lifetimes
+
+        endless = (np.inf, np.inf)
+        setting = Setting(ordered.lifetimes, ordered.memory, self.seconds(order), endless, look)
+        try:
+            sequence = OptimalChain().hold(setting).sequence
+        except TooSmallError as error:
+            if not self.moving:
+                self.smallest = min(self.smallest, error.needed)
+            return
+        if sequence is not None:
+            self.judge(whole(sequence))
 
     def named_order(self) -> tuple[int, ...]:
         graph = step_graph(self.plan.lifetimes)
