@@ -51,9 +51,15 @@ class Baseline(ABC):
     orders: ClassVar[bool] = False
     """Does it order the steps itself?"""
 
+    words: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """By option, the words that it can be; other options are whole numbers of at least 1."""
+
     def __post_init__(self) -> None:
         for option, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            words = self.words.get(option)
+            if words is not None and value not in words:
+                raise ValueError(f"{self.name}: option {option} is one of {', '.join(words)}, got {value!r}")
+            if words is None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{self.name}: option {option} is a whole number of at least 1, got {value!r}")
 
     @classmethod

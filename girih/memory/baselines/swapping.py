@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from girih.memory.baselines.baseline import Baseline, Holding, Setting, within
 from girih.memory.baselines.layers import layers_of
-from girih.memory.orders.depth_first import executed, partitions, swapped
+from girih.memory.orders.depth_first import VISITS, executed, partitions, swapped
 from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import belady
 
@@ -50,21 +50,24 @@ class LayerByLayer(Baseline):
 
 @dataclass(frozen=True)
 class Partitioned(Baseline):
-    """TensorFlowMem: depth-first partitions of `size` operators, `running` at a time; what the next `ahead` do not need
-    leaves; state lies in the large memory (Wei 2021, chapter 6)."""
+    """TensorFlowMem: partitions of `size` operators, `running` at a time; what the next `ahead` do not need leaves; by
+    its placement, parameters lie in the large memory (thesis, chapter 6)."""
 
     name: ClassVar[str] = "tensorflowmem"
     moves: ClassVar[bool] = True
     orders: ClassVar[bool] = True
+    words: ClassVar[dict[str, tuple[str, ...]]] = {"visit": VISITS, "placement": ("yes", "no")}
     size: int = 20
     running: int = 2
     ahead: int = 2
+    visit: str = "depth-first"
+    placement: str = "yes"
 
     def hold(self, setting: Setting) -> Holding:
         graph = step_graph(setting.lives)
-        partition = partitions(graph.links, self.size)
+        partition = partitions(graph.links, self.size, self.visit)
         order = executed(graph.links, partition, self.running)
         sequence = tuple(order.tolist())
         lives = setting.look(sequence)
-        residency = swapped(lives, partition[order], placement=True, ahead=self.ahead)
+        residency = swapped(lives, partition[order], self.placement == "yes", self.ahead)
         return Holding(sequence, within(lives, residency, setting.cap))

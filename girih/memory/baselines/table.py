@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from girih.memory.baselines.baseline import Baseline
@@ -50,20 +50,18 @@ def baseline_of(text: str | Baseline) -> Baseline:
     """The baseline that a text names, with its options, or as it is.
 
     Raises:
-        ValueError: there is no such baseline or option, or the option is no whole number of at least 1.
+        ValueError: there is no such baseline or option, or the option cannot be so.
     """
     if not isinstance(text, str):
         return text
     name, colon, options = text.partition(":")
     cls = baseline_class(name)
     known = [item.name for item in fields(cls)]
-    changes: dict[str, int] = {}
+    changes: dict[str, Any] = {}
     for part in options.split(",") if colon else ():
         option, _, value = part.partition("=")
         if option not in known:
             expected = f"expected one of {', '.join(known)}" if known else "it has none"
             raise ValueError(f"{name} has no option {option!r}: {expected}")
-        if not value.isdecimal() or not 1 <= len(value) <= 9:
-            raise ValueError(f"{name}: option {option} is a whole number of at least 1, got {value[:40]!r}")
-        changes[option] = int(value)
+        changes[option] = int(value) if value.isdecimal() and len(value) <= 9 else value[:40]
     return cls(**changes)

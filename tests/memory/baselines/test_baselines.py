@@ -183,6 +183,15 @@ def test_larger_partitions_need_more_memory() -> None:
     assert caps[0] < caps[-1]
 
 
+def test_without_placement_parameters_stay() -> None:
+    lives = ordered()
+    parameters = {item.name for item in lives.program.graph.state_inputs}
+    for text, away in (("size=4", True), ("size=4,placement=no", False), ("size=4,visit=depth-guided", True)):
+        baseline = baseline_of(f"tensorflowmem:{text}")
+        program, _ = held(lives, baseline, least_cap(lives, baseline))
+        assert parameters.isdisjoint(program.host) != away
+
+
 def test_square_root_computes_all_but_the_last_segment_once_more() -> None:
     lives = ordered()
     layers = layers_forward(lives)
@@ -248,6 +257,10 @@ def test_what_does_not_go_backward_is_left_as_it_is() -> None:
         ("chain:sizes=3", "chain has no option 'sizes': expected one of stages, slots"),
         ("chain:stages=none", "chain: option stages is a whole number of at least 1, got 'none'"),
         ("lms:ahead=0", "lms: option ahead is a whole number of at least 1, got 0"),
+        (
+            "tensorflowmem:visit=3",
+            "tensorflowmem: option visit is one of depth-first, depth-guided, depth-first-guided",
+        ),
     ],
 )
 def test_what_is_no_baseline_is_refused(text: str, message: str) -> None:
@@ -263,4 +276,4 @@ def test_the_table_has_them_by_their_names() -> None:
         assert len(cls.summary()) > 40
     assert baseline_of("chain:stages=32,slots=100") == OptimalChain(stages=32, slots=100)
     assert baseline_of(own := SquareRoot()) is own
-    assert [item.name for item in fields(Partitioned)] == ["size", "running", "ahead"]
+    assert [item.name for item in fields(Partitioned)] == ["size", "running", "ahead", "visit", "placement"]
