@@ -43,6 +43,8 @@ from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
+LRU = -1.0
+"""In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 45
 """After which no other way is tried, if one keeps the limit."""
 LEAST = 4
@@ -161,7 +163,9 @@ class _Ways:
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
-            self.judge_chain(ordered, order)
+            for other in dict.fromkeys((order, None, updates_early(self.plan.held(None).lifetimes))):
+                if other == order or perf_counter() < clock.end(SECONDS / 3):
+                    self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
         price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
@@ -174,6 +178,10 @@ class _Ways:
                 for share in SHARES:
                     if not over():
                         self.judge(sequence, share)
+            early = updates_early(self.plan.held(None).lifetimes)
+            for sequence in dict.fromkeys((order, None, early)):
+                if not over():
+                    self.judge(sequence, LRU)
 
     def chains_pay(self, lives: Lifetimes) -> bool:
         """Can the limit be met without movements at all? What moves has other ways where state alone is too large."""
@@ -181,8 +189,9 @@ class _Ways:
         state = sum(lives.storages[new].bytes for _, new in lives.state)
         return not self.moving or state < self.plan.memory
 
-    def judge_chain(self, ordered: Plan, order: Sequence) -> None:
+    def judge_chain(self, order: Sequence) -> None:
         """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
+        ordered = self.plan.held(order)
         assert ordered.memory is not None
 
         def whole(again: tuple[int, ...]) -> tuple[int, ...]:
@@ -247,7 +256,8 @@ class _Ways:
             assert host is not None
             seconds = self.seconds(sequence)
             try:
-                residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)), self.rates)
+                recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
+                residency = belady(plan.lifetimes, limit, seconds, recent, self.rates, lru)
             except TooSmallError as error:
                 if error.needed < self.smallest:
                     self.smallest, self.refused = error.needed, (plan, error)
