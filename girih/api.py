@@ -22,6 +22,7 @@ from girih.search.table import search_of
 
 if TYPE_CHECKING:
     from girih.capture.torch.training import TrainingStep
+    from girih.memory.baselines.baseline import Baseline
     from girih.partition.search import Search
     from girih.plans.predict import Prediction
     from girih.rewrite.rules.rule import Rule
@@ -132,7 +133,7 @@ def plan(
     compare: Sequence[str | Search] = ("single", "data"),
     store: str | Path | None = None,
     observe: Observe | None = None,
-    hold: str = "auto",
+    hold: str | Baseline = "auto",
     order: str = "auto",
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
@@ -145,8 +146,9 @@ def plan(
     the sampled search). compare: searches whose costs are put beside; those that are named have as many seconds. store:
     measured costs (`girih calibrate`), for `time` and for the simulated step. hold: what to do where the limit is too
     small for every division: `swap` moves tensors to the large memory behind the device and back in time, `recompute`
-    drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses. order: of the steps in
-    that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
+    drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
+    `girih.memory.baselines.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
+    the steps in that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -396,16 +398,15 @@ def plan_graph(
     compare: Sequence[str | Search] = (),
     store: str | Path | None = None,
     observe: Observe | None = None,
-    hold: str = "auto",
+    hold: str | Baseline = "auto",
     order: str = "auto",
 ) -> Plan:
     """Lay a graph out over a machine; see `plan`."""
-    from girih.search.choose import HOLDS, choose
+    from girih.search.choose import choose, hold_of
 
     where, limit, own, others = _checked(machine, memory, search, objective, compare)
     note = observe or (lambda what, share: None)
-    if hold not in HOLDS:
-        raise PlanError(f"no way {hold!r} to hold tensors: expected one of {', '.join(HOLDS)}")
+    way = hold_of(hold)
     if order != "auto":
         from girih.memory.orders.order import order_of
 
@@ -414,9 +415,7 @@ def plan_graph(
         except ValueError as error:
             raise PlanError(str(error)) from error
     return Plan.of(
-        choose(
-            graph, where, own, objective, limit=limit, compare=others, store=store, note=note, hold=hold, order=order
-        )
+        choose(graph, where, own, objective, limit=limit, compare=others, store=store, note=note, hold=way, order=order)
     )
 
 

@@ -116,3 +116,22 @@ def search(text: str) -> str:
     except SearchError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def hold(text: str) -> str:
+    """A way to keep a memory limit and its options, as girih.plan reads them."""
+    from girih.cli.spelling import did_you_mean
+    from girih.memory.baselines.table import BASELINES, HOLDS, baseline_of
+
+    name = text.partition(":")[0]
+    if text in HOLDS or text in BASELINES:  # nothing to read: it is not loaded yet
+        return text
+    if name not in BASELINES:
+        known = [*HOLDS, *BASELINES]
+        near = did_you_mean(name, known) or f": expected one of {', '.join(known)}"
+        raise argparse.ArgumentTypeError(f"no {name[:40]!r}{near}")
+    try:
+        baseline_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from girih.cli.terminal import BadInputError, FailedRunError, Progress, check_ou
 from girih.cli.terminal import show as show_table
 from girih.machine import Machine, MachineError, machine, presets
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
+from girih.memory.baselines.table import BASELINES, HOLDS, baseline_class
 from girih.plans.check import check
 from girih.plans.inputs import Program, program_of
 from girih.report.tables import operators_table, summary, tensors_table, times_of
@@ -83,6 +85,18 @@ def searches(options: argparse.Namespace) -> int:
     rows = [("search", "objectives", "options", "what it does")]
     rows += [(item.name, ", ".join(item.objectives), ", ".join(options_of(item)), item.summary()) for item in known]
     print_rows(rows)
+    return 0
+
+
+def holds(options: argparse.Namespace) -> int:
+    known = [baseline_class(item) for item in BASELINES]
+    rows = [(name, "", what) for name, what in HOLDS.items()]
+    rows += [(item.name, ", ".join(f"{option.name}={option.default}" for option in fields(item)), item.summary())
+             for item in known]  # fmt: skip
+    if options.json:
+        print(json.dumps([{"name": name, "options": text, "summary": what} for name, text, what in rows]))
+        return 0
+    print_rows([("hold", "options", "what it does where a memory limit is too small"), *rows])
     return 0
 
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from girih import __version__
-from girih.cli.arguments import alpha, count, device_number, memory, name, rate, search, seconds, seed, steps_done
+from girih.cli.arguments import alpha, count, device_number, hold, memory, name, rate, search, seconds, seed, steps_done
 from girih.cli.spelling import did_you_mean
+from girih.memory.baselines.table import BASELINES
 from girih.run.engines.table import CALIBRATED, STARTED
 from girih.search.table import SEARCHES
 
@@ -76,6 +77,8 @@ def parser() -> argparse.ArgumentParser:
 
     _command(commands, "searches", "list the searches for plans, with their options", "girih searches")
 
+    _command(commands, "holds", "list the ways to keep a memory limit, with their options", "girih holds")
+
     plan = _command(
         commands, "plan", "plan a model over a machine",
         "girih plan wresnet-50-2-32 --batch 32 --machine local:4 --memory 600MB -o plan.json",
@@ -89,10 +92,11 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--machine", "-m", type=name, default="local:2", help="local:N, HOSTSxDEVICES or a preset "
                       "(default local:2)")  # fmt: skip
     plan.add_argument("--memory", type=memory, help="hard limit for each device, as 600MB or 1.5GiB (default: none)")
-    plan.add_argument("--hold", choices=("auto", "swap", "recompute", "none"), default="auto",
+    plan.add_argument("--hold", type=hold, default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="where the limit is too small for every division: move tensors to the large memory behind "
                       "the device and back (swap), drop them and compute them again (recompute), whatever of both is "
-                      "fastest (auto), or refuse (none; default auto)")  # fmt: skip
+                      "fastest (auto), refuse (none; default auto), or as published: "
+                      + ", ".join(BASELINES))  # fmt: skip
     plan.add_argument("--order", default="auto", metavar="NAME[:OPTION=VALUE,...]",
                       help="the order of the steps in that case: captured, early, least, depth-first, depth-guided or "
                       "depth-first-guided (default auto: the best of several)")  # fmt: skip

@@ -17,8 +17,8 @@ Cost: O(touches · log touches) for each round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,3 +263,33 @@ def held(
                 other = early(stays, fewer)
                 best = min(best, other, key=lambda item: item.copied_bytes(touches))
     return best
+
+
+def in_visits(
+    lives: Lifetimes,
+    visits: Mapping[int, Sequence[Sequence[int]]],
+    begins: Callable[[int], int],
+    home: frozenset[int] = frozenset(),
+) -> Residency:
+    """The residency in which storages leave between their visits, which are given, and all others stay.
+
+    visits: by storage, the steps that touch it (-1: the beginning), in groups; it leaves behind each but the last.
+    begins: the step before which a copy in begins for the sake of a step, or as soon as the storage has left. home:
+    state in the large memory between applications, of which the old one begins there. Cost: linear in the touches.
+    """
+    stays: list[Stay] = []
+    for number, storage in enumerate(lives.storages):
+        old = number in home and storage.born == -1
+        touched = [at for at in storage.touched if at >= 0 or not old]
+        groups = visits.get(number) or ([touched] if touched else [])
+        mine = [Stay(number, at[0], at[0], at[-1], fresh=rank == 0 and not old) for rank, at in enumerate(groups)]
+        for rank, stay in enumerate(mine):
+            if not stay.fresh:
+                start = max(begins(stay.first), mine[rank - 1].last + 1 if rank else 0)
+                mine[rank] = replace(stay, start=min(start, stay.first))
+        if mine and not old:  # there is one copy from its first leaving on
+            mine[0] = replace(mine[0], copied=len(mine) > 1 or number in home)
+        if mine and storage.lasts and number not in home:
+            mine[-1] = replace(mine[-1], lasts=True)
+        stays += mine
+    return Residency(tuple(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage))), home)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from girih.graph import Graph
 from girih.machine import Machine
+from girih.memory.baselines.baseline import Baseline
+from girih.memory.baselines.table import BASELINES, HOLDS, baseline_of
 from girih.partition.search import Search
 from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
@@ -21,9 +23,21 @@ from girih.search.memory_limit import NothingFitsError, fit, refused_whole, wide
 from girih.search.optimum import Optimum
 from girih.search.together import divided, seconds_per_byte, together
 
-HOLDS = ("auto", "swap", "recompute", "none")
-"""What to do where a plan does not fit: the best of all that there is, move tensors out and back, drop them and compute
-them again, or refuse the plan."""
+
+def hold_of(hold: str | Baseline) -> str | Baseline:
+    """One of HOLDS as it is, or the published way that a text names, with its options, as `chain:stages=32`.
+
+    Raises:
+        PlanError: there is no such way, or it has no such option.
+    """
+    if not isinstance(hold, str) or hold in HOLDS:
+        return hold
+    if hold.partition(":")[0] not in BASELINES:
+        raise PlanError(f"no way {hold!r} to hold tensors: expected one of {', '.join((*HOLDS, *BASELINES))}")
+    try:
+        return baseline_of(hold)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
 
 
 def choose(
@@ -36,14 +50,14 @@ def choose(
     compare: Sequence[Search],
     store: str | Path | None,
     note: Observe,
-    hold: str = "auto",
+    hold: str | Baseline = "auto",
     order: str = "auto",
 ) -> Plan:
     """The plan that a search finds, with its costs beside those of others.
 
-    limit: bytes of each device. hold: what to do where that is too little, one of HOLDS. order: of the steps in that
-    case, `auto` or one of `girih.memory.orders.order.ORDERS`. store: measured costs, for the objective `time` and for
-    simulated steps.
+    limit: bytes of each device. hold: what to do where that is too little, one of HOLDS, or a published way. order: of
+    the steps in that case, `auto` or one of `girih.memory.orders.order.ORDERS`. store: measured costs, for the
+    objective `time` and for simulated steps.
 
     Raises:
         PlanError: the search can make nothing of the graph, or the limit cannot be met.

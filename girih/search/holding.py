@@ -1,9 +1,10 @@
 """How a plan keeps within a memory limit that its division alone does not meet: what is moved, and what is computed
 again.
 
-Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`).
-Candidates come from few numbers, the price of a kept byte, the number of segments, the planner's threshold, the window
-of overlap between devices; the simulator judges each, and what is better than its neighbours is refined.
+Each tensor is kept, moved out and back (`girih.memory.residency`), or dropped and computed again (`girih.memory.cut`,
+or the optimum for chains of `girih.memory.baselines`). Candidates come from few numbers, the price of a kept byte, the
+number of segments, the planner's threshold, the window of overlap between devices; the simulator judges each, and what
+is better than its neighbours is refined.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.lower import BlockStep, ComputeStep, FreeStep
+from girih.lower import BlockStep
 from girih.lower.steps import node_of
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
+from girih.memory.baselines.baseline import Baseline, Setting
+from girih.memory.baselines.checkpointing import OptimalChain
 from girih.memory.bound import memory_bound
 from girih.memory.compact.outline import Outline
 from girih.memory.cut import boundaries, cheapest, pivot_of
@@ -35,13 +38,17 @@ from girih.memory.residency import held as held_on
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import Priced, predict, priced_on
+from girih.plans.predict import predict
 from girih.search.held_steps import HeldSteps
 from girih.search.memory_limit import WINDOWS
+from girih.search.published import held_as_published
+from girih.search.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
+LRU = -1.0
+"""In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 45
 """After which no other way is tried, if one keeps the limit."""
 LEAST = 4
@@ -68,7 +75,7 @@ class TooLittleError(PlanError):
 
 def held(
     plan: Plan,
-    hold: str,
+    hold: str | Baseline,
     *,
     order: str = "auto",
     store: str | Path | None,
@@ -77,8 +84,9 @@ def held(
 ) -> Plan:
     """The plan in the best way to keep it within its memory limit.
 
-    hold: `auto`, `swap` or `recompute`. order: of the steps, one of `girih.memory.orders.order.ORDERS`, or `auto`: the
-    best of several. seconds: after which no other way is tried, if one keeps the limit.
+    hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
+    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: after which no other way is tried, if
+    one keeps the limit.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -95,6 +103,9 @@ def held(
     else:
         unlimited = replace(plan, memory=None, overlap=windows[0])
     plan = plan.told(unlimited=predict(unlimited, store=store, memory=False).seconds)
+    if isinstance(hold, Baseline):
+        tried = [replace(plan, overlap=window) for window in windows]
+        return held_as_published(plan, hold, tried, order=order, store=store, note=note)
     plan = in_smaller_pieces(plan)
     windows = (plan.overlap,) if plan.pieces else windows
     ways: list[_Ways] = []
@@ -181,6 +192,10 @@ class _Ways:
                         note(len(tried) / 20)
             return min(tried, key=tried.__getitem__)
 
+        if again and self.chains_pay(lives):
+            for other in dict.fromkeys((order, None, updates_early(self.plan.held(None).lifetimes))):
+                if other == order or perf_counter() < clock.end(self.budget / 3):
+                    self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
         price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
@@ -193,6 +208,11 @@ class _Ways:
                 for share in SHARES:
                     if not over():
                         self.judge(sequence, share)
+            early = updates_early(self.plan.held(None).lifetimes)
+            for sequence in dict.fromkeys((order, None, early)):
+                if not over():
+                    self.judge(sequence, LRU)
+
         self.write()
 
     @property
@@ -203,6 +223,33 @@ class _Ways:
     @property
     def fastest_sequence(self) -> Sequence:
         return min(self.judged, key=self.judged.__getitem__)[0]
+
+    def chains_pay(self, lives: Lifetimes) -> bool:
+        """Can the limit be met without movements at all? What moves has other ways where state alone is too large."""
+        assert self.plan.memory is not None
+        state = sum(lives.storages[new].bytes for _, new in lives.state)
+        return not self.moving or state < self.plan.memory
+
+    def judge_chain(self, order: Sequence) -> None:
+        """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
+        assert self.plan.memory is not None
+
+        def whole(again: tuple[int, ...]) -> tuple[int, ...]:
+            return again if order is None else tuple(order[number] for number in again)
+
+        def look(again: tuple[int, ...]) -> Lifetimes:
+            return self.lifetimes_in(whole(again))
+
+        endless = (np.inf, np.inf)
+        setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look)
+        try:
+            sequence = OptimalChain().hold(setting).sequence
+        except TooSmallError as error:
+            if not self.moving:
+                self.smallest = min(self.smallest, error.needed)
+            return
+        if sequence is not None:
+            self.judge(whole(sequence))
 
     def named_order(self) -> tuple[int, ...]:
         graph = step_graph(self.plan.lifetimes)
@@ -227,29 +274,14 @@ class _Ways:
     @property
     def rates(self) -> tuple[float, float]:
         """Bytes/s of copies out, and in."""
-        host = self.plan.machine.host
-        assert host is not None
-        both = host.both_bytes_per_second / 2 or np.inf
-        return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
+        return copy_rates(self.plan.machine)
 
     @cached_property
-    def _priced(self) -> Priced:
-        plan = self.plan.held(None)
-        return priced_on(plan, plan.machine, self.store, "processes")
-
-    @cached_property
-    def _seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each step of the lowered program that is not a free, on the device that takes longest; and of operators
-        alone, on the first."""
-        prices = self._priced.priced.prices
-        steps = self.plan.lowered.steps
-        places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
-        computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
-        return (prices.before + prices.after).max(axis=1)[places], prices.before[places, 0] * computing
+    def _seconds(self) -> StepSeconds:
+        return step_seconds(self.plan, self.store)
 
     def seconds(self, sequence: Sequence, computing: bool = False) -> NDArray[np.float64]:
-        seconds = self._seconds[computing]
-        return seconds if sequence is None else seconds[list(sequence)]
+        return self._seconds.of(sequence, computing)
 
     def needs(self, plan: Plan) -> int:
         """Bytes of a plan without movements."""
@@ -262,7 +294,7 @@ class _Ways:
         limit = plan.memory
         if limit is None or not Outline.able(plan.lifetimes):
             return None
-        return HeldSteps(Outline.of(plan.lifetimes), self._priced.simulated, limit, self._seconds[0])
+        return HeldSteps(Outline.of(plan.lifetimes), self._seconds.machine, limit, self._seconds.every)
 
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
@@ -283,7 +315,8 @@ class _Ways:
             assert host is not None
             seconds = self.seconds(sequence)
             try:
-                residency = held_on(item.touches, limit, seconds, share * float(np.sum(seconds)), self.rates)
+                recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
+                residency = held_on(item.touches, limit, seconds, recent, self.rates, lru)
             except TooSmallError as error:
                 if error.needed < self.smallest:
                     self.smallest, self.refused = error.needed, (self.plan.held(sequence), error)
@@ -317,7 +350,8 @@ class _Ways:
             assert host is not None
             seconds = self.seconds(sequence)
             try:
-                residency = belady(plan.lifetimes, limit, seconds, share * float(np.sum(seconds)), self.rates)
+                recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
+                residency = belady(plan.lifetimes, limit, seconds, recent, self.rates, lru)
             except TooSmallError as error:
                 if error.needed < self.smallest:
                     self.smallest, self.refused = error.needed, (plan, error)

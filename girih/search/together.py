@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from girih.machine import Machine
+from girih.memory.baselines.baseline import Baseline
 from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
@@ -45,7 +46,9 @@ def seconds_per_byte(machine: Machine) -> float:
     return float("inf") if host is None else 1 / host.out_bytes_per_second + 1 / host.in_bytes_per_second
 
 
-def together(plans: Sequence[Plan], hold: str, *, order: str, store: str | Path | None, note: Observe) -> Plan:
+def together(
+    plans: Sequence[Plan], hold: str | Baseline, *, order: str, store: str | Path | None, note: Observe
+) -> Plan:
     """The fastest of plans of one graph with different divisions, each within its memory limit.
 
     hold, order: as `girih.search.holding.held` takes them. What keeps the limit without movements takes part as it is.
@@ -53,7 +56,7 @@ def together(plans: Sequence[Plan], hold: str, *, order: str, store: str | Path 
     Raises:
         PlanError: none can be kept within it; the message is of the division that needs least.
     """
-    if len(plans) == 1:
+    if len(plans) == 1 or isinstance(hold, Baseline):  # what was published divides first
         return _best(plans[0], hold, order=order, store=store, note=note)
     tried: list[tuple[float, Plan]] = []
     refusals: list[PlanError] = []
@@ -83,7 +86,13 @@ def together(plans: Sequence[Plan], hold: str, *, order: str, store: str | Path 
 
 
 def _kept(
-    plan: Plan, hold: str, *, order: str, store: str | Path | None, note: Observe | None = None, seconds: float = 45.0
+    plan: Plan,
+    hold: str | Baseline,
+    *,
+    order: str,
+    store: str | Path | None,
+    note: Observe | None = None,
+    seconds: float = 45.0,
 ) -> Plan:
     assert plan.memory is not None
     if plan.peak <= plan.memory:
@@ -91,7 +100,7 @@ def _kept(
     return held(plan, hold, order=order, store=store, note=note or (lambda what, share: None), seconds=seconds)
 
 
-def _best(plan: Plan, hold: str, *, order: str, store: str | Path | None, note: Observe) -> Plan:
+def _best(plan: Plan, hold: str | Baseline, *, order: str, store: str | Path | None, note: Observe) -> Plan:
     """The plan held in the best way that is found, with steps in pieces where that is faster."""
     kept = _kept(plan, hold, order=order, store=store, note=note)
     if kept is plan or hold != "auto":

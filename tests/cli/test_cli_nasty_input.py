@@ -55,6 +55,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "models": ((), {"name": MODELS}),
     "machines": ((), {"name": MACHINES}),
     "searches": ((), {}),
+    "holds": ((), {}),
     "plan": (
         ("mlp-tiny", "--no-compare"),
         {

@@ -17,14 +17,13 @@ not say which of several steps that become possible at once is visited first: he
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
 
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.step_graph import Integers, Links
-from girih.memory.residency import Residency, Stay
+from girih.memory.residency import Residency, in_visits
 
 VISITS = ("depth-first", "depth-guided", "depth-first-guided")
 AHEAD = 2
@@ -121,28 +120,17 @@ def swapped(lives: Lifetimes, partition: Integers, placement: bool = False, ahea
     begins = np.searchsorted(running, np.arange(int(running[-1]) + 2 if len(running) else 1))
     state = frozenset(number for pair in lives.state for number in pair)
     home = state if placement else frozenset()
-    stays: list[Stay] = []
+    visits: dict[int, list[list[int]]] = {}
     for number, storage in enumerate(lives.storages):
-        old = number in home and storage.born == -1
-        may_leave = storage.movable and (placement or number not in state)
-        touched = [at for at in storage.touched if at >= 0 or not old]
-        if not touched:
+        if not storage.movable or (number in state and not placement):
             continue
-        groups = [[touched[0]]]
-        for at in touched[1:]:
+        old = number in home and storage.born == -1
+        for at in (at for at in storage.touched if at >= 0 or not old):
+            groups = visits.setdefault(number, [[at]])
             before = groups[-1][-1]
             apart = before >= 0 and running[at] - running[before] > (0 if number in home else ahead)
-            (groups.append([at]) if may_leave and apart else groups[-1].append(at))
-        mine = [Stay(number, at[0], at[0], at[-1], fresh=index == 0 and not old) for index, at in enumerate(groups)]
-        for index, stay in enumerate(mine):
-            if not stay.fresh:
-                earliest = mine[index - 1].last + 1 if index else 0
-                start = max(int(begins[max(running[stay.first] - 1, 0)]), earliest)
-                mine[index] = replace(stay, start=min(start, stay.first))
-        if not old:  # there is one copy from its first leaving on
-            leaves = len(mine) > 1 or number in home
-            mine[0] = replace(mine[0], copied=leaves)
-        if storage.lasts and number not in home:
-            mine[-1] = replace(mine[-1], lasts=True)
-        stays += mine
-    return Residency(tuple(sorted(stays, key=lambda stay: (stay.start, stay.first, stay.storage))), home)
+            if apart:
+                groups.append([at])
+            elif before != at:
+                groups[-1].append(at)
+    return in_visits(lives, visits, lambda first: int(begins[max(running[first] - 1, 0)]), home)

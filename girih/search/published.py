@@ -1,0 +1,102 @@
+"""A published way to keep a memory limit (`girih.memory.baselines`), judged like girih's own: a plan beside ours.
+
+What a baseline leaves open is chosen in its favour: of the captured order and the one in which parameters are updated
+as soon as their gradients are there, and of the windows in which exchanges overlap, the fastest that keeps the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from girih.machine.units import format_bytes
+from girih.memory.accounts import host_bytes
+from girih.memory.baselines.baseline import Baseline, Setting
+from girih.memory.bound import memory_bound
+from girih.memory.lifetimes import Lifetimes
+from girih.memory.orders.locality import updates_early
+from girih.memory.orders.order import order_of
+from girih.memory.orders.step_graph import step_graph
+from girih.memory.residency import TooSmallError
+from girih.plans.plan import Observe, Plan, PlanError
+from girih.plans.predict import predict
+from girih.search.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.simulate.ticks import seconds_of, ticks
+
+Sequenced = tuple[int, ...] | None
+
+
+def held_as_published(
+    plan: Plan, baseline: Baseline, windows: Sequence[Plan], *, order: str, store: str | Path | None, note: Observe
+) -> Plan:
+    """The plan as a baseline holds it. windows: the plan with each overlap that is tried. order: `auto`, or one of
+    `girih.memory.orders.order.ORDERS` for the steps, where the baseline does not order them itself.
+
+    Raises:
+        PlanError: the limit is not kept so; the message says what would be.
+    """
+    limit, host = plan.memory, plan.machine.host
+    assert limit is not None
+    if host is None and baseline.moves:
+        raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
+    best: tuple[float, Plan, Sequenced, StepSeconds] | None = None
+    smallest: tuple[float, str] = (float("inf"), "")
+    for number, window in enumerate(windows):
+        note(f"hold {baseline.name}", number / len(windows))
+        seconds = step_seconds(window, store)
+        for sequence in _orders(window, baseline, order):
+            try:
+                other = _held(window, baseline, sequence, seconds)
+            except TooSmallError as error:
+                smallest = min(smallest, (error.needed, "a device"))
+                continue
+            if other.peak > limit:
+                smallest = min(smallest, (other.peak, "a device"))
+            elif host is not None and (needed := host_bytes(other.program)) > host.memory_bytes:
+                smallest = min(smallest, (needed, host.name))
+            else:
+                simulated = predict(other, store=store, memory=False).seconds
+                if best is None or simulated < best[0]:
+                    best = simulated, other, sequence, seconds
+    if best is None:
+        bytes_needed, where = smallest
+        raise PlanError(
+            f"{format_bytes(limit)} for each device cannot be met by hold {baseline.name}, which needs "
+            f"{format_bytes(bytes_needed)} ({int(bytes_needed)} bytes) of {where}. Raise the limit, use more devices, "
+            "make the batch smaller, or allow whatever is fastest (hold auto)"
+        )
+    _, chosen, sequence, seconds = best
+    computing = seconds_of(ticks(seconds.of(sequence, computing=True)))  # by the simulator's clock
+    large = host if baseline.moves else None
+    lives = chosen.held(sequence).lifetimes
+    bound = memory_bound(lives, limit, computing, large, recompute=not baseline.moves).seconds
+    return chosen.told(memory_bound=bound)
+
+
+def _orders(plan: Plan, baseline: Baseline, order: str) -> Iterator[Sequenced]:
+    if order in ("auto", "captured") or baseline.orders:
+        yield None
+    if order == "auto" and not baseline.orders:
+        yield updates_early(plan.held(None).lifetimes)
+    elif order != "captured" and not baseline.orders:
+        yield tuple(order_of(order).order(step_graph(plan.held(None).lifetimes)).tolist())
+
+
+def _held(plan: Plan, baseline: Baseline, sequence: Sequenced, seconds: StepSeconds) -> Plan:
+    """The plan with the steps in this order, as the baseline holds it.
+
+    Raises:
+        TooSmallError: the limit is not kept so.
+    """
+    assert plan.memory is not None
+
+    def whole(again: tuple[int, ...]) -> tuple[int, ...]:
+        return again if sequence is None else tuple(sequence[number] for number in again)
+
+    def look(again: tuple[int, ...]) -> Lifetimes:
+        return plan.held(whole(again)).lifetimes
+
+    rates = copy_rates(plan.machine) if baseline.moves else (float("inf"), float("inf"))
+    lives = plan.held(sequence).lifetimes
+    holding = baseline.hold(Setting(lives, plan.memory, seconds.of(sequence), rates, look))
+    return plan.held(sequence if holding.sequence is None else whole(holding.sequence), holding.residency)

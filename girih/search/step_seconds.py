@@ -1,0 +1,49 @@
+"""What each step of a plan's program takes, and how fast tensors are copied: what proposals of movements are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.lower import BlockStep, ComputeStep, FreeStep
+from girih.machine import Machine
+from girih.plans.plan import Plan
+from girih.plans.predict import priced_on
+
+
+@dataclass(frozen=True, eq=False)
+class StepSeconds:
+    """Seconds of each step of a lowered program that is not a free: every, on the device that takes longest, and
+    operators alone, on the first. machine: as it is simulated."""
+
+    every: NDArray[np.float64]
+    operators: NDArray[np.float64]
+    machine: Machine
+
+    def of(self, sequence: tuple[int, ...] | None, computing: bool = False) -> NDArray[np.float64]:
+        """Of the steps in a sequence. computing: of operators alone."""
+        seconds = self.operators if computing else self.every
+        return seconds if sequence is None else seconds[list(sequence)]
+
+
+def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
+    """By the prices of a plan's machine, with everything on the devices."""
+    plain = plan.held(None)
+    known = priced_on(plain, plain.machine, store, "processes")
+    prices = known.priced.prices
+    steps = plain.lowered.steps
+    places = [at for at, step in enumerate(steps) if not isinstance(step, FreeStep)]
+    computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
+    every = (prices.before + prices.after).max(axis=1)[places]
+    return StepSeconds(every, prices.before[places, 0] * computing, known.simulated)
+
+
+def copy_rates(machine: Machine) -> tuple[float, float]:
+    """Bytes/s of copies out of a device to the large memory behind it, and in."""
+    host = machine.host
+    assert host is not None
+    both = host.both_bytes_per_second / 2 or np.inf
+    return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
