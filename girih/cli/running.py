@@ -37,7 +37,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         seed=options.seed,
         timeout=options.timeout,
         measure=options.measure,
-        tight=options.tight,
+        arena=options.arena,
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
