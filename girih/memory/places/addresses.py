@@ -14,6 +14,7 @@ import numpy as np
 from girih.lower.steps import StartStep, TransferStep
 from girih.memory.accounts import messages_of
 from girih.memory.lifetimes import Lifetimes
+from girih.memory.places.items import ALIGNMENT
 from girih.memory.places.places import Places
 
 MOST_RUNS = 8
@@ -54,7 +55,7 @@ def addresses_of(lives: Lifetimes, places: Places) -> Addresses:
         if isinstance(step, StartStep):  # what it makes stays until the exchange ends
             transfer = step.transfer
             run = known.get(messages_of(transfer.target)) if isinstance(transfer, TransferStep) else None
-            scratch.append(() if run is None else ((run[0], run[0] + run[1]),))
+            scratch.append(() if run is None else ((run[0], run[0] - -run[1] // ALIGNMENT * ALIGNMENT),))
             continue
         runs = places.gaps[number]
         own = places.scratch[number]

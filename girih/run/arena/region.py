@@ -132,6 +132,8 @@ class Region:
                 wrapped.append(instruction)
                 continue
             names = [transfer.target] if isinstance(transfer, TransferStep) else writes_of(step)
+            if isinstance(step, StartStep) and program.terms_of(transfer) > 1:  # the finish makes it
+                names = []
             known = [name for name in names if name in places]
             ticket = self.arena.ticket([places[name] for name in known], runs)
             self._asked[ticket] = [places[name] for name in known], runs
