@@ -192,8 +192,14 @@ class Plan:
 
     def bounded(self, memory_bound: float | None) -> Plan:
         """The plan with another bound; nothing is computed again."""
-        plan: Plan = replace(self, memory_bound=memory_bound)
-        plan.__dict__.update({name: value for name, value in self.__dict__.items() if name not in plan.__dict__})
+        return self.told(memory_bound=memory_bound)
+
+    def told(self, **known: Any) -> Plan:
+        """The plan with other fields on which neither its program nor its memory depends; those are not computed
+        again."""
+        plan: Plan = replace(self, **known)
+        carried = {name: value for name, value in self.__dict__.items() if name not in plan.__dict__}
+        plan.__dict__.update({name: value for name, value in carried.items() if name != "costs"})
         return plan
 
 

@@ -80,6 +80,6 @@ def choose(
     if objective == "time":
         plan = judged(plan, search, first.name, clock=clock, store=store, note=note)
     notes = (*notes, *by_measurements(machine, store))
-    plan = replace(plan, simulated=simulated_step(plan, store), notes=notes)
+    plan = plan.told(simulated=simulated_step(plan, store), notes=notes)
     baselines, missing = compared(plan, captured, compare, store=store, note=note)
-    return replace(plan, baselines=baselines, notes=(*notes, *missing))
+    return plan.told(baselines=baselines, notes=(*notes, *missing))

@@ -191,9 +191,13 @@ class Arena:
         """The tickets in whose calls something had no place since this was asked last, and the requests of the last
         call of each, as REQUEST says."""
         while (ticket := self._library.arena_failed(self._arena)) is not None:
-            requests = np.zeros(self._library.arena_requests(ticket, None, 0), REQUEST)
-            self._library.arena_requests(ticket, requests.ctypes.data, len(requests))
-            yield int(ticket), requests
+            yield int(ticket), self.requests(ticket)
+
+    def requests(self, ticket: int) -> np.ndarray:
+        """Of the ticket's last call, as REQUEST says."""
+        requests = np.zeros(self._library.arena_requests(ticket, None, 0), REQUEST)
+        self._library.arena_requests(ticket, requests.ctypes.data, len(requests))
+        return requests
 
     def teach(self, ticket: int, places: np.ndarray) -> None:
         """Where the requests of the ticket's next calls are to be served, in their order; -1: in any run."""

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from girih.lower import BlockStep, FreeStep, MoveStep, Program, StartStep, TransferStep
@@ -144,8 +145,11 @@ class Region:
     def learn(self) -> None:
         """Behind a step: calls whose scratch did not fit as it came have it packed from now on."""
         for ticket, requests in self.arena.failed():
-            if (places := packed(requests, *self._asked[ticket])) is not None:
-                self.arena.teach(ticket, places)
+            self._pack(ticket, requests)
+
+    def _pack(self, ticket: int, requests: np.ndarray) -> None:
+        if (places := packed(requests, *self._asked[ticket])) is not None:
+            self.arena.teach(ticket, places)
 
     def put(self, slots: Slots, strays: list[tuple[int, str]], ticket: int) -> None:
         """Copy results to their places, and learn where they were served."""
@@ -153,6 +157,7 @@ class Region:
         found = {slot: slots[slot].data_ptr() for slot, _ in strays}
         for slot, name in strays:
             self.arena.learn(ticket, found[slot], self.addresses.places[name][0])
+        self._pack(ticket, self.arena.requests(ticket))  # what lay in the result's place must go elsewhere
         if len(strays) > 1:  # one may lie in another's place
             for slot, _ in strays:
                 slots[slot] = self.leaving(slots[slot])
