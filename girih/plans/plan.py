@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -65,13 +65,13 @@ class Plan:
     (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
     with this order of steps (`girih.memory.bound`), by the prices of then; room: bytes that the residency was made
-    for, fewer than the limit where addresses take the rest (`arenas`), or None. keys: by key of the model's `state_dict`
-    its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
-    tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
-    the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
-    libraries' kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks
-    for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted:
-    the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
+    for, fewer than the limit where addresses take the rest (`arenas`), or None. keys: by key of the model's
+    `state_dict` its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch
+    that is no tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None.
+    notes: what the reader should know, such as that another search ran than was asked for. scratch: by what the scratch
+    memory of libraries' kernels was told when the plan was made, as its file says; None: it is made here and now.
+    state: asks for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "".
+    trusted: the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -194,10 +194,10 @@ class Plan:
         """The plan with another bound; nothing is computed again."""
         return self.told(memory_bound=memory_bound)
 
-    def told(self, **known: Any) -> Plan:
+    def told(self, **known: Any) -> Self:
         """The plan with other fields on which neither its program nor its memory depends; those are not computed
         again."""
-        plan: Plan = replace(self, **known)
+        plan = replace(self, **known)
         carried = {name: value for name, value in self.__dict__.items() if name not in plan.__dict__}
         plan.__dict__.update({name: value for name, value in carried.items() if name != "costs"})
         return plan

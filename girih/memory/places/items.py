@@ -40,9 +40,9 @@ class Items:
     """Items as arrays, by number: the storages of the Lifetimes, then the scratch of each step.
 
     first, last: of the first span; first2, last2: of the second. sizes: bytes, rounded up to ALIGNMENT; 0 of what lies
-    in the place of another item, `part_of`; exact: not rounded up. over: pairs of items (arriving, leaving) that may overlap; taken: of each
-    pair the bytes that are handed over. copied: of new state that is copied at the end (old storage, new storage), in
-    the order of the copies. in_place: old storages over which new state is computed.
+    in the place of another item, `part_of`; exact: not rounded up. over: pairs of items (arriving, leaving) that may
+    overlap; taken: of each pair the bytes that are handed over. copied: of new state that is copied at the end (old
+    storage, new storage), in the order of the copies. in_place: old storages over which new state is computed.
     """
 
     first: Numbers
@@ -85,7 +85,9 @@ def plain_items(first: Numbers, last: Numbers, sizes: Numbers) -> Items:
     """Items with one span each."""
     nothing = np.zeros(0, np.int64)
     own = np.arange(len(sizes))
-    return Items(first, last, np.ones_like(first), np.zeros_like(first), sizes, sizes, own, nothing.reshape(0, 2), nothing)
+    return Items(
+        first, last, np.ones_like(first), np.zeros_like(first), sizes, sizes, own, nothing.reshape(0, 2), nothing
+    )
 
 
 def items_of(lives: Lifetimes) -> Items:

@@ -456,13 +456,15 @@ int arena_learn(Arena *arena, Ticket *ticket, const void *address, size_t place)
     size_t start = (size_t)((char *)address - arena->region), size = 0;
     for (long result = 0; result < ticket->results; result++)
         if (ticket->places[result] == place) size = ticket->sizes[result];
-    for (long at = ticket->next - 1; at >= 0; at--) {
+    long own = ticket->next - 1;
+    while (own >= 0 && (ticket->requests[own].start != start || ticket->requests[own].asked != size)) own--;
+    for (long at = 0; own >= 0 && at < ticket->next; at++) {
         Request *request = ticket->requests + at;
-        if (!found && request->start == start && request->asked == size) { request->place = place; found = 1; }
+        if (at == own) request->place = place;
         else if (request->place == place || (request->place == BY_SIZE && request->asked == size))
             request->place = NOWHERE;
     }
-    if (found) ticket->taught = ticket->next;
+    if (own >= 0) { ticket->taught = ticket->next; found = 1; }
     pthread_mutex_unlock(&arena->lock);
     return found;
 }

@@ -27,8 +27,8 @@ from girih.machine.units import format_bytes
 SOURCE = Path(__file__).with_name("arena.c")
 STATE = ("live", "peak", "refused", "largest", "misses", "outside", "outside_peak", "outside_requests")
 REQUEST = np.dtype([(name, np.int64) for name in ("bytes", "start", "place", "begin", "end")])
-"""A request of a call: where it was served and is to be served, from the region's start, and when it began and ended, in
-requests and frees of the call. -1: nowhere, or after the call; a place of -2: that of a result of this size."""
+"""A request of a call: where it was served and is to be served, from the region's start, and when it began and ended,
+in requests and frees of the call. -1: nowhere, or after the call; a place of -2: that of a result of this size."""
 PRODUCT = 512
 """Rows and columns of a product for which MKL takes the buffers that it then keeps for all others."""
 
@@ -205,7 +205,8 @@ class Arena:
         self._library.arena_teach(self._arena, ticket, places.ctypes.data, len(places))
 
     def holds(self, tensor: Any) -> bool:
-        return 0 <= tensor.untyped_storage().data_ptr() - self.start < self.size
+        start: int = tensor.untyped_storage().data_ptr()
+        return 0 <= start - self.start < self.size
 
     def state(self, restart: bool = False) -> dict[str, int]:
         """In bytes, as asked for, not rounded. live: in the arena. outside: what its threads asked for and was served

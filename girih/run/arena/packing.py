@@ -1,9 +1,9 @@
 """Places for the requests of one call of a kernel, which did not fit as they came.
 
-A kernel asks for several blocks of scratch one after another, and frees them in another order. Served as they come, they
-may leave holes that the next does not fit into, though together they are never more than was planned. As they come alike
-in every call, they are packed once: one by one at the lowest free address, in several orders, until all fit. A result's
-place may be used before the result is asked for. Cost: the square of the requests, for each order.
+A kernel asks for several blocks of scratch one after another, and frees them in another order. Served as they come,
+they may leave holes that the next does not fit into, though together they are never more than was planned. As they come
+alike in every call, they are packed once: one by one at the lowest free address, in several orders, until all fit. A
+result's place may be used before the result is asked for. Cost: the square of the requests, for each order.
 """
 
 from __future__ import annotations

@@ -117,9 +117,7 @@ class Region:
         self.arena.state(restart=True)
         self.strays = self.moved = 0
 
-    def placed(
-        self, program: Program, rank: int, slots: Mapping[str, int], instructions: Sequence[Any]
-    ) -> list[Any]:
+    def placed(self, program: Program, rank: int, slots: Mapping[str, int], instructions: Sequence[Any]) -> list[Any]:
         """The instructions of one device with their tickets; those that ask for nothing, and copies, as they are."""
         places, scratch = self.addresses.places, iter(self.addresses.scratch)
         wrapped: list[Any] = []
@@ -133,7 +131,8 @@ class Region:
                 wrapped.append(instruction)
                 continue
             names = [transfer.target] if isinstance(transfer, TransferStep) else writes_of(step)
-            if isinstance(step, StartStep) and program.terms_of(transfer) > 1:  # the finish makes it
+            begins = isinstance(step, StartStep) and isinstance(transfer, TransferStep)
+            if begins and program.terms_of(transfer) > 1:  # type: ignore[arg-type]  # the finish makes it
                 names = []
             known = [name for name in names if name in places]
             ticket = self.arena.ticket([places[name] for name in known], runs)

@@ -344,9 +344,7 @@ class Worker:
         return tensor
 
 
-def _region(
-    program: Program, addresses: Addresses | None, device: Any, strict: bool
-) -> tuple[Region | None, str]:
+def _region(program: Program, addresses: Addresses | None, device: Any, strict: bool) -> tuple[Region | None, str]:
     """The worker's arena, or why there is none."""
     if addresses is None:
         return None, "nothing has a planned address"
