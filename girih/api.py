@@ -96,7 +96,7 @@ class Plan(noun.Plan):
         seed: int = 0,
         timeout: float = 120.0,
         measure: bool = False,
-        tight: bool = False,
+        arena: str = "auto",
     ) -> TrainingRun:
         """Start the workers; a context manager with `step`, `state_dict`, `save`.
 
@@ -106,9 +106,9 @@ class Plan(noun.Plan):
         optimizer, their tensors are taken as they are now.
         resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
         no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
-        tight: give what is freed back to the system at once, so that the processes themselves, not only their tensors,
-        stay near the plan's limit: for a limit of the system's (a container's). A step takes about a fifth longer. With
-        `threads`, this process does so from then on.
+        arena: on processors, everything of a step lies at its planned address in one region of memory, which each
+        worker allocates when it starts: `auto`, where the plan has a limit; `on`, always; `strict`, always, and what a
+        kernel asks for beside what was planned is refused (else it comes from elsewhere, and is counted); `off`, never.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
 
         Raises:
@@ -118,7 +118,7 @@ class Plan(noun.Plan):
 
         check_seconds("timeout", timeout)
         return start_training(
-            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure, tight=tight
+            self, backend=backend, model=model, resume=resume, seed=seed, timeout=timeout, measure=measure, arena=arena
         )
 
 

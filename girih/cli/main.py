@@ -141,8 +141,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")
     run.add_argument("--save", metavar="DIR", type=name, help="write a sharded checkpoint at the end")
     run.add_argument("--resume", metavar="DIR", type=name, help="go on from a checkpoint")
-    run.add_argument("--tight", action="store_true", help="give what is freed back to the system at once, so that the "
-                     "processes stay near the plan's limit themselves; a step takes about a fifth longer")  # fmt: skip
+    run.add_argument("--arena", choices=("auto", "on", "strict", "off"), default="auto", help="everything of a step at "
+                     "its planned address in one region of memory: where the plan has a limit (auto), always (on), so "
+                     "that all else is refused (strict), or never (off)")  # fmt: skip
     run.add_argument("--measure", action="store_true", help="measure every instruction of the last step, and show "
                      "measured beside predicted seconds, operator by operator")  # fmt: skip
     _store(run)

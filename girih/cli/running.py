@@ -12,6 +12,7 @@ from girih.api import Plan
 from girih.cli.batches import random_batch
 from girih.cli.predicting import measured_beside
 from girih.cli.terminal import check_output, clear_errors
+from girih.machine.units import format_bytes
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -37,7 +38,7 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         seed=options.seed,
         timeout=options.timeout,
         measure=options.measure,
-        tight=options.tight,
+        arena=options.arena,
     ) as running:
         for number in range(options.steps):
             progress(f"step {number + 1} of {options.steps}", number / options.steps)
@@ -56,7 +57,13 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
             running.save(options.save)
         measured = running.timeline() if options.measure else None
         statistics = [
-            {"rank": item.rank, "bytes_received": item.bytes_received, **vars(item.times)}
+            {
+                "rank": item.rank,
+                "bytes_received": item.bytes_received,
+                **vars(item.times),
+                "arena": None if item.arena is None else vars(item.arena),
+                "without": item.without,
+            }
             for item in running.statistics()
         ]
     if rank == 0:
@@ -68,6 +75,18 @@ def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, f
         else:
             print("\n".join([*_closing(plan, statistics, options), *(lines if measured is not None else ())]))
     return 0 if all(row.get("ok", True) for row in losses) else 1
+
+
+def _arenas(plan: Plan, statistics: Any) -> list[str]:
+    """What the workers' arenas held, and what lay outside."""
+    uses = [item["arena"] for item in statistics if item["arena"] is not None]
+    if not uses:
+        why = {item["without"] for item in statistics if item["without"]}
+        return [f"no arena: {', '.join(sorted(why))}"] if plan.memory is not None and why else []
+    outside = max(use["outside"] for use in uses)
+    beside = f"at most {format_bytes(outside)} of scratch lay outside" if outside else "nothing lay outside"
+    size, peak = max(use["bytes"] for use in uses), max(use["peak"] for use in uses)
+    return [f"arena: {format_bytes(size)} a worker, at most {format_bytes(peak)} in use; {beside}"]
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -89,6 +108,7 @@ def _closing(plan: Plan, statistics: Any, options: argparse.Namespace) -> list[s
     expected = [int(amount) * steps for amount in plan.bytes_received]
     verdict = "as planned" if received == expected else f"planned {sum(expected)}"
     lines.append(f"bytes between workers: {sum(received)} in {steps} steps ({verdict})")
+    lines += _arenas(plan, statistics)
     if options.save:
         lines.append(f"checkpoint in {options.save}")
     return lines

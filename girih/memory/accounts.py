@@ -375,7 +375,7 @@ class Tracker:
         """The target is made at once if messages arrive in it, at the finish if contributions are combined in it."""
         if self.program.terms_of(step) == 1:
             self.allocate(step.target)
-        self.underway[step.target] = self.storage(f"{step.target} (messages)", self.staged(step))
+        self.underway[step.target] = self.storage(messages_of(step.target), self.staged(step))
         self.mark(self.next_node)
 
     def staged(self, step: TransferStep) -> int:
@@ -395,6 +395,11 @@ class Tracker:
                 packed.add(message.box)
                 elements += message.elements
         return elements * self.program.graph.values[step.value].item_bytes
+
+
+def messages_of(target: str) -> str:
+    """The storage of an exchange's messages while it is under way, by the exchange's target."""
+    return f"{target} (messages)"
 
 
 def _number_bytes(node: Node, operand: Value) -> int:

@@ -159,14 +159,16 @@ def lifetimes(program: Program, device: int = 0, threads: int = 0, scratch: Scra
         recorder.at_step = len(steps)
         recorder.most = 0
         reading = [recorder.buffers[name].storage if name in recorder.buffers else 0 for name in reads_of(step)]
+        messages = recorder.underway.get(step.target, 0) if isinstance(step, TransferStep) else 0
+        staged = recorder.sizes.get(messages, 0)
         recorder.step(step)
         recorder.touch(step)
-        for storage in filter(None, reading):  # an exchange that ends has let it go
+        for storage in filter(None, (*reading, messages)):  # an exchange that ends has let them go
             touched = recorder.known[storage].touched
             if touched[-1] != recorder.at_step:
                 touched.append(recorder.at_step)
         steps.append(step)
-        extra.append(max(0, recorder.most - recorder.now))
+        extra.append(max(0, recorder.most - recorder.now - staged))
         if isinstance(step, ComputeStep) and step.writes[0] in recorder.taken:
             taken[recorder.at_step] = reading[recorder.taken[step.writes[0]]]
             extra[-1] -= recorder.sizes[recorder.buffers[step.writes[0]].storage]

@@ -115,6 +115,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
         **({"pieces": [[loop.rows, loop.steps] for loop in plan.pieces]} if plan.pieces else {}),
         **({} if plan.residency is None else {"residency": _residency(plan)}),
+        **({} if plan.room is None else {"room": plan.room}),
         **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
     }
 
@@ -221,6 +222,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
         unlimited=_number(data.unlimited),
         memory_bound=_number(data.memory_bound),
+        room=data.room,
         file=where,
         trusted=trust,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ class Program:
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
         rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("graph", "results")}
-        return replace(plan, **rest)
+        return plan.told(**rest)
 
 
 def program_of(step: Any, batch: Any, model: str = "") -> Program:

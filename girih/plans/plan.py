@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from girih.memory.again import sequenced
 from girih.memory.lifetimes import Lifetimes, lifetimes, unlike, widest
 from girih.memory.moves import moved
 from girih.memory.pieces import InPieces, in_pieces
+from girih.memory.places.addresses import Addresses
 from girih.memory.residency import Residency
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
+from girih.plans.arenas import arenas
 from girih.plans.scratch import account, followed, notes_of
 
 Observe = Callable[[str, float], None]
@@ -62,13 +64,14 @@ class Plan:
     (`girih.memory.pieces`); sequence: the program's steps in an order in which some come again
     (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
-    with this order of steps (`girih.memory.bound`), by the prices of then. keys: by key of the model's `state_dict`
-    its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
-    tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
-    the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
-    libraries' kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks
-    for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted:
-    the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
+    with this order of steps (`girih.memory.bound`), by the prices of then; room: bytes that the residency was made
+    for, fewer than the limit where addresses take the rest (`arenas`), or None. keys: by key of the model's
+    `state_dict` its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch
+    that is no tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None.
+    notes: what the reader should know, such as that another search ran than was asked for. scratch: by what the scratch
+    memory of libraries' kernels was told when the plan was made, as its file says; None: it is made here and now.
+    state: asks for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "".
+    trusted: the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -97,6 +100,7 @@ class Plan:
     pieces: tuple[InPieces, ...] = ()
     unlimited: float | None = None
     memory_bound: float | None = None
+    room: int | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
@@ -105,7 +109,7 @@ class Plan:
         if self.residency is None:
             return self.unmoved
         assert self.memory is not None
-        return moved(self.lifetimes, self.residency, self.memory)
+        return moved(self.lifetimes, self.residency, self.room or self.memory)
 
     @cached_property
     def lifetimes(self) -> Lifetimes:
@@ -148,6 +152,12 @@ class Plan:
         return max(use.peak for use in self.memory_by_device)
 
     @cached_property
+    def arenas(self) -> tuple[Addresses, ...]:
+        """Where everything lies on each device in one region of memory, if it is run on processors; () where some state
+        has no address that stays from step to step."""
+        return arenas(self.program, self.machine, self.scratch, self.memory or 0)
+
+    @cached_property
     def bytes_received(self) -> np.ndarray:
         """[devices]: what each receives in one step. Exact."""
         return self.program.bytes_received()
@@ -170,17 +180,20 @@ class Plan:
     def gap(self) -> float:
         return self.certificate.gap
 
-    def held(self, sequence: tuple[int, ...] | None, residency: Residency | None = None) -> Plan:
-        """The plan with another sequence and residency; what does not depend on them is not computed again."""
-        plan: Plan = replace(self, sequence=sequence, residency=residency)
+    def held(
+        self, sequence: tuple[int, ...] | None, residency: Residency | None = None, room: int | None = None
+    ) -> Plan:
+        """The plan with another sequence, and another residency, for so much room; what does not depend on them is not
+        computed again."""
+        plan: Plan = replace(self, sequence=sequence, residency=residency, room=room)
         names = ("lowered", "unmoved", "lifetimes") if sequence == self.sequence else ("lowered",)
         plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
         return plan
 
-    def told(self, **changes: Any) -> Plan:
+    def told(self, **changes: Any) -> Self:
         """The plan with other words about it: fields on which its programs and their memory do not depend, such as
         `simulated` and `notes`. Nothing is computed again."""
-        plan: Plan = replace(self, **changes)
+        plan = replace(self, **changes)
         known = {name: value for name, value in self.__dict__.items() if name not in plan.__dict__ and name != "costs"}
         plan.__dict__.update(known)
         return plan

@@ -138,6 +138,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     residency: ResidencyFile | None = None
     unlimited: Number | None = None
     memory_bound: Number | None = None
+    room: Whole | None = None
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

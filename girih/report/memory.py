@@ -12,6 +12,7 @@ from rich.text import Text
 
 from girih.machine.units import format_bytes
 from girih.report.storages import DeviceMemory, Span, Storage, device_memory
+from girih.report.tables import arena_words
 
 if TYPE_CHECKING:
     from girih.plans.plan import Plan
@@ -27,7 +28,8 @@ THERE, COPYING, AWAY = "█", "░", "·"
 def memory_table(plan: Plan, device: int = 0, most: int = MOST) -> RenderableType:
     """What `girih show --memory` prints."""
     memory = device_memory(plan, device)
-    head = Text(_title(plan, memory) + "\n" + _totals(plan, memory))
+    words = arena_words(plan)
+    head = Text(_title(plan, memory) + "\n" + _totals(plan, memory) + (f"\n{words}" if words else ""))
     return Group(head, Text(), *map(Text, curve(memory, plan.memory)), Text(), _storages(memory, most))
 
 
@@ -38,6 +40,7 @@ def memory_numbers(plan: Plan, device: int = 0) -> dict[str, Any]:
         "device": device,
         "limit": plan.memory,
         "peak": memory.peak,
+        "arena": plan.arenas[device].bytes if arena_words(plan) and plan.arenas else None,
         "operators": list(memory.operators),
         "used": memory.used.tolist(),
         "out": memory.moved(True)[0],

@@ -56,6 +56,8 @@ def summary(plan: Plan) -> RenderableType:
         head.append(f"\na step takes {format_seconds(plan.costs.simulated)}, simulated")
     if plan.unlimited is not None:
         head.append(f"\n{held_words(plan)}")
+    if words := arena_words(plan):
+        head.append(f"\n{words}")
     for note in plan.notes:
         head.append(f"\nnote: {note}")
     parts = sorted(repeats(plan.graph), key=lambda part: -part.period * part.count)[:4]
@@ -98,6 +100,22 @@ def held_words(plan: Plan) -> str:
             gap = max(plan.costs.simulated / plan.memory_bound - 1, 0.0)
             line += f"; in this order at least {format_seconds(plan.memory_bound)}, gap {format_gap(gap)}"
     return line
+
+
+def arena_words(plan: Plan) -> str:
+    """How large the region of memory is in which everything of a device has its address; "" where the plan has no
+    limit, or its machine is not this host's processors, on which a run allocates it."""
+    if plan.memory is None or not plan.machine.name.startswith("local:"):
+        return ""
+    if not plan.arenas:
+        return "no arena: some state has no address that stays from step to step"
+    arena = max(plan.arenas, key=lambda item: item.bytes)
+    over = arena.bytes / plan.memory
+    within = "" if over <= 1 else f", {over:.4f} × the limit: addresses leave gaps, of which nothing smaller was found"
+    return (
+        f"everything of a step has its address in an arena of {format_bytes(arena.bytes)}, "
+        f"{arena.bytes / max(arena.bound, 1):.4f} × the most that is alive at one time{within}"
+    )
 
 
 def _cost(plan: Plan, cost: float) -> str:

@@ -60,6 +60,9 @@ PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
 
+ROOMS = 5
+"""Smaller rooms that are tried where addresses need more than the limit."""
+
 FAILED = 1e6  # seconds for each byte of a limit that would have to be higher: more than any step takes
 
 Sequence = tuple[int, ...] | None
@@ -123,6 +126,11 @@ def held(
         leanest = min(ways, key=lambda way: way.smallest)
         raise TooLittleError(leanest.refusal(), leanest.smallest)
     fastest, best, bound = min(kept, key=lambda way: way[0])
+    if plan.machine.name.startswith("local:"):  # elsewhere nothing is run, or a GPU's allocator gives addresses
+        way = next(way for way in ways if way.best is not None and way.best[1] is best)
+        addressed = way.addressed(best)
+        if addressed is not best:
+            best, fastest = addressed, predict(addressed, store=store, memory=False).seconds
     return best.told(memory_bound=bound, simulated=fastest)
 
 
@@ -368,6 +376,26 @@ class _Ways:
             self.best = simulated, plan
         return simulated
 
+    def addressed(self, best: Plan) -> Plan:
+        """The plan, if everything has an address within the limit; else with a residency for less room, in which
+        everything has; if none is found, the plan as it is, whose arena is then larger than the limit."""
+        limit = self.plan.memory
+        assert limit is not None
+        if _arena(best) <= limit:
+            return best
+        room, smaller = limit, best
+        for _ in range(ROOMS if self.moving else 0):
+            room = int(room * limit / _arena(smaller)) - 1
+            plan, seconds = self.plan.held(best.sequence), self.seconds(best.sequence)
+            try:
+                residency = belady(plan.lifetimes, room, seconds, rates=self.rates)
+            except TooSmallError:
+                break
+            smaller = plan.held(best.sequence, residency, room)
+            if _arena(smaller) <= limit:
+                return smaller
+        return best
+
     def refusal(self) -> str:
         plan, limit = self.plan, self.plan.memory
         assert limit is not None
@@ -391,6 +419,11 @@ class _Ways:
             f"{format_bytes(limit)} for each device cannot be met: whatever {how}, the plan needs "
             f"{format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the limit, use more devices, {advice}"
         )
+
+
+def _arena(plan: Plan) -> int:
+    """Bytes of the largest region of memory in which everything of a device has its address."""
+    return max((item.bytes for item in plan.arenas), default=0)
 
 
 def _refusal(plan: Plan, error: TooSmallError) -> str:

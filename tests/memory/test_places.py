@@ -126,7 +126,7 @@ def test_an_arena_holds_what_a_program_uses_in_every_step(seed, nodes):
         runs = sorted(run for run in runs if run[1])
         assert all(one + size <= two for (one, size), (two, _) in pairwise(runs))
         assert all(address % 64 == 0 and address + size <= places.bytes for address, size in runs)
-        for start, stop in places.gaps[step]:
+        for start, stop in places.gaps[step].tolist():
             assert all(stop <= at or at + size <= start for at, size in runs[1:] if at != places.scratch[step])
 
 

@@ -40,9 +40,9 @@ class Items:
     """Items as arrays, by number: the storages of the Lifetimes, then the scratch of each step.
 
     first, last: of the first span; first2, last2: of the second. sizes: bytes, rounded up to ALIGNMENT; 0 of what lies
-    in the place of another item, `part_of`. over: pairs of items (arriving, leaving) that may overlap; taken: of each
-    pair the bytes that are handed over. copied: of new state that is copied at the end (old storage, new storage), in
-    the order of the copies. in_place: old storages over which new state is computed.
+    in the place of another item, `part_of`; exact: not rounded up. over: pairs of items (arriving, leaving) that may
+    overlap; taken: of each pair the bytes that are handed over. copied: of new state that is copied at the end (old
+    storage, new storage), in the order of the copies. in_place: old storages over which new state is computed.
     """
 
     first: Numbers
@@ -50,6 +50,7 @@ class Items:
     first2: Numbers
     last2: Numbers
     sizes: Numbers
+    exact: Numbers
     part_of: Numbers
     over: Numbers
     taken: Numbers
@@ -59,16 +60,24 @@ class Items:
     @property
     def bound(self) -> int:
         """The most bytes that are alive at one time: no arena is smaller."""
+        return self._most(self.sizes, self.taken)
+
+    @property
+    def peak(self) -> int:
+        """The same with sizes as they are, not rounded up."""
+        return self._most(self.exact, np.minimum(self.taken, self.exact[self.over[:, 0]]))
+
+    def _most(self, all_sizes: Numbers, taken: Numbers) -> int:
         change = np.zeros(int(max(self.last.max(), self.last2.max())) + 2, np.int64)
         second = self.first2 <= self.last2
         for first, last, sizes in (
-            (self.first, self.last, self.sizes),
-            (self.first2[second], self.last2[second], self.sizes[second]),
+            (self.first, self.last, all_sizes),
+            (self.first2[second], self.last2[second], all_sizes[second]),
         ):
             np.add.at(change, first, sizes)
             np.add.at(change, last + 1, -sizes)
-        np.add.at(change, self.first[self.over[:, 0]], -self.taken)
-        np.add.at(change, self.last[self.over[:, 1]] + 1, self.taken)
+        np.add.at(change, self.first[self.over[:, 0]], -taken)
+        np.add.at(change, self.last[self.over[:, 1]] + 1, taken)
         return int(np.cumsum(change).max())
 
 
@@ -76,7 +85,9 @@ def plain_items(first: Numbers, last: Numbers, sizes: Numbers) -> Items:
     """Items with one span each."""
     nothing = np.zeros(0, np.int64)
     own = np.arange(len(sizes))
-    return Items(first, last, np.ones_like(first), np.zeros_like(first), sizes, own, nothing.reshape(0, 2), nothing)
+    return Items(
+        first, last, np.ones_like(first), np.zeros_like(first), sizes, sizes, own, nothing.reshape(0, 2), nothing
+    )
 
 
 def items_of(lives: Lifetimes) -> Items:
@@ -117,9 +128,10 @@ def items_of(lives: Lifetimes) -> Items:
             first2[old], last2[old] = steps + number, end
     sizes: Numbers = -(-exact // ALIGNMENT) * ALIGNMENT
     sizes[part_of != np.arange(len(sizes))] = 0
+    exact = np.where(sizes > 0, exact, 0)
     over, taken = _handovers(lives, sizes, part_of)
     in_place = frozenset(old for fate, old, _ in fates if fate == "in place")
-    return Items(first, last, first2, last2, sizes, part_of, over, taken, copied, in_place)
+    return Items(first, last, first2, last2, sizes, exact, part_of, over, taken, copied, in_place)
 
 
 def _roots(lives: Lifetimes) -> list[int]:

@@ -13,12 +13,12 @@ Cost: the square of the number of items for each order that is tried; of the sea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.places.fit import fit, improved
@@ -48,50 +48,52 @@ class Places:
     items: Items
 
     @cached_property
-    def gaps(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+    def gaps(self) -> tuple[NDArray[np.int64], ...]:
         """What nothing but a step's scratch has in each step: runs from a first byte to one behind the last, ascending,
-        up to the arena's planned end: [steps + 1]."""
-        items, count = self.items, len(self.addresses)
-        steps = len(self.scratch)
-        at = np.array([*self.addresses, *self.scratch])
-        spans: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
-        for number in np.flatnonzero(items.sizes[:count]).tolist():
-            run = (int(at[number]), int(at[number] + items.sizes[number]))
-            for first, last in ((items.first, items.last), (items.first2, items.last2)):
-                for step in range(int(first[number]), min(int(last[number]), steps - 1) + 1):
-                    spans[step].append(run)
-        return tuple(tuple(_between(sorted(runs), self.bytes)) for runs in spans)
+        up to the arena's planned end: [steps + 1] of [runs, 2]. Cost: steps times items, a few instructions each."""
+        items, count, steps = self.items, len(self.addresses), len(self.scratch)
+        own = np.flatnonzero(items.sizes[:count])
+        own = own[np.argsort(np.asarray(self.addresses, np.int64)[own], kind="stable")]
+        starts = np.asarray(self.addresses, np.int64)[own]
+        ends = starts + items.sizes[own]
+        births: list[list[int]] = [[] for _ in range(steps + 1)]
+        deaths: list[list[int]] = [[] for _ in range(steps + 1)]
+        for first, last in ((items.first[own], items.last[own]), (items.first2[own], items.last2[own])):
+            for at in np.flatnonzero((first <= last) & (first < steps)).tolist():
+                births[int(first[at])].append(at)
+                deaths[min(int(last[at]) + 1, steps)].append(at)
+        alive = np.zeros(len(own), np.int64)
+        gaps = []
+        for step in range(steps):
+            np.subtract.at(alive, deaths[step], 1)
+            np.add.at(alive, births[step], 1)
+            there = alive > 0
+            low = np.maximum.accumulate(np.concatenate([[0], ends[there]]))
+            runs = np.stack([low, np.concatenate([starts[there], [self.bytes]])], axis=1)
+            gaps.append(runs[runs[:, 0] < runs[:, 1]])
+        return tuple(gaps)
 
 
-def _between(runs: list[tuple[int, int]], end: int) -> Iterator[tuple[int, int]]:
-    free = 0
-    for start, stop in runs:
-        if start > free:
-            yield free, start
-        free = max(free, stop)
-    if free < end:
-        yield free, end
-
-
-def placed(lives: Lifetimes, turns: int = TURNS, seed: int = 0) -> Places:
+def placed(lives: Lifetimes, turns: int = TURNS, seed: int = 0, enough: int = 0) -> Places:
     """Addresses for all storages and the scratch of all steps. turns: of the search's loops; seed: of its chance.
+    enough: bytes of an arena that need not be smaller.
 
     Raises:
         StateError: state has no fixed address.
     """
     items = items_of(lives)
-    addresses = addressed(items, turns, seed)[items.part_of]
+    addresses = addressed(items, turns, seed, enough)[items.part_of]
     count = len(lives.storages)
     places = tuple(addresses.tolist())
     return Places(places[:count], places[count:], top(items, addresses), items.bound, items)
 
 
-def addressed(items: Items, turns: int = TURNS, seed: int = 0) -> Numbers:
+def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) -> Numbers:
     """The address of each item that has a place of its own; 0 of the others. Half of the turns is for improving all
-    orders, the other half for the best of them."""
+    orders, the other half for the best of them. enough: bytes of an arena that need not be smaller."""
     if np.count_nonzero(items.sizes) <= SMALL:
         return smallest(items)
-    aim, arrays = items.bound, _arrays(items)
+    aim, arrays = max(items.bound, enough), _arrays(items)
     best = np.zeros(len(items.sizes), np.int64)
     least = UNLIMITED
     ends: list[tuple[int, int, Numbers, bool]] = []
@@ -100,8 +102,10 @@ def addressed(items: Items, turns: int = TURNS, seed: int = 0) -> Numbers:
         plain = fit(*arrays, order, lowest, UNLIMITED)
         if top(items, plain) < least:
             best, least = plain, top(items, plain)
+        if least <= aim:
+            return np.maximum(best, 0)
         ends.append((top(items, plain), number, order, lowest))
-    for _, number, order, lowest in sorted(ends, key=itemgetter(0)) if least > aim else ():
+    for _, number, order, lowest in sorted(ends, key=itemgetter(0)):
         found, other, _ = improved(*arrays, order, lowest, ends[number][0], aim, turns // (2 * len(tries)), seed)
         if len(found):
             ends[number] = (top(items, found), number, other, lowest)

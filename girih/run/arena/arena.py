@@ -1,4 +1,4 @@
-"""Arenas: PyTorch's CPU allocator served from one region of a fixed size, while a worker's step runs.
+"""Arenas: PyTorch's CPU allocator served from one region of a fixed size, at planned addresses, while a step runs.
 
 `arena.c` says how. It is compiled once for each version of its text, with the C compiler that `CC` names, or `cc`, into
 the user's cache. Where there is no compiler, or no libc10 whose import table can be changed (it is not Linux with ELF),
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -25,9 +25,12 @@ import numpy as np
 from girih.machine.units import format_bytes
 
 SOURCE = Path(__file__).with_name("arena.c")
-OWN, COPIES_IN, OTHERS = 0, 1, -1  # lanes: threads whose requests come in the same order in every step
-REQUEST = np.dtype([(name, np.int64) for name in ("lane", "number", "begin", "end", "size", "start")])
-STATE = ("live", "peak", "refused", "largest", "misses", "logged", "ticks")
+STATE = ("live", "peak", "refused", "largest", "misses", "outside", "outside_peak", "outside_requests")
+REQUEST = np.dtype([(name, np.int64) for name in ("bytes", "start", "place", "begin", "end")])
+"""A request of a call: where it was served and is to be served, from the region's start, and when it began and ended,
+in requests and frees of the call. -1: nowhere, or after the call; a place of -2: that of a result of this size."""
+PRODUCT = 512
+"""Rows and columns of a product for which MKL takes the buffers that it then keeps for all others."""
 
 
 class ArenaError(RuntimeError):
@@ -46,17 +49,25 @@ def library() -> ctypes.CDLL:
     import torch  # noqa: F401 - its libc10 must be loaded
 
     functions = ctypes.CDLL(str(_compiled()))
-    functions.arena_make.restype = ctypes.c_void_p
-    functions.arena_make.argtypes = [ctypes.c_size_t]
-    functions.arena_close.argtypes = [ctypes.c_void_p]
-    functions.arena_enter.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_int]
-    functions.arena_state.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
-    functions.arena_begin.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    functions.arena_lane.restype = ctypes.c_long
-    functions.arena_lane.argtypes = [ctypes.c_long]
-    functions.arena_log.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    functions.arena_plan.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_long]
-    functions.arena_holds.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+    for name, result, arguments in (
+        ("arena_make", pointer, [size, number]),
+        ("arena_close", None, [pointer]),
+        ("arena_enter", None, [pointer, number]),
+        ("arena_ticket", pointer, [pointer, pointer, ctypes.c_long, pointer, ctypes.c_long]),
+        ("arena_call", None, [pointer, pointer]),
+        ("arena_learn", number, [pointer, pointer, pointer, size]),
+        ("arena_failed", pointer, [pointer]),
+        ("arena_requests", ctypes.c_long, [pointer, pointer, ctypes.c_long]),
+        ("arena_teach", None, [pointer, pointer, pointer, ctypes.c_long]),
+        ("arena_at", pointer, [pointer, size, size]),
+        ("arena_back", None, [pointer]),
+        ("arena_state", None, [pointer, pointer, number]),
+        ("arena_start", size, [pointer]),
+        ("arena_fill", None, [pointer, number]),
+    ):
+        function = getattr(functions, name)
+        function.restype, function.argtypes = result, arguments
     if not functions.arena_hook():
         raise ArenaError("memory is not held in one region: PyTorch's libc10 asks for memory in an unknown way")
     return functions
@@ -85,79 +96,140 @@ def _compiled() -> Path:
     return built
 
 
+def possible() -> bool:
+    """Can there be an arena in this process?"""
+    try:
+        library()
+    except ArenaError:
+        return False
+    return True
+
+
+def take_library_buffers() -> None:
+    """Have MKL take now the buffers into which it packs matrices, for this thread and those of its kernels.
+
+    It takes them from the system, once, and keeps them. Where the system refuses them, as under a limit that is
+    reached, MKL says nothing and computes with kernels that need none: with other bits.
+    """
+    import torch
+
+    with torch.no_grad():
+        ones = torch.ones(PRODUCT, PRODUCT)
+        torch.mm(ones, ones)
+        torch.mm(ones.double(), ones.double())
+
+
 class Arena:
     """A region of `size` bytes, all of them touched. It goes with its last tensor, after `close`
     (which happens where nobody holds the Arena any more).
+
+    strict: a request that has no place is refused; else the C library serves it, and it is counted.
 
     Raises:
         ArenaError: there can be none. MemoryError: the system does not give that much memory.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, strict: bool = False) -> None:
         self.size = size
         self._library = library()
-        self._arena = self._library.arena_make(size)
+        self._arena = self._library.arena_make(size, strict)
         if self._arena is None:
             raise MemoryError(f"the system does not give {format_bytes(size)} of memory in one piece")
+        self.start = int(self._library.arena_start(self._arena))
         self.close = weakref.finalize(self, self._library.arena_close, self._arena)
+        self._enter = self._library.arena_enter
+        self._call = self._library.arena_call
 
     @contextmanager
-    def serving(self, lane: int = OWN, kernels: bool = True) -> Iterator[None]:
-        """This thread's tensors lie here; with `kernels`, those of its kernels' OpenMP threads too."""
-        self._library.arena_enter(self._arena, lane, kernels)
+    def serving(self) -> Iterator[None]:
+        """This thread's tensors lie here, and those of its kernels' OpenMP threads, where the ticket says."""
+        self._enter(self._arena, 1)
         try:
             yield
         finally:
-            self._library.arena_enter(None, OTHERS, kernels)
-
-    def enter(self, lane: int) -> None:
-        """This thread's tensors lie here from now on, until the thread ends."""
-        self._library.arena_enter(self._arena, lane, 0)
+            self._call(self._arena, None)
+            self._enter(None, 1)
 
     @contextmanager
-    def in_lane(self, lane: int) -> Iterator[None]:
-        """What this thread asks for counts as another's."""
-        before = self._library.arena_lane(lane)
+    def at(self, address: int, size: int) -> Iterator[None]:
+        """This thread's next tensor, of so many bytes, lies there, if that is free."""
+        before = self._library.arena_at(self._arena, address, size)
         try:
             yield
         finally:
-            self._library.arena_lane(before)
+            self._library.arena_back(before)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """This thread's tensors lie elsewhere, and nobody counts them."""
+        before = self._library.arena_at(None, 0, 0)
+        try:
+            yield
+        finally:
+            self._library.arena_back(before)
+
+    def ticket(self, results: Sequence[tuple[int, int]], runs: Sequence[tuple[int, int]]) -> int:
+        """What a call of a kernel may ask for. results: (first byte, bytes) of each; runs: from a first byte to one
+        behind the last, of memory that nothing else has meanwhile. Lives as long as the arena."""
+        table = np.array([(size, at) for at, size in results], np.uint64).reshape(-1, 2).T.copy()
+        bounds = np.array(runs, np.uint64).reshape(-1, 2)
+        made = self._library.arena_ticket(self._arena, table.ctypes.data, len(results), bounds.ctypes.data, len(runs))
+        if made is None:
+            raise MemoryError("the system does not give the memory for a table of addresses")
+        return int(made)
+
+    def call(self, ticket: int | None) -> None:
+        """A call begins for which this ticket stands."""
+        self._call(self._arena, ticket)
+
+    def learn(self, ticket: int, found: int, address: int) -> bool:
+        """The request of the ticket's last call that was served at `found`, as a pointer, was for the result that has
+        this address: so it will be served there. False if there was no such request."""
+        return bool(self._library.arena_learn(self._arena, ticket, found, address))
+
+    def failed(self) -> Iterator[tuple[int, np.ndarray]]:
+        """The tickets in whose calls something had no place since this was asked last, and the requests of the last
+        call of each, as REQUEST says."""
+        while (ticket := self._library.arena_failed(self._arena)) is not None:
+            yield int(ticket), self.requests(ticket)
+
+    def requests(self, ticket: int) -> np.ndarray:
+        """Of the ticket's last call, as REQUEST says."""
+        requests = np.zeros(self._library.arena_requests(ticket, None, 0), REQUEST)
+        self._library.arena_requests(ticket, requests.ctypes.data, len(requests))
+        return requests
+
+    def teach(self, ticket: int, places: np.ndarray) -> None:
+        """Where the requests of the ticket's next calls are to be served, in their order; -1: in any run."""
+        places = np.ascontiguousarray(places, np.int64)
+        self._library.arena_teach(self._arena, ticket, places.ctypes.data, len(places))
 
     def holds(self, tensor: Any) -> bool:
-        return bool(self._library.arena_holds(self._arena, tensor.untyped_storage().data_ptr()))
+        start: int = tensor.untyped_storage().data_ptr()
+        return 0 <= start - self.start < self.size
 
     def state(self, restart: bool = False) -> dict[str, int]:
-        """Bytes that are live and were at most (as asked for, not rounded), and of the last request that was refused
-        (and the largest free block then); requests that did not get their planned address.
+        """In bytes, as asked for, not rounded. live: in the arena. outside: what its threads asked for and was served
+        elsewhere. peak: the most of both together. refused: the last request that was; largest: the largest free piece
+        then. misses: requests, and outside_requests, are counts.
 
-        restart: the peak is counted from now on."""
+        restart: peaks and counts begin anew."""
         numbers = np.zeros(len(STATE), np.uint64)
         self._library.arena_state(self._arena, numbers.ctypes.data, restart)
         return dict(zip(STATE, numbers.tolist(), strict=True))
 
-    def begin(self, log: bool = False) -> None:
-        """A step begins: requests are counted from here; with `log`, written down."""
-        self._library.arena_begin(self._arena, log)
-
-    def log(self) -> np.ndarray:
-        """The requests since `begin`, as REQUEST says; begin and end in events, end -1 for what still lies there."""
-        requests = np.zeros(self.state()["logged"], REQUEST)
-        self._library.arena_log(self._arena, requests.ctypes.data)
-        return requests
-
-    def plan(self, lane: int, starts: np.ndarray) -> None:
-        """Where the next steps' requests shall lie, in their order; -1 says anywhere."""
-        starts = np.ascontiguousarray(starts, np.int64)
-        self._library.arena_plan(self._arena, lane, starts.ctypes.data, len(starts))
+    def fill(self, byte: int) -> None:
+        """Write it over all that is free: who reads what nobody wrote is found out."""
+        self._library.arena_fill(self._arena, byte)
 
     def refusal(self) -> str:
-        """What was asked and what was free at the last request that did not fit; "" where there was none."""
+        """What was asked and was refused last; "" where nothing was."""
         state = self.state()
         if not state["refused"]:
             return ""
-        free = self.size - state["live"]
         return (
-            f"{format_bytes(state['refused'])} ({state['refused']} bytes) do not fit into the "
-            f"{format_bytes(self.size)} that this worker may hold: {format_bytes(free)} are free, at most "
-            f"{format_bytes(state['largest'])} of them in one piece; give it more memory"
+            f"{format_bytes(state['refused'])} ({state['refused']} bytes) have no place in the arena of "
+            f"{format_bytes(self.size)}, in which everything of a step has its planned address: this kernel asks for "
+            "other memory than was planned. Plan again on this host, or start with arena='auto', which counts such "
+            "memory and gives it from elsewhere"
         )

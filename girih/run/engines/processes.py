@@ -36,7 +36,6 @@ from girih.run.engines.fork_server import Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.transport import shared, wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
-from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.service import Options, Service
 
 CELLS = len(NOT_BEGUN)  # of progress, for each worker
@@ -251,10 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _service(program: Program, rank: int, options: Options, directory: Path, files: Sequence[int]) -> Service:
     import torch
 
-    if options.tight:
-        give_back()
-    elif options.keeps:
-        keep_freed()
+    options.settle_pages()
     workers = program.mesh.devices
     torch.set_num_threads(options.threads or max(1, (os.cpu_count() or 1) // workers))
     device = torch.device(options.device)

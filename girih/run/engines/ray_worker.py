@@ -19,7 +19,6 @@ from girih.run.engines.ray_connect import imported
 from girih.run.errors import NOT_BEGUN, Failure, failure_of
 from girih.run.transport import wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
-from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.service import Service
 
 WATCH = "watch"
@@ -54,10 +53,7 @@ class RayWorker:
         from torch.distributed import TCPStore
 
         program, options = wire.unpack(content)
-        if options.tight:
-            give_back()
-        elif options.keeps:
-            keep_freed()
+        options.settle_pages()
         torch.set_num_threads(options.threads or 1)  # of the kernels that the calling thread, the actor's, asks for
         workers = program.mesh.devices
         transport: Transport = NoTransport()

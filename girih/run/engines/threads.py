@@ -17,7 +17,6 @@ from girih.lower import Program
 from girih.run.engines.crew import Status, culprit, first_failure
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
-from girih.run.worker.pages import give_back
 from girih.run.worker.service import Options, Service
 
 _Command = tuple[str, dict[str, Any]] | None
@@ -30,8 +29,6 @@ class ThreadCrew:
     rank = 0
 
     def __init__(self, program: Program, options: Options) -> None:
-        if options.tight:
-            give_back()
         self.program = program
         self.timeout = options.timeout
         self.size = program.mesh.devices

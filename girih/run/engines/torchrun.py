@@ -7,6 +7,7 @@ are gathered on all ranks. A rank that fails raises, its process ends, and the l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,6 @@ from girih.lower import Program
 from girih.run.engines.crew import Status
 from girih.run.errors import NOT_BEGUN, ClosedError, failure_of
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
-from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.service import Options, Service
 
 
@@ -27,10 +27,7 @@ class RankCrew:
         import torch
         import torch.distributed as dist
 
-        if options.tight:
-            give_back()
-        elif options.keeps:
-            keep_freed()
+        options.settle_pages()
         device = torch.device(options.device)
         self._closed = False
         self._started = not dist.is_initialized()
@@ -48,7 +45,7 @@ class RankCrew:
             torch.cuda.set_device(device)
         transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
         self.program = program
-        own = Options(options.timeout, str(device), options.timeline, options.threads, memory=options.memory)
+        own = replace(options, device=str(device))
         self._progress = list(NOT_BEGUN)
         self._service = Service(program, self.rank, transport, own, self._progress)
 

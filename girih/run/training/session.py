@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 from girih.capture.torch.initial import Initial
 from girih.graph import Input
 from girih.lower import Program
+from girih.memory.places.addresses import Addresses
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
 from girih.run.engines.table import TRAINING, engine_of
@@ -275,8 +276,8 @@ def start(
     observe: Observer | None = None,
     device: str = "cpu",
     timeline: bool = False,
-    memory: int | None = None,
-    tight: bool = False,
+    addresses: Sequence[Addresses] | None = None,
+    strict: bool = False,
 ) -> Run:
     """Start the workers of a program and give them their first state.
 
@@ -289,8 +290,9 @@ def start(
         `torchrun`.
     seed: of recipes and of random operators; a resumed run keeps the checkpoint's. timeout: seconds that one step may
         take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
-    memory: the most bytes of tensors that each worker may hold: on a processor an arena of that size serves them all
-        (`girih.run.arena`). tight: workers give what they free back to the system at once (`girih.run.worker.pages`).
+    addresses: by rank, where everything of a worker lies in its arena, one region of memory that it allocates at the
+        start (`girih.run.arena`); on a processor alone. strict: what a kernel asks for and has no place there is
+        refused; else it lies outside and is counted (`Statistics.arena`).
 
     Raises:
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
@@ -309,7 +311,9 @@ def start(
         resumed = [path for path in held if path not in tensors]
     check_known(program.graph, tensors, dict.fromkeys(resumed), recipes)
     cut_state(program, 0, tensors)  # views: proves the shapes before anything is started
-    crew = engine.crew(program, Options(timeout=timeout, device=device, timeline=timeline, memory=memory, tight=tight))
+    planned = None if addresses is None else tuple(addresses)
+    options = Options(timeout=timeout, device=device, timeline=timeline, addresses=planned, strict=strict)
+    crew = engine.crew(program, options)
     own = observe if crew.rank == 0 else None
     run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process)
     try:

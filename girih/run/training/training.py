@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
 
 
+ARENAS = ("auto", "on", "strict", "off")
+"""Whether everything of a step lies in one region of memory: where the plan has a limit; always; so that all else is
+refused; never."""
+
+
 def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     """The batch's tensors by input name.
 
@@ -92,13 +97,15 @@ def start_training(
     seed: int,
     timeout: float,
     measure: bool = False,
-    tight: bool = False,
+    arena: str = "auto",
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
     from girih.run.training.checkpoint import CheckpointError
     from girih.run.training.session import start, torchrun_rank, under_torchrun
     from girih.run.worker.moves import refusal
 
+    if arena not in ARENAS:
+        raise PlanError(f"no arena {arena!r}: expected one of {', '.join(ARENAS)}")
     check(plan)
     try:
         engine = engine_of(backend, TRAINING)
@@ -124,6 +131,11 @@ def start_training(
         state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
     tensors = check_state(plan, state) if state else {}
     plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched))
+    addresses = None
+    if arena in ("on", "strict") or (arena == "auto" and plan.memory is not None):
+        addresses = plan.arenas or None
+    if addresses is None and arena == "strict":
+        raise PlanError("there can be no arena: some state of the plan has no address that stays from step to step")
     try:
         run = start(
             plan.program,
@@ -134,7 +146,8 @@ def start_training(
             seed=seed,
             timeout=timeout,
             timeline=measure,
-            tight=tight,
+            addresses=addresses,
+            strict=arena == "strict",
         )
     except (ValueError, CheckpointError) as error:
         raise PlanError(str(error)) from error

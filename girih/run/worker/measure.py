@@ -37,10 +37,10 @@ def peak_bytes(worker: Worker, inputs: dict[str, Tensor]) -> int:
     try:
         if worker.copiers is not None:
             worker.copiers.beside = False
-        if worker.arena is not None:
-            worker.arena.state(restart=True)
+        if worker.region is not None:
+            worker.region.restart()
             _run(worker, saved, batch)
-            return worker.arena.state()["peak"]
+            return worker.region.use().peak
         with _quiet():
             return (_cuda if worker.device.type == "cuda" else _cpu)(worker, saved, batch)
     finally:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +28,7 @@ import torch
 from girih.lower import MoveStep, Program
 from girih.lower.liveness import overwritten
 from girih.machine.units import format_bytes
-from girih.run.arena.arena import COPIES_IN, OTHERS, Arena
+from girih.run.arena.region import Region
 from girih.run.tiles.spill import mapped
 from girih.run.worker.parts import Tensor
 
@@ -105,22 +104,18 @@ class Copiers:
 
     copied: bytes so far, (out, in). beside: copies run beside computation; else they run on the worker's own thread,
     those out as late, and those in as early as they may: so the most memory is in use that ever can be.
-    arena: where copies in make their targets.
+    region: where copies in make their targets.
     """
 
     host: HostMemory
     device: Any
     copied: list[int] = field(default_factory=lambda: [0, 0])
     beside: bool = True
-    arena: Arena | None = None
+    region: Region | None = None
 
     def __post_init__(self) -> None:
         self.threads = {
-            out: ThreadPoolExecutor(
-                1,
-                thread_name_prefix=f"girih-copy-{'out' if out else 'in'}",
-                initializer=None if self.arena is None else partial(self.arena.enter, OTHERS if out else COPIES_IN),
-            )
+            out: ThreadPoolExecutor(1, thread_name_prefix=f"girih-copy-{'out' if out else 'in'}")
             for out in (True, False)
         }
 
@@ -131,20 +126,20 @@ class Copiers:
         copy = lambda: place.copy_(held.pop())  # noqa: E731
         return self.threads[True].submit(copy) if self.beside else Later(copy)
 
-    def into(self, source: Copy | Tensor, after: list[Copy]) -> Copy:
+    def into(self, source: Copy | Tensor, buffer: str, after: list[Copy]) -> Copy:
         def copy() -> Tensor:
             for other in after:
                 other.result()
             tensor = source if isinstance(source, torch.Tensor) else source.result()
             self.copied[1] += tensor.nbytes
-            target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
+            with nullcontext() if self.region is None else self.region.making(buffer):
+                target = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device)
             return target.copy_(tensor)
 
         if self.beside:
             return self.threads[False].submit(copy)
         later = Later(copy)
-        with nullcontext() if self.arena is None else self.arena.in_lane(COPIES_IN):
-            later.result()
+        later.result()
         return later
 
     def close(self) -> None:
@@ -203,7 +198,7 @@ class StartMove:
         else:
             after = [slots[slot].done for slot in self.after if isinstance(slots[slot], Underway)]
             held = source.done if isinstance(source, Underway) else source
-            slots[self.target] = Underway(self.copiers.into(held, after))
+            slots[self.target] = Underway(self.copiers.into(held, self.buffer, after))
         seconds[MOVES] += perf_counter() - began
 
 

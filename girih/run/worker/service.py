@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from girih.lower import Program
+from girih.memory.places.addresses import Addresses
+from girih.run.arena.arena import possible
+from girih.run.arena.region import ArenaUse
 from girih.run.tiles.store import TileStore
 from girih.run.training import checkpoint, saving
 from girih.run.transport.transport import Transport
 from girih.run.worker import measure
 from girih.run.worker.initial import initial_parts
+from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.parts import Tensor, reporters
 from girih.run.worker.worker import Interval, Times, Worker
 
@@ -21,8 +25,8 @@ class Options:
     """How workers run.
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
-    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). tight: all give it back at once.
-    memory: bytes of tensors that each may hold.
+    or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). addresses: by rank, where
+    everything lies in the worker's arena; None: it has none. strict: what has no place there is refused.
     """
 
     timeout: float = 60.0
@@ -30,8 +34,16 @@ class Options:
     timeline: bool = False
     threads: int = 0
     keeps: bool = True
-    tight: bool = False
-    memory: int | None = None
+    addresses: tuple[Addresses, ...] | None = None
+    strict: bool = False
+
+    def settle_pages(self) -> None:
+        """What a worker that is a process of its own does with the memory that it frees: keep it, but where it was to
+        lie in an arena and there can be none, so that the process stays near its limit nevertheless."""
+        if self.addresses is not None and not possible():
+            give_back()
+        elif self.keeps:
+            keep_freed()
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,8 @@ class Statistics:
     """Measured on one worker since it started.
 
     sent, received: payload in bytes, for each peer. times: seconds. peak_bytes: of the last measured step, or 0.
-    stolen: chunks of others' loops that it computed (threads count together).
+    stolen: chunks of others' loops that it computed (threads count together). arena: of the worker's arena, or None;
+    without: why it has none.
     """
 
     rank: int
@@ -48,6 +61,8 @@ class Statistics:
     times: Times
     peak_bytes: int
     stolen: int = 0
+    arena: ArenaUse | None = None
+    without: str = ""
 
     @property
     def bytes_received(self) -> int:
@@ -86,7 +101,8 @@ class Service:
             device=options.device,
             progress=progress,
             timeline=options.timeline,
-            memory=options.memory,
+            addresses=None if options.addresses is None else options.addresses[rank],
+            strict=options.strict,
         )
         self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
         self._reports = {
@@ -162,6 +178,8 @@ class Service:
             Times(times.steps, times.total, times.kernels, times.transfers),
             self.peak_bytes,
             0 if transport.board is None else transport.board.stolen,
+            None if self.worker.region is None else self.worker.region.use(),
+            self.worker.without,
         )
 
     def timeline(self) -> list[Interval]:

@@ -14,7 +14,9 @@ import torch
 
 from girih.lower import BlockStep, ComputeStep, Program
 from girih.lower.liveness import overwritten, writes_of
-from girih.run.arena.arena import Arena, ArenaError
+from girih.memory.places.addresses import Addresses
+from girih.run.arena.arena import ArenaError
+from girih.run.arena.region import Region, refusal
 from girih.run.errors import IDLE, NOT_BEGUN, MemberError, StepError, where
 from girih.run.tiles.spill import mapped
 from girih.run.transport.transport import NoTransport, Transport
@@ -65,11 +67,12 @@ class Worker:
 
     progress: integers that the worker keeps up to date, as NOT_BEGUN. They may lie in memory that others can see.
     timeline: measure every instruction; the last step's are in `intervals`.
-    memory: the most bytes of tensors that this worker may hold, on a processor: an arena of that size serves them all,
-        and a step that needs more fails. `without` says why there is none.
+    addresses: where everything lies in the worker's arena, on a processor; None: there is none. `without` says why.
+    strict: memory that has no place there is refused; else it is given from elsewhere, and counted.
 
     Raises:
         ValueError: the strategy lets an updated value lie otherwise than the input that it replaces.
+        ArenaError: there can be no arena, and memory is to come from nowhere else.
     """
 
     def __init__(
@@ -81,7 +84,8 @@ class Worker:
         device: Any = "cpu",
         progress: MutableSequence[int] | None = None,
         timeline: bool = False,
-        memory: int | None = None,
+        addresses: Addresses | None = None,
+        strict: bool = False,
     ) -> None:
         graph = program.graph
         self.program = program
@@ -103,12 +107,16 @@ class Worker:
         entering = {item.name for item in graph.inputs}
         self._elsewhere = [item.name for item in graph.outputs if item.name not in written | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction
-        self.arena, self.without = _arena(memory, self.device)
-        self.copiers = Copiers(HostMemory(self.device), self.device, arena=self.arena) if program.host else None
+        self.region, self.without = _region(program, addresses, self.device, strict)
+        if strict and self.region is None:
+            raise ArenaError(self.without)
+        self.copiers = Copiers(HostMemory(self.device), self.device, region=self.region) if program.host else None
         self._overwritten = overwritten(program.graph, program.steps_of(rank), program.host)
         self._instructions = compile_instructions(
             program, rank, self._slot, self.transport, self.device, self.progress, self.copiers
         )
+        if self.region is not None:
+            self._instructions = self.region.placed(program, rank, self._slot, self._instructions)
 
     def step(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run the program once.
@@ -201,12 +209,12 @@ class Worker:
 
     def _serving(self) -> AbstractContextManager[None]:
         """New tensors lie in the arena, if there is one."""
-        return nullcontext() if self.arena is None else self.arena.serving()
+        return nullcontext() if self.region is None else self.region.serving()
 
     def _failed(self, error: Exception) -> StepError:
         """At the instruction that progress tells."""
         at = self.progress[1]
-        if self.arena is not None and (refused := self.arena.refusal()):
+        if self.region is not None and (refused := self.region.arena.refusal()):
             cause = error.__cause__ if isinstance(error, MemberError) else error
             return StepError(self.rank, where(self.program, at), _out_of_memory(refused, cause or error))
         if isinstance(error, MemberError):
@@ -218,8 +226,8 @@ class Worker:
         began = perf_counter()
         with self._serving():
             outputs = self._collect(running.slots)
-        if self.arena is not None:  # its memory is the next step's
-            outputs = {name: tensor.clone() if self.arena.holds(tensor) else tensor for name, tensor in outputs.items()}
+        if self.region is not None:
+            self.region.learn()
         self.progress[1] = IDLE
         self.times.steps += 1
         self.times.kernels += running.seconds[0]
@@ -251,17 +259,13 @@ class Worker:
                 raise ValueError(
                     f"worker {self.rank}: its part of {name!r} must be {list(shape)}, got {list(tensor.shape)}"
                 )
-            if self.arena is not None and not keep and isinstance(tensor, torch.Tensor):
-                tensor = self._inside(tensor)
+            if self.region is not None and not keep and isinstance(tensor, torch.Tensor):
+                tensor = self.region.entering(name, tensor)
             slots[self._slot[name]] = tensor
             if name in self._overwritten:
                 assert self.copiers is not None
                 self.copiers.host.places[self._overwritten[name]] = tensor
         return slots
-
-    def _inside(self, tensor: Tensor) -> Tensor:
-        assert self.arena is not None
-        return tensor if self.arena.holds(tensor) else tensor.clone()
 
     def _collect(self, slots: list[Any]) -> dict[str, Tensor]:
         self._nothing(self._elsewhere, slots)
@@ -270,7 +274,14 @@ class Worker:
             for output in self.program.graph.outputs
             if output.replaces is None
         }
-        readers = Counter(new for new in self._updates.values() if new is not None and new not in outputs)
+        readers = Counter(self._updates.values())
+        if self.region is None:
+            for name in outputs:
+                readers.pop(name, None)
+        else:  # the memory of outputs is the next step's
+            outputs = {name: self.region.leaving(tensor) for name, tensor in outputs.items()}
+            for name in outputs.keys() - readers.keys():
+                slots[self._slot[name]] = None
         for old, new in self._updates.items():
             if new is None:
                 continue
@@ -295,13 +306,35 @@ class Worker:
             if name in self.program.host:
                 assert self.copiers is not None
                 self.state[name] = self.copiers.host.keep(name, tensor)
-            else:
+            elif self.region is None:
                 self.state[name] = tensor.to(self.device, copy=True, memory_format=torch.contiguous_format)
+            else:
+                self.state.pop(name, None)
+                self.state[name] = self._state_in_place(name, tensor)
+
+    def _state_in_place(self, name: str, tensor: Tensor) -> Tensor:
+        """A contiguous copy of state where state lies in the arena."""
+        assert self.region is not None
+        with self.region.making(name):
+            place = torch.empty(tensor.shape, dtype=tensor.dtype, device=self.device)
+        return place.copy_(tensor)
+
+    def _in_place(self, old: str, tensor: Tensor) -> Tensor:
+        """New state where the old lay, contiguous. Where it is part of something larger, or lies elsewhere, it is
+        copied; the old is gone by then, or nobody has it but the state."""
+        assert self.region is not None
+        start = self.region.start_of(old)
+        if start is None:
+            return settle(tensor)
+        if tensor.data_ptr() == start and is_settled(tensor):
+            return tensor
+        self.state.pop(old, None)
+        return self._state_in_place(old, tensor)
 
     def _settled(self, old: str, new: str, tensor: Tensor) -> Tensor:
         """New state as it is kept. In the large memory it lies over the old, or changes places with it."""
         if new not in self.program.host:
-            return settle(tensor)
+            return settle(tensor) if self.region is None else self._in_place(old, tensor)
         assert self.copiers is not None
         host = self.copiers.host
         if not tensor.is_contiguous():
@@ -311,14 +344,14 @@ class Worker:
         return tensor
 
 
-def _arena(memory: int | None, device: Any) -> tuple[Arena | None, str]:
-    """An arena of that size, or why there is none."""
-    if memory is None:
-        return None, "no memory limit was set"
-    if device.type != "cpu":
-        return None, f"{device.type} holds its limit by itself"
+def _region(program: Program, addresses: Addresses | None, device: Any, strict: bool) -> tuple[Region | None, str]:
+    """The worker's arena, or why there is none."""
+    if addresses is None:
+        return None, "nothing has a planned address"
+    if why := refusal(program, device):
+        return None, why
     try:
-        return Arena(memory), ""
+        return Region(addresses, strict), ""
     except ArenaError as error:
         return None, str(error)
 
@@ -335,6 +368,8 @@ def settle(tensor: Tensor) -> Tensor:
 
     So a step computes the same bits whether its state comes from the step before or from a checkpoint.
     """
-    if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor if is_settled(tensor) else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def is_settled(tensor: Tensor) -> bool:
+    return bool(tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes)

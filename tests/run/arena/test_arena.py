@@ -1,25 +1,19 @@
-"""An arena serves PyTorch's allocator from one region of memory: what does not fit there is refused."""
+"""An arena serves PyTorch's allocator from one region of memory, at the addresses that were said beforehand."""
 
 from __future__ import annotations
 
-import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from lowered_programs import alone
-from run_programs import rates, training
 
-from girih.memory.lifetimes import lifetimes
-from girih.memory.moves import moved
-from girih.memory.residency import belady, floor
 from girih.run.arena import arena as module
-from girih.run.arena.arena import OWN, Arena, ArenaError
-from girih.run.worker.measure import peak_bytes
-from girih.run.worker.moves import HostMemory
-from girih.run.worker.worker import Worker
+from girih.run.arena.arena import REQUEST, Arena, ArenaError
+from girih.run.arena.packing import packed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,78 +24,134 @@ def _possible() -> None:
         pytest.skip(str(error))
 
 
-def test_a_worker_within_its_arena_has_the_same_bits_and_the_planned_peak() -> None:
-    captured, state, batch = training((64, 32, 48, 16))
-    program = alone(captured.graph)
-    lives = lifetimes(program)
-    cap = (floor(lives)[0] + int(lives.used.max())) // 2
-    held = moved(lives, belady(lives, cap, np.ones(len(lives.steps))), cap)
-    states = []
-    for own, memory in ((program, None), (held, 2 * cap)):
-        worker = Worker(own, 0, memory=memory)
-        assert (worker.arena is not None) == (memory is not None), worker.without
-        worker.take_state({item.name: state[item.path] for item in captured.graph.state_inputs})
-        for _ in range(3):
-            worker.step(dict(batch) | rates(captured.graph))
-        states.append({name: tensor.clone() for name, tensor in worker.state.items()})
-        if memory is not None:
-            assert peak_bytes(worker, dict(batch) | rates(captured.graph)) <= memory
-    assert all(states[0][name].equal(states[1][name]) for name in states[0])
-    tight = Worker(program, 0, memory=1 << 12)
-    with pytest.raises(RuntimeError, match="can't allocate memory"):
-        tight.take_state({item.name: state[item.path] for item in captured.graph.state_inputs})
+def of_bytes(count: int) -> torch.Tensor:
+    return torch.empty(count, dtype=torch.uint8)
 
 
-def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    host = HostMemory(torch.device("cpu"), str(tmp_path))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
-    try:
-        host.place("small", torch.empty(1 << 10))
-        with pytest.raises(OSError, match=r"cannot leave memory for a file in .*: File too large; make room there"):
-            host.place("large", torch.empty(1 << 16))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(tmp_path.iterdir()) == []
+def where(arena: Arena, *tensors: torch.Tensor) -> list[int]:
+    return [tensor.data_ptr() - arena.start for tensor in tensors]
 
 
-def test_blocks_are_given_joined_and_refused() -> None:
+def test_results_lie_at_their_places_and_scratch_in_the_runs() -> None:
     arena = Arena(1 << 20)
+    ticket = arena.ticket([(4096, 1000), (8192, 5000)], [(0, 1024), (65536, 1 << 20)])
     with arena.serving():
-        first, second, third = (torch.empty(1 << 18, dtype=torch.uint8) for _ in range(3))
-        assert all(arena.holds(tensor) for tensor in (first, second, third))
-        assert arena.state()["live"] == 3 << 18
-        starts = [tensor.data_ptr() for tensor in (first, second, third)]
-        assert starts == [starts[0] + part * (1 << 18) for part in range(3)]
-        with pytest.raises(RuntimeError, match="can't allocate memory"):
-            torch.empty((1 << 18) + 1, dtype=torch.uint8)
-        assert "262.14 KB are free, at most 262.14 KB of them in one piece" in arena.refusal()
-        del first, second
-        both = torch.empty(1 << 19, dtype=torch.uint8)
-        assert both.data_ptr() == starts[0]
-    outside = torch.empty(1 << 18, dtype=torch.uint8)
+        arena.call(ticket)
+        small, second, first, large = of_bytes(100), of_bytes(5000), of_bytes(1000), of_bytes(4000)
+    assert where(arena, first, second, small, large) == [4096, 8192, 0, 65536]
+    assert arena.state()["live"] == arena.state()["peak"] == 10100
+    outside = of_bytes(1000)
     assert not arena.holds(outside)
-    del both, third
-    assert arena.state() | {"peak": 0} == arena.state(restart=True) | {"peak": 0}
-    assert arena.state()["live"] == 0
+    del first, second, small, large
+    assert arena.state()["live"] == arena.state()["outside"] == 0
 
 
-def test_a_step_that_is_repeated_gets_its_planned_addresses() -> None:
+def test_a_tensor_lies_where_it_was_said() -> None:
     arena = Arena(1 << 16)
-    for log in (True, False):
-        arena.begin(log)
+    with arena.at(512, 100):
+        first = of_bytes(100)
+    with arena.at(512, 100):
+        second = of_bytes(100)  # it is taken: this one is the C library's
+    assert where(arena, first) == [512]
+    assert not arena.holds(second)
+    assert arena.state() | {"peak": 0} == {**dict.fromkeys(module.STATE, 0), "live": 100, "misses": 1, "outside": 100,
+                                          "outside_peak": 100, "outside_requests": 1}  # fmt: skip
+    del second
+    assert arena.state(restart=True)["outside"] == 0
+    assert arena.state()["outside_peak"] == 0
+
+
+def test_what_has_no_place_is_counted_or_refused() -> None:
+    for strict in (False, True):
+        arena = Arena(1 << 16, strict)
+        ticket = arena.ticket([(0, 256)], [(1024, 2048)])
         with arena.serving():
-            first = torch.empty(1000, dtype=torch.uint8)
-            second = torch.empty(500, dtype=torch.uint8)
-        if log:
-            requests = arena.log()
-            assert requests["size"].tolist() == [1000, 500]
-            assert requests["number"].tolist() == [0, 1]
-            arena.plan(OWN, requests["start"][::-1] + 4096)
-        else:
-            assert second.data_ptr() + 1024 == first.data_ptr()
-            assert arena.state()["misses"] == 0
-        del first, second
+            arena.call(ticket)
+            fits = of_bytes(1024)
+            if strict:
+                with pytest.raises(RuntimeError, match="can't allocate memory"):
+                    of_bytes(64)
+                assert "64 B (64 bytes) have no place in the arena of 65.54 KB" in arena.refusal()
+            else:
+                more = of_bytes(64).fill_(7)
+                assert arena.refusal() == ""
+                assert arena.state()["outside_peak"] == 64
+                assert int(more.sum()) == 7 * 64
+                del more
+        assert arena.state()["outside"] == 0
+        del fits
+
+
+def test_an_arena_learns_which_request_is_the_result() -> None:
+    """Scratch of the result's size that is asked for first takes its place once, then lies elsewhere."""
+    arena = Arena(1 << 16)
+    ticket = arena.ticket([(0, 512)], [(1024, 4096)])
+    for turn in range(3):
+        with arena.serving():
+            arena.call(ticket)
+            scratch, result = of_bytes(512), of_bytes(512)
+            del scratch
+        found = where(arena, result)
+        assert found == ([1024] if turn == 0 else [0])
+        if turn == 0:
+            assert arena.learn(ticket, result.data_ptr(), 0)
+            assert not arena.learn(ticket, result.data_ptr() + 64, 0)
+            assert arena.requests(ticket)["place"].tolist() == [-1, 0]
+        del result
+
+
+def test_another_order_of_requests_goes_back_to_sizes() -> None:
+    arena = Arena(1 << 16)
+    ticket = arena.ticket([(0, 512)], [(1024, 8192)])
+    with arena.serving():
+        arena.call(ticket)
+        scratch, result = of_bytes(512), of_bytes(512)
+        assert arena.learn(ticket, result.data_ptr(), 0)
+        del scratch, result
+        arena.call(ticket)
+        other, result = of_bytes(300), of_bytes(512)
+        assert where(arena, other, result) == [1024, 0]
+
+
+def test_requests_that_did_not_fit_are_packed() -> None:
+    """As they come, the second one splits the run; packed, the third one fits beside it."""
+    arena = Arena(1 << 16)
+    results, runs = [(0, 256)], [(1024, 4096)]
+    ticket = arena.ticket(results, runs)
+
+    def call() -> torch.Tensor:
+        arena.call(ticket)
+        first, second = of_bytes(1024), of_bytes(1024)
+        del first
+        third, result = of_bytes(2048), of_bytes(256)
+        del second, third
+        return result
+
+    with arena.serving():
+        result = call()
+        assert arena.state()["outside_requests"] == 1
+        ((failed, requests),) = arena.failed()
+        assert failed == ticket
+        assert requests["bytes"].tolist() == [1024, 1024, 2048, 256]
+        places = packed(requests, results, runs)
+        assert places is not None
+        arena.teach(ticket, places)
+        del result
+        arena.state(restart=True)
+        result = call()
+        assert where(arena, result) == [0]
+    assert arena.state()["outside_requests"] == 0
+    assert list(arena.failed()) == []
+
+
+def test_what_cannot_be_packed_is_said() -> None:
+    requests = np.array([(128, 0, -2, 0, 2), (128, -1, -2, 1, 3)], REQUEST)
+    assert packed(requests, [], [(0, 128)]) is None
+    places = packed(requests, [], [(0, 128), (192, 320)])
+    assert places is not None
+    assert sorted(places.tolist()) == [0, 192]
+    in_turn = np.array([(128, 0, -2, 0, 1), (128, -1, -2, 2, 3)], REQUEST)
+    assert packed(in_turn, [], [(0, 128)]).tolist() == [0, 0]  # type: ignore[union-attr]
 
 
 def test_two_arenas_serve_two_threads() -> None:
@@ -109,9 +159,11 @@ def test_two_arenas_serve_two_threads() -> None:
     seen: list[list[bool]] = []
 
     def work(own: int) -> None:
+        ticket = arenas[own].ticket([], [(0, 1 << 20)])
         with arenas[own].serving():
             for _ in range(200):
-                tensors = [torch.empty(size, dtype=torch.uint8) for size in (100, 10_000, 100_000)]
+                arenas[own].call(ticket)
+                tensors = [of_bytes(size) for size in (100, 10_000, 100_000)]
                 seen.append([arenas[own].holds(item) and not arenas[1 - own].holds(item) for item in tensors])
 
     threads = [threading.Thread(target=work, args=(own,)) for own in (0, 1)]
@@ -126,10 +178,13 @@ def test_two_arenas_serve_two_threads() -> None:
 
 def test_a_tensor_outlives_its_arena() -> None:
     arena = Arena(1 << 16)
-    with arena.serving():
+    with arena.at(64, 400):
         tensor = torch.full((100,), 7.0)
+    with arena.at(64, 400):
+        outside = torch.full((100,), 3.0)
     del arena
     assert tensor.sum() == 700
+    assert outside.sum() == 300
 
 
 def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -140,3 +195,35 @@ def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("CC", "false")
     with pytest.raises(ArenaError, match="false fails"):
         module._compiled()
+
+
+PRODUCT = """
+import hashlib, os, resource
+import torch
+from girih.run.arena.arena import take_library_buffers
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+a, b, c = torch.randn(4096, 256), torch.randn(256, 256), torch.empty(4096, 256)
+for limited in (False, True):
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == 0
+        continue
+    if limited:
+        take_library_buffers()
+        held = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
+        resource.setrlimit(resource.RLIMIT_DATA, (held,) * 2)
+    torch.mm(a, b, out=c)
+    print(hashlib.sha256(c.numpy().data).hexdigest(), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA counts what is mapped on Linux alone")
+def test_libraries_have_their_buffers_before_the_system_can_refuse_them() -> None:
+    """MKL, without memory to pack matrices into, computes with other kernels, which have other bits."""
+    done = subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    free, limited = done.stdout.split()
+    assert free == limited

@@ -1,0 +1,88 @@
+"""Places for the requests of one call of a kernel, which did not fit as they came.
+
+A kernel asks for several blocks of scratch one after another, and frees them in another order. Served as they come,
+they may leave holes that the next does not fit into, though together they are never more than was planned. As they come
+alike in every call, they are packed once: one by one at the lowest free address, in several orders, until all fit. A
+result's place may be used before the result is asked for. Cost: the square of the requests, for each order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.memory.places.items import ALIGNMENT
+
+TRIES = 300
+"""Orders."""
+MOST = 64
+"""Requests of a call that are packed."""
+
+Span = tuple[int, int]
+
+
+def packed(
+    requests: np.ndarray, results: Sequence[Span], runs: Sequence[Span], seed: int = 0
+) -> NDArray[np.int64] | None:
+    """Places for all requests (`girih.run.arena.arena.REQUEST`), those of results included, or None if none were found.
+
+    results: place and bytes of each; one that outlives the call keeps the place at which it is, or was taught to be.
+    """
+    if len(requests) > MOST:
+        return None
+    count = len(requests)
+    sizes = -(-requests["bytes"] // ALIGNMENT) * ALIGNMENT
+    never = 2 * count + 1
+    begins, ends = requests["begin"], np.where(requests["end"] < 0, never, requests["end"])
+    places = np.full(count, -1, np.int64)
+    known = dict(results)
+    for at in range(count):
+        for place in (int(requests["place"][at]), int(requests["start"][at])):
+            if ends[at] == never and places[at] < 0 and known.get(place) == requests["bytes"][at]:
+                places[at] = place
+    fixed = np.flatnonzero(places >= 0)
+    if len(np.unique(places[fixed])) < len(fixed):
+        return None
+    asked = {int(places[at]) for at in fixed}
+    free = _joined([*runs, *((at, at - (-size // ALIGNMENT) * ALIGNMENT) for at, size in results if at in asked)])
+    loose = np.flatnonzero(places < 0)
+    random = np.random.default_rng(seed)
+    orders = [loose[np.argsort(-sizes[loose], kind="stable")], loose]
+    for number in range(TRIES):
+        order = orders[number] if number < len(orders) else random.permutation(loose)
+        tried = places.copy()
+        for at in order:
+            together = (tried >= 0) & (begins < ends[at]) & (begins[at] < ends)
+            taken = sorted((int(tried[other]), int(tried[other] + sizes[other])) for other in np.flatnonzero(together))
+            tried[at] = _lowest(int(sizes[at]), taken, free)
+            if tried[at] < 0:
+                break
+        else:
+            return tried
+    return None
+
+
+def _lowest(size: int, taken: Sequence[Span], free: Sequence[Span]) -> int:
+    for low, high in free:
+        at = low
+        for first, end in taken:
+            if end <= at:
+                continue
+            if first >= at + size:
+                break
+            at = end
+        if at + size <= high:
+            return at
+    return -1
+
+
+def _joined(runs: Sequence[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for low, high in sorted(runs):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined
