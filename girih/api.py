@@ -347,7 +347,7 @@ def optimize(
     seconds: float = 60.0,
     alpha: float = 1.05,
     rules: Sequence[Rule] | None = None,
-    backends: Sequence[str] = ("eager", "onednn", "inductor"),
+    backends: Sequence[str] | None = None,
     store: str | Path | None = None,
     progress: Observe | None = None,
 ) -> Optimized:

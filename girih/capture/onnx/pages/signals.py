@@ -12,37 +12,37 @@ Tensor = Any
 
 
 def transformed(x: Tensor, length: int | None, axis: int, inverse: int, onesided: int) -> Tensor:
-    """By the definition, as a product with cosines and sines."""
-    real = x.shape[-1] == 1
+    """By the definition, as a product with cosines and sines, in float64. The inverse of a one-sided transform is real:
+    what is missing are the conjugates of what is there."""
     axis %= x.dim()
-    count = length or x.shape[axis]
-    used = min(count, x.shape[axis])
+    halved = bool(onesided and inverse)
+    count = length or (2 * (x.shape[axis] - 1) if halved else x.shape[axis])
+    used = min(count // 2 + 1 if halved else count, x.shape[axis])
     kept = count // 2 + 1 if onesided and not inverse else count
     turns = torch.arange(used, dtype=torch.float64).unsqueeze(1) * torch.arange(kept, dtype=torch.float64).unsqueeze(0)
     angles = turns % count * (2 * torch.pi / count)
-    cosine, sine = torch.cos(angles).to(x.dtype), torch.sin(angles).to(x.dtype)
-    if not inverse:
-        sine = -sine
-    parts = torch.movedim(x.narrow(axis, 0, used), axis, -2)  # [..., element, re or im]
-    re = torch.matmul(parts[..., 0].unsqueeze(-2), cosine).squeeze(-2)
-    im = torch.matmul(parts[..., 0].unsqueeze(-2), sine).squeeze(-2)
-    if not real:
-        re = re - torch.matmul(parts[..., 1].unsqueeze(-2), sine).squeeze(-2)
-        im = im + torch.matmul(parts[..., 1].unsqueeze(-2), cosine).squeeze(-2)
-    if inverse and onesided:
-        result = (re / count).unsqueeze(-1)
-    else:
-        result = torch.stack([re, im], -1) / (count if inverse else 1)
-    return torch.movedim(result, -2, axis)
+    cosine, sine = torch.cos(angles), torch.sin(angles) * (1 if inverse else -1)
+    if halved:
+        places = torch.arange(used).unsqueeze(1)
+        twice = torch.where((places == 0) | (2 * places == count), 1.0, 2.0).to(torch.float64)
+        cosine, sine = cosine * twice, sine * twice
+    parts = torch.movedim(x.narrow(axis, 0, used), axis, -2).to(torch.float64)  # [..., element, re or im]
+
+    def product(part: int, matrix: Tensor) -> Tensor:
+        return torch.matmul(parts[..., part].unsqueeze(-2), matrix).squeeze(-2)
+
+    re, im = product(0, cosine), product(0, sine)
+    if x.shape[-1] == 2:
+        re, im = re - product(1, sine), im + product(1, cosine)
+    result = re.unsqueeze(-1) if halved else torch.stack([re, im], -1)
+    return torch.movedim(result / count if inverse else result, -2, axis).to(x.dtype)
 
 
 @operator("DFT", known=("dft_length", "axis"), since=17)
 def dft(
     x: Tensor, dft_length: int | None = None, axis: int = -2, *, inverse: int = 0, onesided: int = 0
 ) -> Tensor:
-    if inverse and onesided:
-        raise ValueError("inverse and one-sided at once")
-    if onesided and x.shape[-1] != 1:
+    if onesided and not inverse and x.shape[-1] != 1:
         raise ValueError("one-sided of complex numbers")
     return transformed(x, dft_length, axis, inverse, onesided)
 
