@@ -23,6 +23,7 @@ from girih.memory.residency import Residency
 from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
+from girih.plans.rewritten import Rewrite
 from girih.plans.scratch import account, followed, notes_of
 
 Observe = Callable[[str, float], None]
@@ -62,7 +63,8 @@ class Plan:
     (`girih.memory.pieces`); sequence: the program's steps in an order in which some come again
     (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
-    with this order of steps (`girih.memory.bound`), by the prices of then. keys: by key of the model's `state_dict`
+    with this order of steps (`girih.memory.bound`), by the prices of then. rewrites: by which rules the graph was
+    rewritten before it was divided (`girih.plans.rewritten`). keys: by key of the model's `state_dict`
     its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
     tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
     the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
@@ -97,6 +99,7 @@ class Plan:
     pieces: tuple[InPieces, ...] = ()
     unlimited: float | None = None
     memory_bound: float | None = None
+    rewrites: tuple[Rewrite, ...] = ()
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 
