@@ -6,8 +6,9 @@ Plan that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,13 @@ from girih.plans.plan import Observe, PlanError, check_seconds
 from girih.search.table import search_of
 
 if TYPE_CHECKING:
+    from girih.capture.onnx.module import OnnxModule
     from girih.capture.torch.training import TrainingStep
     from girih.memory.baselines.baseline import Baseline
     from girih.partition.search import Search
+    from girih.plans.inputs import Program
     from girih.plans.predict import Prediction
+    from girih.plans.rewritten import Rewriting
     from girih.rewrite.rules.rule import Rule
     from girih.run.engines.engine import Engine
     from girih.run.modules.optimized import Optimized
@@ -135,6 +139,7 @@ def plan(
     observe: Observe | None = None,
     hold: str | Baseline = "auto",
     order: str = "auto",
+    rewrite: bool | Rewriting = False,
 ) -> Plan:
     """Lay a training step (or an Inference) out over a machine.
 
@@ -149,6 +154,8 @@ def plan(
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
     `girih.memory.baselines.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
     the steps in that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
+    rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its data sheet;
+    the plan keeps the rules (`girih rewrite explain`).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -161,6 +168,8 @@ def plan(
     from girih.plans.inputs import program_of
 
     own = program_of(step, batch)
+    if rewrite:
+        own = rewritten_program(own, machine, rewrite)
     planned = plan_graph(
         own.graph,
         machine=machine,
@@ -174,6 +183,16 @@ def plan(
         order=order,
     )
     return own.in_plan(planned)
+
+
+def rewritten_program(own: Program, machine: str | Machine, rewrite: bool | Rewriting = True) -> Program:
+    """A captured program whose graph is rewritten for a device of the machine; see `plan`."""
+    from girih.plans.rewritten import Rewriting
+
+    where = machine if isinstance(machine, Machine) else machine_by_name(machine)
+    options = rewrite if isinstance(rewrite, Rewriting) else Rewriting()
+    graph, rewrites = options.apply(own.graph, where)
+    return replace(own, graph=graph, rewrites=rewrites)
 
 
 def fit(
@@ -343,13 +362,13 @@ class Infer:
 
 def optimize(
     model: Any,
-    example: Any,
+    example: Any = None,
     *,
     threads: int | None = None,
     seconds: float = 60.0,
     alpha: float = 1.05,
     rules: Sequence[Rule] | None = None,
-    backends: Sequence[str] = ("eager", "onednn", "inductor"),
+    backends: Sequence[str] | None = None,
     store: str | Path | None = None,
     progress: Observe | None = None,
 ) -> Optimized:
@@ -359,22 +378,30 @@ def optimize(
         y = fast(x)
         print(fast.explain())
 
-    Weights are those of now. example: what the model is called with: a tensor, a tuple, or a mapping by name; batches
-    have its shapes. threads: of PyTorch while kernels and candidates are measured, as many as it has if none is said.
-    seconds: for the search; compiling and measuring come on top. alpha: graphs that cost so many times what the
-    cheapest does are looked at too (TASO §2.7). rules: by default `girih.rewrite.rules.shipped`. backends: what it may
-    run on; the model as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it
-    was.
+    Weights are those of now. model: a module, or an ONNX file (`read_onnx` says for which shapes). example: what the
+    model is called with: a tensor, a tuple, or a mapping by name; batches have its shapes. threads: while kernels and
+    candidates are measured, PyTorch's as many as it has if none is said. seconds: for the search; compiling and measuring
+    come on top. alpha: graphs that cost so many times what the cheapest does are looked at too (TASO §2.7). rules: by
+    default `girih.rewrite.rules.shipped`. backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime`
+    and `openvino`; by default all that are installed. The model as it was, in eager PyTorch, is always among what is
+    timed, so that nothing gets slower than it was.
     store: the file in which measured kernels are kept.
 
     Raises:
-        CaptureError: for what cannot be captured, naming the line of the program.
+        CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.
         OptimizeError: for a model in training mode, or options that mean nothing.
     """
     from girih.cost.store import Store
     from girih.rewrite.rules.shipped import shipped
-    from girih.run.modules.optimized import optimise
+    from girih.run.modules.optimized import OptimizeError, optimise
 
+    if isinstance(model, (str, Path)):
+        named = isinstance(example, dict)
+        inputs = example if named or example is None else example if isinstance(example, (tuple, list)) else (example,)
+        model = read_onnx(model, inputs)
+        example = model.example if named else tuple(model.example.values())
+    elif example is None:
+        raise OptimizeError("expected an example of what the model is called with")
     return optimise(
         model,
         example,
@@ -386,6 +413,27 @@ def optimize(
         store=None if store is None else Store(store),
         progress=progress or (lambda what, share: None),
     )
+
+
+def read_onnx(path: str | Path, example: Any = None, *, sizes: Mapping[str, int] | None = None) -> OnnxModule:
+    """The model of an ONNX file as a PyTorch module, for inputs of one shape. Needs the extra `onnx`.
+
+    example: inputs, a sequence or a mapping by name. They give the shapes that the file leaves open, and the values of
+    inputs on which shapes depend, which are then fixed. sizes: of dimensions that have names in the file, where there is
+    no example. The module takes the inputs in the file's order, or by name.
+
+    Raises:
+        CaptureError: the file is damaged, reads what is not its own, or has an operator that is not supported.
+    """
+    try:
+        from girih.capture.onnx.translate import read
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        from girih.capture.errors import CaptureError
+
+        raise CaptureError("reading ONNX files needs the package onnx: pip install 'girih[onnx]'") from error
+    return read(path, example, sizes)
 
 
 def plan_graph(

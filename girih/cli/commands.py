@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from girih.api import Plan, load, plan_graph
+from girih.api import Plan, load, plan_graph, rewritten_program
 from girih.cli import captured
 from girih.cli.checkpoints import checkpoint
 from girih.cli.programs import batch_of, in_micro_batches, is_file, program
@@ -135,6 +135,9 @@ def plan(options: argparse.Namespace) -> int:
             "observe": progress,
         }
         own = _program(options, progress)
+        if options.rewrite:
+            progress("rewrite", 0.0)
+            own = rewritten_program(own, goal)
         result = own.in_plan(plan_graph(own.graph, **ways))
         check(result)
         if options.output:

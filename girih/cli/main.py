@@ -107,6 +107,8 @@ def parser() -> argparse.ArgumentParser:
                       help="what to minimise: bytes moved, roofline seconds, or the simulated time of a step, in which "
                       "transfers overlap and operators may be placed (default bytes)")  # fmt: skip
     _store(plan)
+    plan.add_argument("--rewrite", action="store_true", help="rewrite the graph by proved rules before it is divided; "
+                      "the plan keeps them")  # fmt: skip
     plan.add_argument("--optimizer", choices=OPTIMIZERS,
                       help="for models by name (default momentum)")  # fmt: skip
     plan.add_argument(
@@ -212,27 +214,31 @@ def parser() -> argparse.ArgumentParser:
         commands, "optimize", "rewrite a model's operators so that inference is faster on this machine",
         "girih optimize squeezenet --batch 1 --threads 1 -o faster.pt2",
     )  # fmt: skip
-    optimize.add_argument("model", metavar="MODEL", type=name, help="a name from `girih models`, or file.py:function "
-                          "that returns a girih.Inference (or TrainingStep) and a batch")  # fmt: skip
+    optimize.add_argument("model", metavar="MODEL", type=name, help="a name from `girih models`, file.py:function that "
+                          "returns a girih.Inference (or TrainingStep) and a batch, or an ONNX file")  # fmt: skip
     optimize.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
     optimize.add_argument("--threads", type=count, help="PyTorch's threads while it is measured (default: all)")
     optimize.add_argument("--budget", type=seconds, default=60.0, metavar="SECONDS", help="most seconds to search; "
                           "compiling and measuring come on top (default 60)")  # fmt: skip
     optimize.add_argument("--alpha", type=alpha, default=1.05, help="look at graphs that cost up to so many times the "
                           "cheapest's (default 1.05)")  # fmt: skip
-    optimize.add_argument("--backends", type=name, default="eager,onednn,inductor", metavar="NAME,...",
-                          help="what the program may run on (default eager,onednn,inductor)")  # fmt: skip
+    optimize.add_argument("--backends", type=name, metavar="NAME,...", help="what the program may run on, of eager, "
+                          "onednn, inductor, onnxruntime and openvino (default: all that are installed)")  # fmt: skip
+    optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N", help="of a dimension that "
+                          "an ONNX file names and leaves open")  # fmt: skip
     _store(optimize)
-    optimize.add_argument("--output", "-o", type=name, help="write the program that won here (.pt2)")
+    optimize.add_argument("--output", "-o", type=name, help="write the program that won here (.pt2, .onnx), "
+                          "or a plan of the rewritten one for one device (.json)")  # fmt: skip
 
     rewrite = _command(
         commands, "rewrite", "prove rules by which graphs are rewritten, or refute them",
         "girih rewrite prove 'mm(a, mm(b, c)) == mm(mm(a, b), c)'",
     )  # fmt: skip
-    rewrite.add_argument("action", choices=("prove",), help="prove RULE or FILE: print the proof, or the tensors for "
-                         "which the two sides differ")  # fmt: skip
-    rewrite.add_argument("rules", metavar="RULE|FILE", nargs="+", type=name, help="a rule, one side == other side, or "
-                         "a file of rules")  # fmt: skip
+    rewrite.add_argument("action", choices=("prove", "explain"), help="prove RULE or FILE: print the proof, or the "
+                         "tensors for which the two sides differ; explain PLAN: the rules that a plan's graph was "
+                         "rewritten by, and their proofs")  # fmt: skip
+    rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="+", type=name, help="a rule, one side == other side, "
+                         "a file of rules, or a plan")  # fmt: skip
 
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")

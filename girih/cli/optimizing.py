@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
-from girih.api import optimize
+from girih.api import optimize, plan, read_onnx
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.terminal import Progress
+from girih.cli.rewrite import explained
 from girih.machine.units import format_bytes
+from girih.plans.rewritten import Rewriting
 
 
 class _CalledError(Exception):
@@ -19,16 +23,19 @@ class _CalledError(Exception):
 
 def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
-    _check_size(options.model, options.batch)
-    named = program(options.model, options.batch, device="cpu")
-    model = named.step.model.eval()
+    kind = "".join(Path(options.output or "").suffixes[-2:])
+    if options.output and not kind.endswith(tuple(WRITTEN)):
+        raise ProgramError(f"{options.output}: expected a name that ends in {', '.join(WRITTEN)}")
+    name, model, example = _model(options)
+    if kind.endswith((".json", ".json.gz")):
+        return _planned(options, name, model, example, progress)
     fast = optimize(
         model,
-        called_with(named),
+        example,
         threads=options.threads,
         seconds=options.budget,
         alpha=options.alpha,
-        backends=options.backends.split(","),
+        backends=None if options.backends is None else options.backends.split(","),
         store=store_path(options.store),
         progress=progress,
     )
@@ -37,9 +44,9 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
     if options.output:
         progress("write", 0.0)
         fast.save(options.output)
-        lines.append(f"written to {options.output}: torch.export.load(…).module() runs it")
+        lines.append(f"written to {options.output}: {WRITTEN[Path(options.output).suffix]}")
     numbers = {
-        "model": named.name,
+        "model": name,
         "threads": explanation.threads,
         "operators": explanation.nodes,
         "kernel_seconds": [explanation.before, explanation.cost],
@@ -50,6 +57,53 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         "output": options.output,
     }
     return numbers, lines
+
+
+WRITTEN = {
+    ".pt2": "torch.export.load(…).module() runs it",
+    ".onnx": "ONNX Runtime, OpenVINO and others run it",
+    ".json": "girih run runs it",
+    ".json.gz": "girih run runs it",
+}
+"""What may be written, by the end of its name, and who runs it."""
+
+
+def _model(options: argparse.Namespace) -> tuple[str, Any, Any]:
+    """(its name, the module, what it is called with) of a model by name, of a file's function, or of an ONNX file."""
+    if not options.model.endswith(".onnx"):
+        if options.size:
+            raise ProgramError(f"--size {options.size[0]} is for ONNX files, which name their dimensions")
+        _check_size(options.model, options.batch)
+        named = program(options.model, options.batch, device="cpu")
+        return named.name, named.step.model.eval(), called_with(named)
+    if options.batch is not None:
+        raise ProgramError(f"--batch {options.batch} is for models by name: say --size NAME=N for an open dimension")
+    sizes = {}
+    for item in options.size:
+        key, _, number = item.partition("=")
+        if not key or not number.isdecimal() or not 0 < int(number) < 1 << 31:
+            raise ProgramError(f"no size {item!r}: expected NAME=N, as in batch=1")
+        sizes[key] = int(number)
+    model = read_onnx(options.model, sizes=sizes)
+    return options.model, model, tuple(model.example.values())
+
+
+def _planned(
+    options: argparse.Namespace, name: str, model: Any, example: Any, progress: Progress
+) -> tuple[dict[str, Any], list[str]]:
+    """The rewritten program as a plan for one device."""
+    from girih.capture import Inference
+
+    made = replace(
+        plan(
+            Inference(model), example, machine="local:1", compare=(), rewrite=Rewriting(options.alpha, options.budget)
+        ),
+        model=name,
+    )
+    progress("write", 0.0)
+    made.save(options.output)
+    lines = [*explained(made), f"written to {options.output}: {WRITTEN['.json']}"]
+    return {"model": name, "rewrites": [vars(item) for item in made.rewrites], "output": options.output}, lines
 
 
 def _check_size(name: str, batch: int | None) -> None:

@@ -6,7 +6,44 @@ import argparse
 import json
 from pathlib import Path
 
-from girih.cli.terminal import BadInputError
+from girih.api import Plan, load
+from girih.cli.terminal import BadInputError, clear_errors
+from girih.machine.units import format_seconds
+from girih.plans.rewritten import prove_all, verdict
+
+
+def explained(item: Plan) -> list[str]:
+    """How a plan's graph was rewritten, as lines: each rule, how often, what it saved, and its proof."""
+    if not item.rewrites:
+        return ["the plan's graph is as it was captured: no rule was applied"]
+    verdicts = prove_all(item.rewrites)
+    device = item.machine.device.name
+    lines = [f"{len(item.rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
+    for text, verdict in verdicts.items():
+        steps = [step for step in item.rewrites if step.rule == text]
+        saved = sum(step.before - step.cost for step in steps)
+        lines.append(f"{len(steps)} × {text}")
+        lines.append(
+            f"  {format_seconds(abs(saved))} {'less' if saved >= 0 else 'more'}; made anew: "
+            + "; ".join(", ".join(step.at) for step in steps[:3])
+            + ("; …" if len(steps) > 3 else "")
+        )
+        lines.append(f"  {verdict.word}:")
+        lines += [f"  {line}" for line in verdict.text.splitlines()]
+    return lines
+
+
+def explain(options: argparse.Namespace) -> int:
+    """Prints by which rules a plan's graph was rewritten, with their proofs."""
+    with clear_errors():
+        plans = [load(path) for path in options.rules]
+    for item in plans:
+        if options.json:
+            rows = [{**vars(step), "verdict": verdict(step.rule).word} for step in item.rewrites]
+            print(json.dumps({"plan": item.file, "rewrites": rows}))
+        else:
+            print("\n".join(explained(item)))
+    return 0
 
 
 def prove(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from girih.ops import Description, descriptions_of
 from girih.ops.derive.divisions import divisible, executable, merged, passing_sets
 from girih.ops.gate import refusals
 from girih.plans.plan import Plan, PlanError
+from girih.plans.rewritten import ProofError, prove_all
 
 MOST_AXES = 64  # of a tensor
 MOST_BYTES = 1 << 52  # of a tensor
@@ -33,6 +34,10 @@ def check(plan: Plan) -> None:
     except GraphError as error:
         raise PlanError(f"the plan's graph is broken: {error}") from error
     _check_strategy(plan)
+    try:
+        prove_all(plan.rewrites)
+    except ProofError as error:
+        raise PlanError(str(error)) from error
     try:
         check_program(plan.program)
     except ProgramError as error:

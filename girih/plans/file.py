@@ -34,6 +34,7 @@ from girih.ops.gate import FUNCTION, is_safe
 from girih.partition import Certificate, Strategy
 from girih.plans.check import check, one_line
 from girih.plans.plan import Costs, Plan, PlanError
+from girih.plans.rewritten import Rewrite
 from girih.plans.schema import PlanFile, SchemaError, read_schema
 
 VERSION = 3
@@ -116,6 +117,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         **({"pieces": [[loop.rows, loop.steps] for loop in plan.pieces]} if plan.pieces else {}),
         **({} if plan.residency is None else {"residency": _residency(plan)}),
         **({} if plan.room is None else {"room": plan.room}),
+        **({"rewrites": [vars(item) for item in plan.rewrites]} if plan.rewrites else {}),
         **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
     }
 
@@ -217,6 +219,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         schedule=data.schedule,
         sequence=_sequence(data.sequence),
         pieces=tuple(InPieces(steps, rows) for rows, steps in data.pieces),
+        rewrites=tuple(Rewrite(item.rule, item.at, item.before, item.cost) for item in data.rewrites),
         residency=None
         if data.residency is None
         else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),

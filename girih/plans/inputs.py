@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from girih.graph import Graph, check
 from girih.plans.plan import Plan
+from girih.plans.rewritten import Rewrite
 from girih.rewrite.passes.gradient_sums import GatherGradients
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -30,6 +31,7 @@ class Program:
     keys: Mapping[str, str] | None
     constants: Mapping[str, str]
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+    rewrites: tuple[Rewrite, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
@@ -61,7 +63,7 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         state_keys(step.model),
         constants_of(batch),
         state,
-        captured.result_spec,
+        results=captured.result_spec,
     )
 
 

@@ -25,6 +25,7 @@ from girih.partition import Certificate, Strategy
 from girih.partition.search import is_seconds
 from girih.partition.space.problem import Objective
 from girih.plans.arenas import arenas
+from girih.plans.rewritten import Rewrite
 from girih.plans.scratch import account, followed, notes_of
 
 Observe = Callable[[str, float], None]
@@ -65,7 +66,8 @@ class Plan:
     (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
     with this order of steps (`girih.memory.bound`), by the prices of then; room: bytes that the residency was made
-    for, fewer than the limit where addresses take the rest (`arenas`), or None. keys: by key of the model's
+    for, fewer than the limit where addresses take the rest (`arenas`), or None. rewrites: by which rules the graph was rewritten
+    before it was divided (`girih.plans.rewritten`). keys: by key of the model's
     `state_dict` its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch
     that is no tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None.
     notes: what the reader should know, such as that another search ran than was asked for. scratch: by what the scratch
@@ -101,6 +103,7 @@ class Plan:
     unlimited: float | None = None
     memory_bound: float | None = None
     room: int | None = None
+    rewrites: tuple[Rewrite, ...] = ()
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 

@@ -111,6 +111,13 @@ class ResidencyFile(Struct, frozen=True, forbid_unknown_fields=True):
     home: tuple[Annotated[int, Meta(ge=0, le=1 << 31)], ...]
 
 
+class RewriteFile(Struct, frozen=True, forbid_unknown_fields=True):
+    rule: Text
+    at: Annotated[tuple[Text, ...], Meta(max_length=64)]
+    before: Seconds
+    cost: Seconds
+
+
 class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version": "girih plan"}):
     version: int
     model: Text
@@ -139,6 +146,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     unlimited: Number | None = None
     memory_bound: Number | None = None
     room: Whole | None = None
+    rewrites: Annotated[tuple[RewriteFile, ...], Meta(max_length=1 << 16)] = ()
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

@@ -83,11 +83,13 @@ def rewritten(graph: Graph, divisions: Mapping[str, Division]) -> Graph:
     """The graph with nodes of these operators divided; itself, if none was. Cost: linear in the nodes."""
     if not any(node.operator in divisions for node in graph.nodes):
         return graph
-    writer = Writer(graph)
+    writer, divided = Writer(graph), False
     for node in graph.nodes:
         writer.like, divide = node, divisions.get(node.operator)
         if divide is None or not divide(writer, node):
             writer.nodes.append(node)
-    if len(writer.nodes) == len(graph.nodes):
+        else:
+            divided = True
+    if not divided:
         return graph
     return without_unread(replace(graph, values=writer.values, nodes=tuple(writer.nodes)))

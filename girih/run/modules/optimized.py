@@ -1,56 +1,45 @@
 """A model for inference, rewritten so that it is faster here, and never slower: what won is what was timed.
 
-Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard: the model as it was
-and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and all the figures.
+Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard (`trial.py`): the model
+as it was and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and all the
+figures.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_unflatten
 
-from girih.capture import Inference, capture
+from girih.capture import Captured, Inference, capture
 from girih.capture.torch.state import state_of
 from girih.cost.store import Store
 from girih.rewrite.backtracking import Applied, Backtracking, Rewritten
 from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.segments import joined, segments
+from girih.rewrite.passes.whole import Whole
+from girih.run.modules.backends import RUNTIMES, installed
 from girih.run.modules.costs import KernelCosts
+from girih.run.modules.export import ExportError, exported, write
 from girih.run.modules.module import module_of
+from girih.run.modules.trial import Candidate, Progress, Way, fastest
 
-BACKENDS = ("eager", "onednn", "inductor")
+BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
 AS_IT_WAS, REWRITTEN = "as it was", "rewritten"
-ROUNDS = 15
-TOLERANCE = 1e-3
-"""Of the largest number in a result: what another order of additions may change in float32."""
-
-Progress = Callable[[str, float], None]
+FILES = (".pt2", ".onnx")
 
 
 class OptimizeError(ValueError):
     """A model that cannot be optimised as was asked; the message says why, and what to do."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A way to run the model. program: `as it was` or `rewritten`. seconds: the median of the rounds; None: it does not
-    run, and why."""
-
-    program: str
-    backend: str
-    seconds: float | None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,11 +83,11 @@ class Explanation:
         unfinished = sum(not part.complete for part in self.searched)
         if unfinished:
             lines.append(f"the time ran out in {unfinished} of {len(self.searched)} parts: more may be found")
-        lines.append("measured in turns, medians:")
+        lines.append("measured in turns:")
         for item in self.candidates:
             mark = "→" if item is self.chosen else " "
             text = item.why if item.seconds is None else f"{_ms(item.seconds)}"
-            lines.append(f"{mark} {item.program:<10} {item.backend:<9} {text}")
+            lines.append(f"{mark} {item.program:<10} {item.backend:<11} {text}")
         lines.append(f"{self.speedup:.2f} × as fast as the model as it was")
         return "\n".join(lines)
 
@@ -120,13 +109,14 @@ class Optimized(nn.Module):
         module: torch.fx.GraphModule,
         run: Callable[..., Any],
         example: tuple[Sequence[Any], Mapping[str, Any]],
+        tensors: Sequence[Any],
         explanation: Explanation,
     ) -> None:
         super().__init__()
         self.model = model
         self.module = module
         self._run = run
-        self._example = example
+        self._example, self._tensors = example, tuple(tensors)
         self._explanation = explanation
 
     def forward(self, *batch: Any, **named: Any) -> Any:
@@ -138,21 +128,28 @@ class Optimized(nn.Module):
         return self._explanation
 
     def save(self, path: str | Path) -> None:
-        """Write the program that won as PyTorch's exported program (`.pt2`): `torch.export.load(path).module()` runs it
-        where girih is not. What a back end adds is not in it; `torch.compile` adds it again.
+        """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
+        `torch.export.load(path).module()` runs, or as an ONNX model (`.onnx`). What a back end adds is not in it.
+
+        The rewritten program takes the tensors of a batch in their order. Nothing is written if it fails.
 
         Raises:
-            OptimizeError: PyTorch cannot export it.
+            OptimizeError: PyTorch cannot export it, or the name ends otherwise.
         """
-        model = self.module if self._explanation.chosen.program == REWRITTEN else self.model
-        arguments, named = self._example
+        path, chosen = Path(path), self._explanation.chosen.program
+        if path.suffix not in FILES:
+            raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
+        rewritten = chosen == REWRITTEN
+        arguments, named = (self._tensors, {}) if rewritten else self._example
+        model = self.module if rewritten else self.model
         try:
+            if path.suffix == ".onnx":
+                write(exported(model, arguments, named), path)
+                return
             with torch.no_grad():
                 torch.export.save(torch.export.export(model, tuple(arguments), dict(named)), path)
-        except (RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
-            raise OptimizeError(
-                f"PyTorch cannot export {self._explanation.chosen.program}: {_first_line(error)}"
-            ) from error
+        except (RuntimeError, ExportError, torch._dynamo.exc.TorchDynamoException) as error:
+            raise OptimizeError(f"PyTorch cannot export the program {chosen}: {_first_line(error)}") from error
 
 
 def optimise(
@@ -163,11 +160,12 @@ def optimise(
     threads: int | None = None,
     seconds: float = 60.0,
     alpha: float = 1.05,
-    backends: Sequence[str] = BACKENDS,
+    backends: Sequence[str] | None = None,
     store: Store | None = None,
     progress: Progress = lambda what, share: None,
 ) -> Optimized:
     """See `girih.optimize`."""
+    backends = installed(BACKENDS) if backends is None else backends
     _check(model, seconds, alpha, backends)
     arguments, named = _called_with(example)
     with _threads(threads) as count:
@@ -185,21 +183,20 @@ def optimise(
             share = seconds * len(part.nodes) / max(len(graph.nodes), 1)
             found.append(Backtracking(alpha, seconds=share).search(part, rules, costs))
         better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
-        module = module_of(better, smaller)
-        fastest = module_of(better, smaller, costs.kernels(better))
-
-        def rewritten(run: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*batch: Any, **keywords: Any) -> Any:
-                values = captured.flatten(dict(keywords) if keywords else tuple(batch))
-                results = run(*(values[item.name] for item in better.inputs if item.name in values))
-                return tree_unflatten(list(results), captured.result_spec)
-
-            return call
-
-        ways = _ways(model, module, fastest, rewritten, backends)
-        candidates, chosen, run = _fastest(ways, arguments, named, progress)
+        better, smaller = folded(Whole().apply(better), smaller)
+        batch = set(captured.batch_names.values())
+        programs = _Programs(
+            model,
+            module_of(better, smaller),
+            module_of(better, smaller, costs.kernels(better)),
+            captured,
+            [item.name for item in better.inputs if item.name in batch],
+            (arguments, named),
+            count,
+        )
+        candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress)
     explanation = Explanation((len(graph.nodes), len(better.nodes)), tuple(found), candidates, chosen, count)
-    return Optimized(model, module, run, (arguments, named), explanation)
+    return Optimized(model, programs.module, run, (arguments, named), programs.tensors, explanation)
 
 
 def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
@@ -233,84 +230,68 @@ def _threads(count: int | None) -> Iterator[int]:
         torch.set_num_threads(before)
 
 
-Way = tuple[str, str, Callable[[], Callable[..., Any]]]
+class _Programs:
+    """The model as it was and as it is rewritten, in the form that each back end takes."""
 
+    def __init__(
+        self,
+        model: nn.Module,
+        module: torch.fx.GraphModule,
+        fastest: torch.fx.GraphModule,
+        captured: Captured,
+        names: Sequence[str],
+        example: tuple[Sequence[Any], Mapping[str, Any]],
+        threads: int,
+    ) -> None:
+        self.model, self.module, self.fastest = model, module, fastest
+        self.captured, self.names, self.example, self.threads = captured, tuple(names), example, threads
+        arguments, named = example
+        self.tensors = self.flat(*arguments, **named)
 
-def _ways(
-    model: nn.Module,
-    module: torch.fx.GraphModule,
-    fastest: torch.fx.GraphModule,
-    rewritten: Callable[[Callable[..., Any]], Callable[..., Any]],
-    backends: Sequence[str],
-) -> Iterator[Way]:
-    yield AS_IT_WAS, "eager", lambda: model
-    if "eager" in backends:
-        yield REWRITTEN, "eager", lambda: rewritten(module)
-    if "onednn" in backends:
-        yield REWRITTEN, "onednn", lambda: rewritten(fastest)
-    if "inductor" in backends:
-        yield AS_IT_WAS, "inductor", lambda: torch.compile(model, options={"freezing": True})
-        yield REWRITTEN, "inductor", lambda: rewritten(torch.compile(module, options={"freezing": True}))
+    def flat(self, *batch: Any, **named: Any) -> tuple[Any, ...]:
+        """What the model is called with as tensors, in the order of the rewritten program's inputs."""
+        values = self.captured.flatten(dict(named) if named else tuple(batch))
+        return tuple(values[name] for name in self.names)
 
+    def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of these tensors, called as the model is."""
 
-def _fastest(
-    ways: Iterator[Way], arguments: Sequence[Any], named: Mapping[str, Any], progress: Progress
-) -> tuple[tuple[Candidate, ...], Candidate, Callable[..., Any]]:
-    """All candidates, timed in turns so that what else the machine does falls on all alike; the fastest that gives the
-    model's results."""
-    runs: list[tuple[str, str, Callable[..., Any] | None, str]] = []
-    expected: list[Any] = []
-    with torch.no_grad():
-        for program, backend, build in ways:
-            progress(f"build {backend} of the model {program}", 0.0)
-            try:
-                run = build()
-                results = tree_leaves(run(*arguments, **named))
-            except Exception as error:
-                if not runs:
-                    raise
-                runs.append((program, backend, None, f"does not run: {_first_line(error)}"))
-                continue
-            if not runs:
-                expected = results
-            elif not _same(results, expected):
-                runs.append((program, backend, None, "refused: its results are others"))
-                continue
-            runs.append((program, backend, run, ""))
-        progress("measure in turns", 0.0)
-        able = [run for _, _, run, _ in runs if run is not None]
-        took: list[list[float]] = [[] for _ in able]
-        for _ in range(ROUNDS + 1):
-            for run, times in zip(able, took, strict=True):
-                began = time.perf_counter()
-                run(*arguments, **named)
-                times.append(time.perf_counter() - began)
-    medians = iter([statistics.median(times[1:]) for times in took])
-    candidates = tuple(
-        Candidate(program, backend, None if run is None else next(medians), why) for program, backend, run, why in runs
-    )
-    chosen = min((item for item in candidates if item.seconds is not None), key=lambda item: item.seconds or 0.0)
-    fastest = runs[candidates.index(chosen)][2]
-    assert fastest is not None
-    return candidates, chosen, fastest
+        def call(*batch: Any, **named: Any) -> Any:
+            return tree_unflatten(list(run(*self.flat(*batch, **named))), self.captured.result_spec)
 
+        return call
 
-def _same(results: Sequence[Any], expected: Sequence[Any]) -> bool:
-    """Up to the order of additions."""
-    if len(results) != len(expected):
-        return False
-    for one, other in zip(results, expected, strict=True):
-        if not isinstance(other, torch.Tensor):
-            continue
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return False
-        if other.numel() and other.is_floating_point():
-            bound = TOLERANCE * max(float(other.abs().max()), 1e-30)
-            if not bool(((one - other).abs() <= bound).all()):
-                return False
-        elif not torch.equal(one, other):
-            return False
-    return True
+    def ways(self, backends: Sequence[str]) -> Iterator[Way]:
+        """The simplest first."""
+        yield AS_IT_WAS, "eager", lambda: self.model
+        if "eager" in backends:
+            yield REWRITTEN, "eager", lambda: self.nested(self.module)
+        if "onednn" in backends:
+            yield REWRITTEN, "onednn", lambda: self.nested(self.fastest)
+        if "inductor" in backends:
+            yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
+            yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.module, options={"freezing": True}))
+        chosen = [name for name in RUNTIMES if name in backends]
+        if chosen:
+            original, rewritten = cache(self._original), cache(self._rewritten)
+            for name in chosen:
+                yield AS_IT_WAS, name, partial(self._runtime, name, original)
+                yield REWRITTEN, name, partial(self._runtime, name, rewritten)
+
+    def _runtime(self, name: str, program: Callable[[], tuple[bytes | str, Any]]) -> Callable[..., Any]:
+        model, fixed = program()
+        return self.nested(RUNTIMES[name](model, self.threads, fixed))
+
+    def _original(self) -> tuple[bytes | str, Any]:
+        """The model's own file, if it came from one."""
+        path = getattr(self.model, "path", None)
+        if path is not None and isinstance(getattr(self.model, "fixed", None), dict):
+            return str(path), self.model.fixed
+        arguments, named = self.example
+        return exported(self.model, arguments, named).model_proto.SerializeToString(), None
+
+    def _rewritten(self) -> tuple[bytes | str, Any]:
+        return exported(self.module, self.tensors).model_proto.SerializeToString(), None
 
 
 def _first_line(error: BaseException) -> str:

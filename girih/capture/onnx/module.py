@@ -1,0 +1,109 @@
+"""An ONNX graph as a PyTorch module: a list of calls of the pages' functions, weights as buffers.
+
+A module is what `girih.capture` makes a Graph of, and what PyTorch, `torch.compile` and `girih.optimize` run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+Tensor = Any
+
+WIDENED = (torch.uint16, torch.uint32, torch.uint64)
+"""Dtypes for which PyTorch computes nearly nothing: it is done in int64, whose sums, products and bits are the same."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A value that a step reads, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call. arguments: `Slot`s, numbers and lists. results: numbers of the values that it makes, None for those that
+    nobody reads; dtypes: what each must have. widened: are unsigned operands made int64 first?"""
+
+    title: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    results: tuple[int | None, ...]
+    dtypes: tuple[torch.dtype | None, ...]
+    widened: bool = True
+
+    def run(self, values: Mapping[int, Tensor]) -> tuple[Tensor, ...]:
+        """The results, from the values of its slots."""
+
+        def filled(item: Any) -> Any:
+            if not isinstance(item, Slot):
+                return item
+            tensor = values[item.number]
+            return tensor.to(torch.int64) if self.widened and tensor.dtype in WIDENED else tensor
+
+        results = self.function(*map(filled, self.arguments), **{k: filled(v) for k, v in self.keywords.items()})
+        every = results if isinstance(results, (tuple, list)) else (results,)
+        return tuple(
+            item if dtype is None or item is None or item.dtype is dtype else item.to(dtype)
+            for item, dtype in zip(every, self.dtypes, strict=False)
+        )
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        return tuple(item.number for item in (*self.arguments, *self.keywords.values()) if isinstance(item, Slot))
+
+
+class OnnxModule(nn.Module):
+    """Takes the model's inputs in their order, or by name, without those that are fixed; returns its outputs: one
+    tensor, or a tuple.
+
+    names, results: of inputs and outputs. fixed: inputs on which shapes depend, with the only values that it is for.
+    path: the file. example: inputs of the shapes that it is for.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        constants: Mapping[int, tuple[str, Tensor]],
+        inputs: Mapping[str, int],
+        outputs: Mapping[str, int],
+        example: Mapping[str, Tensor],
+        fixed: Mapping[str, Tensor],
+        path: Path | None,
+    ) -> None:
+        super().__init__()
+        self.steps = tuple(steps)
+        self.names, self.results = tuple(inputs), tuple(outputs)
+        self.example, self.fixed, self.path = dict(example), dict(fixed), path
+        self._inputs, self._outputs = tuple(inputs.values()), tuple(outputs.values())
+        self._buffers_of: dict[int, str] = {}
+        for number, (name, tensor) in constants.items():
+            key = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name) or "weight"
+            while key in self._buffers or hasattr(self, key):
+                key += "_"
+            self.register_buffer(key, tensor)
+            self._buffers_of[number] = key
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        if named:
+            if inputs or set(named) != set(self.names):
+                raise ValueError(f"expected the inputs {', '.join(self.names)}, all by name or all in this order")
+            inputs = tuple(named[name] for name in self.names)
+        if len(inputs) != len(self.names):
+            raise ValueError(f"expected {len(self.names)} inputs ({', '.join(self.names)}), got {len(inputs)}")
+        values = dict(zip(self._inputs, inputs, strict=True))
+        for number, key in self._buffers_of.items():
+            values[number] = getattr(self, key)
+        for step in self.steps:
+            for number, result in zip(step.results, step.run(values), strict=False):
+                if number is not None:
+                    values[number] = result
+        results = tuple(values[number] for number in self._outputs)
+        return results[0] if len(results) == 1 else results

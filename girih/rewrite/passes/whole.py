@@ -1,0 +1,238 @@
+"""What capture takes apart so that it divides is put together again, for libraries that compute the whole at once.
+
+    girih.max_pool, mean, embedding                          → aten.max_poolNd, mean, embedding
+    logsumexp, then exp(x − that)                            → aten._softmax, without a maximum that was subtracted before
+    logsumexp, then x − that                                 → aten._log_softmax
+    mean, mean square around it, rsqrt, normalise            → aten.layer_norm
+    q·kᵀ as a product of batches, scaled, softmax, times v   → aten.scaled_dot_product_attention
+
+A part that something else reads too stays beside the whole. Cost: linear in the nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from girih.graph import Argument, Graph, Node, Ref
+from girih.rewrite.writer import Writer, rewritten
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The pass; it has no options."""
+
+    def apply(self, graph: Graph) -> Graph:
+        """The graph with whole operators. Its results differ by rounding."""
+        if not any(node.operator in RULES for node in graph.nodes):
+            return graph
+        maker = {name: node for node in graph.nodes for name in node.outputs}
+        first = rewritten(graph, {name: partial(rule, Parts(graph, maker)) for name, rule in RULES.items()})
+        maker = {name: node for node in first.nodes for name in node.outputs}
+        return rewritten(first, {"aten.bmm": partial(_attention, Parts(first, maker))})
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A graph, and which node makes each of its values."""
+
+    graph: Graph
+    maker: dict[str, Node]
+
+    def made_by(self, argument: Argument | None, operator: str) -> Node | None:
+        """The node behind an argument, if it is of this operator."""
+        node = self.maker.get(argument.name) if isinstance(argument, Ref) else None
+        return node if node is not None and node.operator == operator else None
+
+    def shape(self, argument: Argument) -> tuple[int, ...]:
+        assert isinstance(argument, Ref)
+        return self.graph.values[argument.name].shape
+
+    def dtype(self, argument: Argument) -> str:
+        assert isinstance(argument, Ref)
+        return self.graph.values[argument.name].dtype
+
+
+def _max_pool(parts: Parts, writer: Writer, node: Node) -> bool:
+    at = dict(node.arguments)
+    window = at["kernel_size"]
+    assert isinstance(window, tuple)
+    value = parts.graph.values[node.outputs[0]]
+    kept: dict[str, Argument] = {name: item for name, item in at.items() if name not in ("input", "ceil_mode")}
+    more = {"ceil_mode": at["ceil_mode"]} if at.get("ceil_mode") else {}
+    if len(parts.shape(at["input"])) != len(window) + 2:
+        return False
+    writer.one(
+        f"aten.max_pool{len(window)}d", value.shape, value.dtype, node.outputs[0], self=at["input"], **kept, **more
+    )
+    return True
+
+
+def _mean(parts: Parts, writer: Writer, node: Node) -> bool:
+    at = dict(node.arguments)
+    dims, shape = at["dims"], parts.shape(at["input"])
+    assert isinstance(dims, tuple)
+    if at["count"] != math.prod(shape[dim] for dim in dims if isinstance(dim, int)):
+        return False
+    value = parts.graph.values[node.outputs[0]]
+    writer.one(
+        "aten.mean.dim", value.shape, value.dtype, node.outputs[0], self=at["input"], dim=dims, keepdim=at["keepdim"]
+    )
+    return True
+
+
+def _embedding(parts: Parts, writer: Writer, node: Node) -> bool:
+    at = dict(node.arguments)
+    if at.get("first", 0) != 0:
+        return False
+    value = parts.graph.values[node.outputs[0]]
+    writer.one("aten.embedding", value.shape, value.dtype, node.outputs[0], weight=at["weight"], indices=at["indices"])
+    return True
+
+
+def _normaliser(parts: Parts, logsumexp: Argument, x: Argument) -> int | None:
+    """The one axis over which logsumexp(x) was taken, kept."""
+    node = parts.made_by(logsumexp, "aten.logsumexp")
+    if node is None:
+        return None
+    at = dict(node.arguments)
+    dims = at["dim"]
+    if at["self"] != x or not at.get("keepdim") or not isinstance(dims, tuple) or len(dims) != 1:
+        return None
+    return dims[0] if isinstance(dims[0], int) else None
+
+
+def _unshifted(parts: Parts, x: Argument, dim: int) -> Argument:
+    """x without its maximum subtracted: a softmax does not see it."""
+    node = parts.made_by(x, "aten.sub.Tensor")
+    if node is not None and node.attributes.get("alpha", 1) == 1:
+        before, other = node.arguments[0][1], node.arguments[1][1]
+        top = parts.made_by(other, "aten.amax")
+        if top is not None:
+            at = dict(top.arguments)
+            if at["self"] == before and at.get("dim") == (dim,) and at.get("keepdim"):
+                return before
+    return x
+
+
+def _softmax(parts: Parts, writer: Writer, node: Node) -> bool:
+    at = dict(node.arguments)
+    dim = _normaliser(parts, at["logsumexp"], at["input"])
+    if dim is None:
+        return False
+    value = parts.graph.values[node.outputs[0]]
+    x = _unshifted(parts, at["input"], dim)
+    writer.one("aten._softmax", value.shape, value.dtype, node.outputs[0], self=x, dim=dim, half_to_float=False)
+    return True
+
+
+def _log_softmax(parts: Parts, writer: Writer, node: Node) -> bool:
+    at = dict(node.arguments)
+    if at.get("alpha", 1) != 1 or not isinstance(at["other"], Ref):
+        return False
+    dim = _normaliser(parts, at["other"], at["self"])
+    if dim is None:
+        return False
+    value = parts.graph.values[node.outputs[0]]
+    x = _unshifted(parts, at["self"], dim)
+    writer.one("aten._log_softmax", value.shape, value.dtype, node.outputs[0], self=x, dim=dim, half_to_float=False)
+    return True
+
+
+def _layer_norm(parts: Parts, writer: Writer, node: Node) -> bool:
+    at = dict(node.arguments)
+    x, rank = at["input"], len(parts.shape(at["input"]))
+    mean = parts.made_by(at["mean"], "girih.mean")
+    inverse = parts.made_by(at["scale"], "aten.rsqrt")
+    added = inverse and parts.made_by(dict(inverse.arguments)["self"], "aten.add.Tensor")
+    square = added and parts.made_by(dict(added.arguments)["self"], "girih.centered_square_mean")
+    if not mean or not added or not square:
+        return False
+    own, epsilon = dict(mean.arguments), dict(added.arguments)["other"]
+    dims = own["dims"]
+    assert isinstance(dims, tuple)
+    around = dict(square.arguments)
+    last = tuple(range(rank - len(dims), rank))
+    same = own["input"] == x == around["input"] and around["mean"] == at["mean"] and around["dims"] == dims == last
+    if not same or not isinstance(epsilon, float) or parts.dtype(x) not in ("float32", "float64"):
+        return False
+    sizes = parts.shape(x)[-len(dims) :]
+    more: dict[str, Argument] = {}
+    for name in ("weight", "bias"):
+        if at.get(name) is not None:
+            if math.prod(parts.shape(at[name])) != math.prod(sizes):
+                return False
+            ref = at[name]
+            assert isinstance(ref, Ref)
+            more[name] = Ref(writer.reshape(ref.name, sizes))
+    value = parts.graph.values[node.outputs[0]]
+    writer.one(
+        "aten.layer_norm",
+        value.shape,
+        value.dtype,
+        node.outputs[0],
+        input=x,
+        normalized_shape=sizes,
+        **more,
+        eps=epsilon,
+    )
+    return True
+
+
+def _attention(parts: Parts, writer: Writer, node: Node) -> bool:
+    """The second product of an attention, whose four dimensions were made three."""
+    at = dict(node.arguments)
+    weights, values = (parts.made_by(at[name], "aten.reshape") for name in ("self", "mat2"))
+    soft = weights and parts.made_by(dict(weights.arguments)["self"], "aten._softmax")
+    if not weights or not values or not soft:
+        return False
+    scores = dict(soft.arguments)["self"]
+    scale = 1.0
+    for operator in ("aten.div.Tensor", "aten.mul.Tensor"):
+        scaled = parts.made_by(scores, operator)
+        if scaled is not None and isinstance(number := dict(scaled.arguments)["other"], (int, float)):
+            scale = 1.0 / number if "div" in operator else float(number)
+            scores = dict(scaled.arguments)["self"]
+            break
+    whole = parts.made_by(scores, "aten.reshape")
+    product = whole and parts.made_by(dict(whole.arguments)["self"], "aten.bmm")
+    if not product:
+        return False
+    both = dict(product.arguments)
+    queries, keys = (parts.made_by(both[name], "aten.reshape") for name in ("self", "mat2"))
+    if not queries or not keys or dict(soft.arguments)["dim"] != 3:
+        return False
+    q, k, v = (dict(item.arguments)["self"] for item in (queries, keys, values))
+    shapes = [parts.shape(item) for item in (q, k, v)]
+    if any(len(shape) != 4 for shape in shapes) or parts.dtype(q) != "float32":
+        return False
+    (n, h, length, width), (_, _, _, others), (_, _, _, out) = shapes
+    if shapes != [(n, h, length, width), (n, h, width, others), (n, h, others, out)]:
+        return False
+    assert isinstance(k, Ref)
+    turned = Ref(writer.permute(k.name, (0, 1, 3, 2)))
+    result = writer.one(
+        "aten.scaled_dot_product_attention",
+        (n, h, length, out),
+        "float32",
+        "",
+        query=q,
+        key=turned,
+        value=v,
+        scale=scale,
+    )
+    writer.reshape(result, (n * h, length, out), node.outputs[0])
+    return True
+
+
+Rule = Callable[[Parts, Writer, Node], bool]
+RULES: dict[str, Rule] = {
+    "girih.max_pool": _max_pool,
+    "girih.mean": _mean,
+    "girih.embedding": _embedding,
+    "girih.softmax_from": _softmax,
+    "aten.sub.Tensor": _log_softmax,
+    "girih.normalise": _layer_norm,
+}
