@@ -1,0 +1,78 @@
+"""Rewrites, kernels and layouts of a graph together: the search behind `girih.optimize` (TASO §2.7).
+
+The graph is searched in segments, whose inputs may come and whose outputs may leave in any layout; what layouts cost
+between them is chosen at the end, for the whole graph. So the segments' bounds add up to a bound for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from girih.graph import Graph
+from girih.rewrite.backtracking import Backtracking, Rewritten
+from girih.rewrite.certificate import Certificate, together
+from girih.rewrite.constants import folded
+from girih.rewrite.rules.rule import Rule
+from girih.rewrite.saturation import Saturation
+from girih.rewrite.segments import joined, segments
+from girih.rewrite.ways import Choice, Costing, cheapest
+
+Search = Backtracking | Saturation
+SEARCHES: Mapping[str, type[Backtracking] | type[Saturation]] = {
+    "backtracking": Backtracking, "saturation": Saturation,
+}  # fmt: skip
+BOUND_SHARE = 1 / 3
+"""Of the seconds of a search by backtracking: for its bound."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """graph, weights: rewritten, with what depends on weights alone computed. choice: kernels and layouts. searched: of
+    each part. before: seconds of the graph as it was, kernels and layouts chosen."""
+
+    graph: Graph
+    weights: Mapping[str, Any]
+    choice: Choice
+    before: float
+    searched: tuple[Rewritten, ...]
+
+    @property
+    def certificate(self) -> Certificate:
+        """Of the whole: the cost with the layouts as they were chosen, the bounds of the parts."""
+        parts = tuple(item.certificate for item in self.searched if item.certificate is not None)
+        whole = together(parts)
+        return replace(whole, cost=self.choice.cost, bound=min(whole.bound, self.choice.cost))
+
+
+def rewrite(
+    graph: Graph,
+    weights: Mapping[str, Any],
+    rules: Sequence[Rule],
+    costs: Costing,
+    search: Search,
+    progress: Callable[[str, float], None] = lambda what, share: None,
+) -> Found:
+    """The cheapest graph that is found, and how it is computed. search: its seconds are those of the whole."""
+    graph, weights = folded(graph, weights)
+    found: list[Rewritten] = []
+    parts = segments(graph, weights)
+    for number, part in enumerate(parts):
+        progress(f"search part {number + 1} of {len(parts)}", number / len(parts))
+        share = search.seconds * len(part.nodes) / max(len(graph.nodes), 1)
+        found.append(_searched(part, rules, costs, search, share))
+    before = cheapest(graph, costs).cost
+    better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
+    choice = cheapest(better, costs)
+    if choice.cost > before:  # layouts between parts
+        better, smaller, choice = graph, dict(weights), cheapest(graph, costs)
+    return Found(better, smaller, choice, before, tuple(found))
+
+
+def _searched(part: Graph, rules: Sequence[Rule], costs: Costing, search: Search, seconds: float) -> Rewritten:
+    if isinstance(search, Saturation):
+        return replace(search, seconds=seconds).search(part, rules, costs)
+    first = replace(search, seconds=seconds * (1 - BOUND_SHARE)).search(part, rules, costs)
+    bound = Saturation(seconds=seconds * BOUND_SHARE, ends=search.ends)
+    return bound.bounded(first, part, rules, costs)
