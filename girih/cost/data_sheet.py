@@ -1,8 +1,9 @@
 """What a graph's nodes cost by a data sheet: the cost function of a search for rewrites, where there is no such device.
 
 A node takes a launch, and the larger of its arithmetic at the device's peak and its bytes at its memory's rate. Views
-and what depends on weights alone take nothing. As in TASO, whose convolution has an activation, a bias and a relu behind
-a convolution are computed with it, where nobody else reads what is between. A data sheet knows no layouts: all is in rows.
+and what depends on weights alone take nothing. As in TASO, whose convolution has an activation, a bias and a relu
+behind a convolution are computed with it, where nobody else reads what is between. A data sheet knows no layouts: all
+is in rows.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 After egg (Willsey et al., POPL 2021): nodes are kept once by operator and arguments, classes are joined by a
 union-find, and congruence is restored after all joins of a round. A class is named as the first value in it, and has
-that value's shape and dtype, so that nodes are `girih.graph.Node` and rules match as in a graph. What differs: a node with several
-results makes a class of its own, of which the results are taken; operands of what commutes are sorted; and joins of
-joins, and slices of slices, are also kept as one, so that three products that became one are the same in whatever order
-that was.
+that value's shape and dtype, so that nodes are `girih.graph.Node` and rules match as in a graph.
+What differs: a node with several results makes a class of its own, of which the results are taken; operands of what
+commutes are sorted; and joins of joins, and slices of slices, are also kept as one, so that three products that became
+one are the same in whatever order that was.
 
 Cost: a node is added in constant time, a round of joins is linear in the nodes that read what was joined.
 """

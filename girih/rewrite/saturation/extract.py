@@ -106,7 +106,9 @@ def extract(
     constant = egraph.constants(known)
     entering = {egraph.find(item.name) for item in egraph.graph.inputs}
     roots = list(dict.fromkeys(egraph.roots.values()))
-    taken = _variables(egraph, costing, shapes, constant, roots)
+    taken = _variables(egraph, costing, shapes, constant, roots, began + seconds)
+    if taken is None:
+        return Extracted(None, 0.0, False, 0, 0, 0, time.monotonic() - began)
     program = _Program()
     by_class: dict[str, list[int]] = {}
     for item in taken:
@@ -173,9 +175,10 @@ def extract(
 
 
 def _variables(
-    egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], roots: Collection[str]
-) -> list[_Taken]:
-    """All ways to compute what the outputs may need. A node that reads its own class is part of no graph."""
+    egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], roots: Collection[str], ends: float
+) -> list[_Taken] | None:
+    """All ways to compute what the outputs may need. A node that reads its own class is part of no graph. None where
+    the time is over before all are priced, which may mean to measure them."""
     taken: list[_Taken] = []
     entering = {egraph.find(item.name) for item in egraph.graph.inputs}
     waiting, seen = list(roots), set(roots)
@@ -186,6 +189,8 @@ def _variables(
         for node in egraph.nodes[name].values():
             if name in node.inputs:
                 continue
+            if time.monotonic() > ends:
+                return None
             for way in _ways(egraph, costing, shapes, constant, node):
                 taken.append(_Taken(name, node, way))
             for read in node.inputs:

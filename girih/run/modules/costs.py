@@ -27,7 +27,7 @@ from girih.cost.work import Work
 from girih.graph import Argument, Graph, Node, Ref, Value
 from girih.kernels.evaluate import resolve
 from girih.kernels.onednn import CONVOLUTION, PRODUCT, WITH_PACKED, packed, takes
-from girih.kernels.strided import laid
+from girih.run.modules.strided import laid
 from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, VIEW, kind_of
 from girih.ops.describe import describe_call
 from girih.ops.operator import TensorType
@@ -40,7 +40,7 @@ SECONDS = 0.03
 REPEATS = 5, 50
 ATEN = "aten"
 ONEDNN = "onednn: "  # before the operator's name, in calls of oneDNN's kernel
-LAID = "laid"  # of a call of `girih.kernels.strided.laid`
+LAID = "laid"  # of a call of `girih.run.modules.strided.laid`
 TURNED = "turned: "  # in calls of (BᵀAᵀ)ᵀ in the place of AB, whose weights come first
 FAR, MOST_COPIES = 32 << 20, 64
 """Bytes between two uses of the same weights: more than a core's own caches hold."""
@@ -154,10 +154,10 @@ class KernelCosts:
         if call.key not in self.known:
             repeats = measure(call)
             self.measured += 1
-            seconds = statistics.median(repeats)
+            low, _, high = statistics.quantiles(repeats, n=4)
+            seconds = low  # what else the machine does makes the others longer
             self.known[call.key] = seconds
             if self.store is not None:
-                low, _, high = statistics.quantiles(repeats, n=4)
                 spread = (high - low) / seconds if seconds else 0.0
                 now = datetime.now(UTC).isoformat(timespec="seconds")
                 self.store.put(self.setting, [(call, Measurement(seconds, spread, len(repeats), now))])

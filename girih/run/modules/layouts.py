@@ -16,7 +16,7 @@ from girih.cost.calls import Call, Operand
 from girih.cost.work import Work
 from girih.graph import Graph, Node, Ref, Value
 from girih.kernels.onednn import CONVOLUTION, PRODUCT
-from girih.kernels.strided import CHANNELS_LAST, COLUMNS, OTHER, strides_of
+from girih.run.modules.strided import CHANNELS_LAST, COLUMNS, OTHER, strides_of
 from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, VIEW
 from girih.rewrite.ways import ROWS, Way
 from girih.run.modules.costs import ATEN, LAID, TURNED, KernelCosts, kind

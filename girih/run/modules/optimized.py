@@ -22,12 +22,13 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 from girih.capture import Inference, capture
 from girih.capture.torch.state import state_of
 from girih.cost.store import Store
-from girih.rewrite.backtracking import Applied, Backtracking, Rewritten
+from girih.rewrite.backtracking import Applied, Rewritten
+from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
 from girih.rewrite.rules.rule import Rule
-from girih.rewrite.segments import joined, segments
-from girih.run.modules.costs import KernelCosts
+from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
+from girih.run.modules.searching import Found, Search, rewrite, search_of
 
 BACKENDS = ("eager", "onednn", "inductor")
 AS_IT_WAS, REWRITTEN = "as it was", "rewritten"
@@ -56,10 +57,11 @@ class Candidate:
 @dataclass(frozen=True)
 class Explanation:
     """What was done, in figures. nodes: operators of the program, without those of weights alone, before and after.
-    searched: the parts in which it was searched. cost, before: sums of measured kernels, in seconds."""
+    found: by the search. cost, before: sums of measured kernels, with what brings tensors into other layouts, in
+    seconds."""
 
     nodes: tuple[int, int]
-    searched: tuple[Rewritten, ...]
+    found: Found
     candidates: tuple[Candidate, ...]
     chosen: Candidate
     threads: int
@@ -69,12 +71,22 @@ class Explanation:
         return tuple(step for part in self.searched for step in part.sequence)
 
     @property
+    def searched(self) -> tuple[Rewritten, ...]:
+        """The parts in which it was searched."""
+        return self.found.searched
+
+    @property
     def before(self) -> float:
-        return sum(part.before for part in self.searched)
+        return self.found.before
 
     @property
     def cost(self) -> float:
-        return sum(part.cost for part in self.searched)
+        return self.found.choice.cost
+
+    @property
+    def certificate(self) -> Certificate:
+        """How far from the best of the space that was searched the cost is at most."""
+        return self.found.certificate
 
     @property
     def speedup(self) -> float:
@@ -91,6 +103,12 @@ class Explanation:
         ]
         names = Counter(step.rule.name or str(step.rule) for step in self.sequence)
         lines += [f"  {count} × {name}" for name, count in names.most_common()] or ["  no rewrite that pays"]
+        extracted = sum(part.by == "saturation" for part in self.searched)
+        if extracted:
+            lines.append(f"  {extracted} of {len(self.searched)} parts as equality saturation found them")
+        layouts = Counter(self.found.choice.layouts.values())
+        lines += [f"  {count} tensors in {layout}" for layout, count in layouts.most_common()]
+        lines.append(str(self.certificate))
         unfinished = sum(not part.complete for part in self.searched)
         if unfinished:
             lines.append(f"the time ran out in {unfinished} of {len(self.searched)} parts: more may be found")
@@ -161,6 +179,7 @@ def optimise(
     rules: Sequence[Rule],
     *,
     threads: int | None = None,
+    search: str | Search = "backtracking",
     seconds: float = 60.0,
     alpha: float = 1.05,
     backends: Sequence[str] = BACKENDS,
@@ -169,24 +188,18 @@ def optimise(
 ) -> Optimized:
     """See `girih.optimize`."""
     _check(model, seconds, alpha, backends)
+    search = search_of(search, seconds, alpha)
     arguments, named = _called_with(example)
     with _threads(threads) as count:
         captured = capture(Inference(model), dict(named) if named else tuple(arguments))
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(captured.graph, weights)
-        costs = KernelCosts(weights, count, store)
-        parts = segments(graph, weights)
-        found = []
-        for number, part in enumerate(parts):
-            progress(
-                f"search part {number + 1} of {len(parts)}, {costs.measured} kernels measured", number / len(parts)
-            )
-            share = seconds * len(part.nodes) / max(len(graph.nodes), 1)
-            found.append(Backtracking(alpha, seconds=share).search(part, rules, costs))
-        better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
-        module = module_of(better, smaller)
-        fastest = module_of(better, smaller, costs.kernels(better))
+        costs = LayoutCosts(weights, count, store)
+        found = rewrite(graph, weights, rules, costs, search, progress)
+        better = found.graph
+        module = module_of(better, found.weights)
+        fastest = module_of(better, found.weights, ways=found.choice.ways)
 
         def rewritten(run: Callable[..., Any]) -> Callable[..., Any]:
             def call(*batch: Any, **keywords: Any) -> Any:
@@ -198,7 +211,7 @@ def optimise(
 
         ways = _ways(model, module, fastest, rewritten, backends)
         candidates, chosen, run = _fastest(ways, arguments, named, progress)
-    explanation = Explanation((len(graph.nodes), len(better.nodes)), tuple(found), candidates, chosen, count)
+    explanation = Explanation((len(graph.nodes), len(better.nodes)), found, candidates, chosen, count)
     return Optimized(model, module, run, (arguments, named), explanation)
 
 

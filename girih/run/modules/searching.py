@@ -18,13 +18,29 @@ from girih.rewrite.rules.rule import Rule
 from girih.rewrite.saturation import Saturation
 from girih.rewrite.segments import joined, segments
 from girih.rewrite.ways import Choice, Costing, cheapest
+from girih.run.modules.layouts import ENDS
 
 Search = Backtracking | Saturation
-SEARCHES: Mapping[str, type[Backtracking] | type[Saturation]] = {
-    "backtracking": Backtracking, "saturation": Saturation,
-}  # fmt: skip
+SEARCHES = ("backtracking", "saturation")
 BOUND_SHARE = 1 / 3
 """Of the seconds of a search by backtracking: for its bound."""
+NODES = 400
+"""Of the e-graph that gives it: each may have to be measured."""
+
+
+def search_of(search: str | Search, seconds: float, alpha: float) -> Search:
+    """A search by name, with these limits, or as it is; inputs and outputs of parts in any layout.
+
+    Raises:
+        ValueError: no such search.
+    """
+    if not isinstance(search, str):
+        return replace(search, ends=ENDS)
+    if search not in SEARCHES:
+        raise ValueError(f"no search {search!r} for rewrites: there are {' and '.join(SEARCHES)}")
+    if search == "backtracking":
+        return Backtracking(alpha, seconds=seconds, ends=ENDS)
+    return Saturation(seconds=seconds, ends=ENDS)
 
 
 @dataclass(frozen=True)
@@ -74,5 +90,5 @@ def _searched(part: Graph, rules: Sequence[Rule], costs: Costing, search: Search
     if isinstance(search, Saturation):
         return replace(search, seconds=seconds).search(part, rules, costs)
     first = replace(search, seconds=seconds * (1 - BOUND_SHARE)).search(part, rules, costs)
-    bound = Saturation(seconds=seconds * BOUND_SHARE, ends=search.ends)
+    bound = Saturation(nodes=NODES, seconds=seconds * BOUND_SHARE, whole=False, ends=search.ends)
     return bound.bounded(first, part, rules, costs)
