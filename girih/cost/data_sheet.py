@@ -24,7 +24,8 @@ from girih.ops.operator import TensorType
 from girih.rewrite.constants import constants
 from girih.rewrite.ways import ROWS, Way
 
-CONVOLUTION, ACTIVATION = "aten.convolution", "aten.relu"
+CONVOLUTION = "aten.convolution"
+ACTIVATION = "aten.relu"
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ from girih.cost.work import Work
 from girih.graph import Argument, Graph, Node, Ref, Value
 from girih.kernels.evaluate import resolve
 from girih.kernels.onednn import CONVOLUTION, PRODUCT, WITH_PACKED, packed, takes
-from girih.run.modules.strided import laid
 from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, VIEW, kind_of
 from girih.ops.describe import describe_call
 from girih.ops.operator import TensorType
 from girih.rewrite.constants import constants
 from girih.rewrite.ways import ROWS, Way
 from girih.run.calibrate.measure_operators import prepare, tensor_of
+from girih.run.modules.strided import laid
 
 SECONDS = 0.03
 """How long a call is measured, about, behind the first."""

@@ -12,24 +12,30 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import product
 
+import torch
+
 from girih.cost.calls import Call, Operand
+from girih.cost.store import Store
 from girih.cost.work import Work
 from girih.graph import Graph, Node, Ref, Value
-from girih.kernels.onednn import CONVOLUTION, PRODUCT
-from girih.run.modules.strided import CHANNELS_LAST, COLUMNS, OTHER, strides_of
-from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, VIEW
+from girih.kernels.evaluate import evaluate
+from girih.kernels.onednn import PRODUCT
+from girih.ops.derive.kinds import CREATION, VIEW
 from girih.rewrite.ways import ROWS, Way
 from girih.run.modules.costs import ATEN, LAID, TURNED, KernelCosts, kind
 from girih.run.modules.module import IN_COLUMNS, TURN
+from girih.run.modules.strided import CHANNELS_LAST, COLUMNS, OTHER, laid, strides_of
 
 PACKED = "onednn"
-ALIKE = frozenset({"girih.max_pool", "aten.avg_pool2d", "aten.cat", "girih.normalise", "aten.constant_pad_nd"})
-"""Operators of images, beside element-wise ones, that keep the layout of what they read."""
 ENDS = (CHANNELS_LAST, COLUMNS)
 
 
 class LayoutCosts(KernelCosts):
     """The costs of a node in each layout that it can have, as a `girih.rewrite.ways.Costing`."""
+
+    def __init__(self, weights: Collection[str], threads: int, store: Store | None = None) -> None:
+        super().__init__(weights, threads, store)
+        self._kept: dict[str, bool] = {}
 
     def ways(self, graph: Graph, node: Node, constant: Collection[str]) -> tuple[Way, ...]:
         if all(name in constant for name in node.outputs):
@@ -54,7 +60,7 @@ class LayoutCosts(KernelCosts):
                 yield Way(PACKED, rows, ROWS, self.seconds(item))
             return
         yield Way(ATEN, rows, ROWS, self.seconds(call))
-        if other is None or not self._keeps(graph, node, constant, sort):
+        if other is None or not self._keeps(graph, node, constant, call, other):
             yield from (Way(PACKED, rows, ROWS, self.seconds(item)) for item in packed)
             return
         reads = tuple(ROWS if name in constant else other for name in node.inputs)
@@ -63,14 +69,23 @@ class LayoutCosts(KernelCosts):
         for item in packed:
             yield Way(PACKED, reads, other, self.seconds(item))
 
-    def _keeps(self, graph: Graph, node: Node, constant: Collection[str], sort: str) -> bool:
-        """Does it make the layout that it reads?"""
+    def _keeps(self, graph: Graph, node: Node, constant: Collection[str], call: Call, other: str) -> bool:
+        """Does it make the layout that it reads? It is tried once: PyTorch says so of no tensors without memory."""
         shape = graph.values[node.outputs[0]].shape
-        variable = [graph.values[name].shape for name in node.inputs if name not in constant]
-        if sort in (ELEMENTWISE, FUNCTION):
-            return all(item == shape for item in variable)
-        images = all(len(item) == 4 for item in variable) and len(shape) == 4
-        return images and (node.operator == CONVOLUTION or node.operator in ALIKE) and len(node.outputs) == 1
+        types = {name: graph.values[name] for name in node.inputs}
+        variable = [value for name, value in types.items() if name not in constant]
+        if not variable or len(node.outputs) > 1 or any(len(value.shape) != len(shape) for value in variable):
+            return False
+        if call.key not in self._kept:
+            tensors = {
+                name: torch.zeros(value.shape, dtype=getattr(torch, value.dtype)) for name, value in types.items()
+            }
+            tensors |= {name: laid(tensor, other) for name, tensor in tensors.items() if name not in constant}
+            with torch.no_grad():
+                (made,) = evaluate(node, tensors)
+            strides = zip(made.stride(), strides_of(shape, other), shape, strict=True)
+            self._kept[call.key] = all(one == two for one, two, size in strides if size > 1)
+        return self._kept[call.key]
 
     def _in(self, call: Call, node: Node, constant: Collection[str], layout: str) -> Call:
         """The call with what is not constant in a layout."""

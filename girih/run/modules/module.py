@@ -16,8 +16,8 @@ from torch import nn
 from girih.graph import Argument, Graph, Node, Ref
 from girih.kernels.evaluate import makes_from_nothing, resolve
 from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, packed
-from girih.run.modules.strided import COLUMNS, laid, turned_product
 from girih.rewrite.ways import ROWS, Way
+from girih.run.modules.strided import COLUMNS, laid, turned_product
 
 Tensor = Any
 

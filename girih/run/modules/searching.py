@@ -70,20 +70,21 @@ def rewrite(
     search: Search,
     progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> Found:
-    """The cheapest graph that is found, and how it is computed. search: its seconds are those of the whole."""
-    graph, weights = folded(graph, weights)
+    """The cheapest graph that is found, and how it is computed. graph: without nodes of weights alone. costs: that know
+    these weights. search: its seconds are those of the whole."""
     found: list[Rewritten] = []
     parts = segments(graph, weights)
     for number, part in enumerate(parts):
         progress(f"search part {number + 1} of {len(parts)}", number / len(parts))
         share = search.seconds * len(part.nodes) / max(len(graph.nodes), 1)
         found.append(_searched(part, rules, costs, search, share))
-    before = cheapest(graph, costs).cost
-    better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
-    choice = cheapest(better, costs)
-    if choice.cost > before:  # layouts between parts
-        better, smaller, choice = graph, dict(weights), cheapest(graph, costs)
-    return Found(better, smaller, choice, before, tuple(found))
+    as_it_was = cheapest(graph, costs)
+    before = as_it_was.cost
+    whole = joined(graph, [item.graph for item in found])
+    choice = cheapest(whole, costs)
+    if choice.cost > before:  # by what layouts cost between parts
+        whole, choice = graph, as_it_was
+    return Found(*folded(whole, weights), choice, before, tuple(found))
 
 
 def _searched(part: Graph, rules: Sequence[Rule], costs: Costing, search: Search, seconds: float) -> Rewritten:
