@@ -382,7 +382,7 @@ def optimize(
     return optimise(
         model,
         example,
-        (*shipped(), *inference()) if rules is None else rules,
+        (*inference(), *shipped()) if rules is None else rules,
         threads=threads,
         search=search,
         seconds=seconds,

@@ -88,7 +88,7 @@ class Backtracking:
         taken, tried, last, whole = 0, 0, 0, True
         while queue and taken < min(self.graphs, last + self.patience):
             current = heappop(queue)
-            if current.cost >= self.alpha * best.cost:
+            if current.cost > self.alpha * best.cost:
                 queue.clear()
                 break
             if time.monotonic() >= ends:

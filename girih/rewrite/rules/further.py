@@ -24,7 +24,23 @@ def _of_both(operator: str) -> str:
     return f"({left}, {right}) == ({_sides(f'{operator}(x, y)')})"
 
 
+def _gate(function: str) -> str:
+    """Two gates of a recurrent cell, each of its input and its state, as one."""
+    first = f"{function}(add(mm(x, a), mm(y, c)))"
+    second = f"{function}(add(mm(x, b), mm(y, e)))"
+    both = f"{function}(add(mm(x, cat(a, b, dim=1)), mm(y, cat(c, e, dim=1))))"
+    return f"""
+one_gate_of_{function}: x[m, k], y[m, l], a[k, n], b[k, p], c[l, n], e[l, p]: ({first}, {second}) == ({_sides(both)})
+"""
+
+
+GATES = "".join(map(_gate, ("sigmoid", "tanh", "relu")))
+"""Before others: gates of one function come together first."""
+
 JOINS = f"""
+one_product_and_bias: x[m, k], a[k, n], b[k, p], c[n], e[p]: (add(mm(x, a), c), add(mm(x, b), e))
+    == ({_sides("add(mm(x, cat(a, b, dim=1)), cat(c, e, dim=0))")})
+
 one_sigmoid: (sigmoid(split(x, dim=1)[0]), sigmoid(split(x, dim=1)[1])) == ({_sides("sigmoid(x)")})
 
 one_tanh: (tanh(split(x, dim=1)[0]), tanh(split(x, dim=1)[1])) == ({_sides("tanh(x)")})
@@ -118,7 +134,7 @@ logistic: reciprocal(add(exp(neg(x)), other=1.0)) == sigmoid(x)
 
 @cache
 def inference() -> tuple[Rule, ...]:
-    return _rules(JOINS) + _rules(PARTS) + _rules(POOLS)
+    return _rules(GATES) + _rules(JOINS) + _rules(PARTS) + _rules(POOLS)
 
 
 @cache

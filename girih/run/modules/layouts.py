@@ -99,14 +99,14 @@ class LayoutCosts(KernelCosts):
         )
 
     def _products(self, call: Call, weights: list[bool]) -> Iterator[Way]:
-        """C = AB and C = (BᵀAᵀ)ᵀ, of operands in rows and in columns. weights: is the second known, and the first? Of
-        what is known the better layout counts, and is written in the kernel's name."""
+        """C = AB and C = (BᵀAᵀ)ᵀ, of operands in rows and in columns. weights: is the second known, and the first? The
+        layout of what is known is written in the kernel's name."""
         second, first = weights
         if len(call.operands) < 2:  # of a matrix with itself
             yield Way(ATEN, (ROWS, ROWS), ROWS, self.seconds(call))
             return
         for turned in (False, True):
-            found: dict[tuple[str, str], Way] = {}
+            found: dict[tuple[str, tuple[str, str]], Way] = {}
             for reads in product((ROWS, COLUMNS), repeat=2):
                 a, b = (
                     replace(operand, strides=None if layout == ROWS else strides_of(operand.shape, layout))
@@ -126,8 +126,7 @@ class LayoutCosts(KernelCosts):
                 weight = reads[0] if first else reads[1] if second else ROWS
                 name = f"{TURN if turned else ATEN}{IN_COLUMNS if weight == COLUMNS else ''}"
                 way = Way(name, known, COLUMNS if turned else ROWS, self.seconds(item))
-                if known not in found or way.seconds < found[known].seconds:
-                    found[known] = way
+                found[name, known] = way
             yield from found.values()
 
     def conversion(self, value: Value, before: str, after: str) -> float:
