@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from girih.rewrite.rules.rule import Rule
     from girih.run.engines.engine import Engine
     from girih.run.modules.optimized import Optimized
+    from girih.run.modules.searching import Search as Rewrites
     from girih.run.training.training import TrainingRun
 
 # What only some calls need is imported by them, so that a plan file is read, and a plan is printed, without the rest.
@@ -365,6 +366,7 @@ def optimize(
     example: Any = None,
     *,
     threads: int | None = None,
+    search: str | Rewrites = "backtracking",
     seconds: float = 60.0,
     alpha: float = 1.05,
     rules: Sequence[Rule] | None = None,
@@ -380,9 +382,11 @@ def optimize(
 
     Weights are those of now. model: a module, or an ONNX file (`read_onnx` says for which shapes). example: what the
     model is called with: a tensor, a tuple, or a mapping by name; batches have its shapes. threads: while kernels and
-    candidates are measured, PyTorch's as many as it has if none is said. seconds: for the search; compiling and measuring
-    come on top. alpha: graphs that cost so many times what the cheapest does are looked at too (TASO §2.7). rules: by
-    default `girih.rewrite.rules.shipped`. backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime`
+    candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or `saturation`, or one
+    of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its options; both choose
+    rewrites, kernels and layouts together, and say how far from the best of what they searched they are at most. seconds:
+    for the search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so many times
+    what the cheapest does are looked at too (TASO §2.7). rules: by default those of `girih.rewrite.rules`. backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime`
     and `openvino`; by default all that are installed. The model as it was, in eager PyTorch, is always among what is
     timed, so that nothing gets slower than it was.
     store: the file in which measured kernels are kept.
@@ -392,6 +396,7 @@ def optimize(
         OptimizeError: for a model in training mode, or options that mean nothing.
     """
     from girih.cost.store import Store
+    from girih.rewrite.rules.further import inference
     from girih.rewrite.rules.shipped import shipped
     from girih.run.modules.optimized import OptimizeError, optimise
 
@@ -405,8 +410,9 @@ def optimize(
     return optimise(
         model,
         example,
-        shipped() if rules is None else rules,
+        (*inference(), *shipped()) if rules is None else rules,
         threads=threads,
+        search=search,
         seconds=seconds,
         alpha=alpha,
         backends=backends,

@@ -218,6 +218,12 @@ def parser() -> argparse.ArgumentParser:
                           "returns a girih.Inference (or TrainingStep) and a batch, or an ONNX file")  # fmt: skip
     optimize.add_argument("--batch", type=count, help="examples in a batch, for models by name (default: the model's)")
     optimize.add_argument("--threads", type=count, help="PyTorch's threads while it is measured (default: all)")
+    optimize.add_argument(
+        "--search",
+        choices=("backtracking", "saturation"),
+        default="backtracking",
+        help="how rewrites are searched (default: backtracking)",
+    )
     optimize.add_argument("--budget", type=seconds, default=60.0, metavar="SECONDS", help="most seconds to search; "
                           "compiling and measuring come on top (default 60)")  # fmt: skip
     optimize.add_argument("--alpha", type=alpha, default=1.05, help="look at graphs that cost up to so many times the "

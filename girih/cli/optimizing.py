@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from girih.api import optimize, plan, read_onnx
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
-from girih.cli.terminal import Progress
 from girih.cli.rewrite import explained
+from girih.cli.terminal import Progress
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
 
@@ -33,6 +33,7 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         model,
         example,
         threads=options.threads,
+        search=options.search,
         seconds=options.budget,
         alpha=options.alpha,
         backends=None if options.backends is None else options.backends.split(","),
@@ -50,6 +51,11 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         "threads": explanation.threads,
         "operators": explanation.nodes,
         "kernel_seconds": [explanation.before, explanation.cost],
+        "search": options.search,
+        "bound": explanation.certificate.bound,
+        "gap": None if explanation.certificate.gap == float("inf") else explanation.certificate.gap,
+        "stopped": explanation.certificate.stopped,
+        "layouts": dict(explanation.found.choice.layouts),
         "sequence": [str(step.rule) for step in explanation.sequence],
         "candidates": [vars(item) for item in explanation.candidates],
         "chosen": vars(explanation.chosen),

@@ -28,6 +28,7 @@ K80 = Device("K80", 2.8e12, 12 * GB, 240e9, 10e-6)
 TITAN_X = Device("TITAN X", 6.1e12, 12 * GB, 336.5e9, 10e-6)
 P100 = Device("P100", 10.6e12, 16 * GB, 732e9, 8e-6)
 V100 = Device("V100", 15.7e12, 16 * GB, 900e9, 5e-6)
+T4 = Device("T4", 8.1e12, 16 * GB, 320e9, 5e-6)
 A100 = Device("A100", 156e12, 80 * GB, 2.0e12, 4e-6)
 H100 = Device("H100", 495e12, 80 * GB, 3.35e12, 4e-6)
 H200 = Device("H200", 495e12, 141 * GB, 4.8e12, 4e-6)
@@ -38,7 +39,7 @@ EPYC = Device("EPYC 7302", 1.5e12, 128 * GB, 204.8e9, 5e-6)
 P3_HOST = Tier("host memory over PCIe", 61 * GB, 12e9, 12e9, 20e9)
 TITAN_X_HOST = Tier("host memory over PCIe", 64 * GB, 12e9, 12e9)
 
-DEVICES = {item.name: item for item in (K80, TITAN_X, P100, V100, A100, H100, H200, RTX_3090, RTX_4090, EPYC)}
+DEVICES = {item.name: item for item in (K80, TITAN_X, P100, V100, T4, A100, H100, H200, RTX_3090, RTX_4090, EPYC)}
 
 K80_SOURCE = "half a K80 board (one GK210): NVIDIA's data sheet, base clock, 12 GB, 240 GB/s"
 P100_SOURCE = "P100 SXM2: NVIDIA's data sheet, 10.6 TFLOP/s, 16 GB, 732 GB/s"

@@ -2,7 +2,10 @@
 
 Graphs wait in a queue, the cheapest first. Of the one that is taken, each rule is applied in each place; a graph that
 costs less than `alpha` times the cheapest so far waits in its turn, so that a step that costs a little may open the way
-to one that saves more. Graphs that are the same but for names and order are looked at once.
+to one that saves more. Graphs that are the same but for names and order are looked at once. Other than in the paper, a
+graph that is cheaper than all before is taken at once, and the rest of its parent's children wait: a long sequence of
+gains is walked without looking at every other step on the way. Joins and splits of many are of two while the search
+goes on, as rules know them, and are priced as of many.
 
 Cost: for each graph taken, one look at its nodes for each rule, and one more for each replacement.
 """
@@ -11,15 +14,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
-from girih.graph import Argument, Graph, Node, Ref
+from girih.graph import Argument, Graph, Ref
+from girih.rewrite.certificate import Certificate
+from girih.rewrite.passes.binary_joins import BinaryJoins, FlatJoins
+from girih.rewrite.passes.computed_once import ComputeOnce
 from girih.rewrite.rules.apply import Index, Match, matches, replaced
 from girih.rewrite.rules.rule import Rule
+from girih.rewrite.ways import Cost, Costing, Remembered, cheapest, costing_of
 
-Cost = Callable[[Graph, Node], float]
 Progress = Callable[["Rewritten"], None]
 
 
@@ -35,7 +41,8 @@ class Applied:
 @dataclass(frozen=True)
 class Rewritten:
     """What a search found. before, cost: of the graph as it was, and as it is. taken, tried: graphs whose rules were
-    applied, and replacements. complete: was the queue empty at the end?"""
+    applied, and replacements. complete: was the queue empty at the end? by: the method whose graph it is; what
+    saturation finds has no sequence. certificate: where one was asked for."""
 
     graph: Graph
     before: float
@@ -44,54 +51,86 @@ class Rewritten:
     taken: int
     tried: int
     complete: bool
+    by: str = "backtracking"
+    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True)
 class Backtracking:
     """alpha: how much dearer than the cheapest a graph may be to be looked at. graphs, seconds: how many are taken, and
-    for how long, at most."""
+    for how long, at most. patience: how many are taken, at most, after the last that was cheaper. ends: layouts besides
+    rows in which inputs may come and outputs leave."""
 
     alpha: float = 1.05
     graphs: int = 1000
     seconds: float = 60.0
+    patience: int = 40
+    ends: tuple[str, ...] = ()
 
-    def search(self, graph: Graph, rules: Sequence[Rule], cost: Cost, progress: Progress | None = None) -> Rewritten:
-        """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum."""
+    def search(
+        self, graph: Graph, rules: Sequence[Rule], cost: Cost | Costing, progress: Progress | None = None
+    ) -> Rewritten:
+        """The cheapest graph that is found. cost: of a node, in seconds; a graph's is the sum, and with a `Costing` the
+        cheapest choice of kernels and layouts."""
         ends = time.monotonic() + self.seconds
-        before = total(graph, cost)
-        best = Rewritten(graph, before, before, (), 0, 0, False)
+        costing = Remembered(costing_of(cost))
+
+        def priced(graph: Graph) -> float:
+            return cheapest(flat.apply(graph), costing, ends=self.ends, free=bool(self.ends)).cost
+
+        flat = FlatJoins()
+        before = priced(graph)
+        graph = ComputeOnce().apply(BinaryJoins().apply(graph))
+        best = Rewritten(graph, before, priced(graph), (), 0, 0, False)
         number = count()
-        queue: list[tuple[float, int, Graph, tuple[Applied, ...]]] = [(before, next(number), graph, ())]
+        queue = [_Waiting(best.cost, next(number), _children(graph, rules), graph, ())]
         known = {fingerprint(graph)}
-        taken, tried, whole = 0, 0, True
-        while queue and taken < self.graphs and time.monotonic() < ends:
-            price, _, current, sequence = heappop(queue)
-            if price >= self.alpha * best.cost:
+        taken, tried, last, whole = 0, 0, 0, True
+        while queue and taken < min(self.graphs, last + self.patience):
+            current = heappop(queue)
+            if current.cost > self.alpha * best.cost:
                 queue.clear()
                 break
+            if time.monotonic() >= ends:
+                whole = False
+                break
             taken += 1
-            for match, child in _children(current, rules):
+            for match, child in current.children:
                 tried += 1
                 key = fingerprint(child)
                 if key in known:
                     continue
                 known.add(key)
-                amount = total(child, cost)
-                longer = (*sequence, Applied(match.rule, match.outputs, amount))
-                if amount < best.cost:
-                    best = Rewritten(child, before, amount, longer, taken, tried, False)
-                    if progress is not None:
-                        progress(best)
+                amount = priced(child)
                 if amount < self.alpha * best.cost:
-                    heappush(queue, (amount, next(number), child, longer))
+                    longer = (*current.sequence, Applied(match.rule, match.outputs, amount))
+                    heappush(queue, _Waiting(amount, next(number), _children(child, rules), child, longer))
+                    if amount < best.cost * (1 - 1e-12):
+                        last = taken
+                        best = Rewritten(child, before, amount, longer, taken, tried, False)
+                        if progress is not None:
+                            progress(best)
+                        heappush(queue, current)  # its other children wait until the better graph's are seen
+                        break
                 if time.monotonic() >= ends:
                     whole = False
                     break
-        return Rewritten(best.graph, before, best.cost, best.sequence, taken, tried, whole and not queue)
+        return Rewritten(flat.apply(best.graph), before, best.cost, best.sequence, taken, tried, whole and not queue)
+
+
+@dataclass(frozen=True, order=True)
+class _Waiting:
+    """A graph in the queue, with the children that were not looked at yet."""
+
+    cost: float
+    number: int
+    children: Iterator[tuple[Match, Graph]] = field(compare=False)
+    graph: Graph = field(compare=False)
+    sequence: tuple[Applied, ...] = field(compare=False)
 
 
 def _children(graph: Graph, rules: Sequence[Rule]) -> Iterator[tuple[Match, Graph]]:
-    index = Index(graph)
+    index = Index.of(graph)
     for rule in rules:
         for match in matches(rule, index):
             child = replaced(graph, match)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from girih.rewrite.rules.extent import Extent
@@ -45,6 +46,14 @@ class Term:
     arguments: tuple[Expression, ...]
     attributes: tuple[tuple[str, Attribute], ...] = ()
     result: int | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Terms are keys while rules are matched: of a deep one the hash is computed once."""
+        return hash((self.operator, self.arguments, self.attributes, self.result))
 
     def __str__(self) -> str:
         keywords = (f"{name}={_written(value)}" for name, value in self.attributes)

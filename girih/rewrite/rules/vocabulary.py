@@ -255,7 +255,6 @@ class _Any(dict[str, Argument]):
         return True
 
 
-@lru_cache(maxsize=65536)
 def made(call: Call, types: tuple[tuple[str, tuple[int, ...], str], ...]) -> tuple[tuple[int, ...], str]:
     """Shape and dtype of what a call makes, as PyTorch says of tensors without memory. types: (name, shape, dtype) of
     its operands.
@@ -263,6 +262,19 @@ def made(call: Call, types: tuple[tuple[str, tuple[int, ...], str], ...]) -> tup
     Raises:
         RuleError: the operator does not take these shapes.
     """
+    numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(name for name, _, _ in types))}
+
+    def numbered(argument: Argument) -> Argument:
+        if isinstance(argument, Ref):
+            return Ref(numbers[argument.name])
+        return tuple(map(numbered, argument)) if isinstance(argument, tuple) else argument
+
+    arguments = tuple((name, numbered(value)) for name, value in call.arguments)
+    return _made(Call(call.operator, arguments), tuple((numbers[name], shape, dtype) for name, shape, dtype in types))
+
+
+@lru_cache(maxsize=65536)
+def _made(call: Call, types: tuple[tuple[str, tuple[int, ...], str], ...]) -> tuple[tuple[int, ...], str]:
     import torch
 
     from girih.kernels.evaluate import call as compute

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import cycle
 from typing import Any
 
@@ -24,19 +24,24 @@ from girih.cost.calls import Call, Operand
 from girih.cost.setting import setting_of
 from girih.cost.store import Measurement, Store
 from girih.cost.work import Work
-from girih.graph import Argument, Graph, Node, Ref
+from girih.graph import Argument, Graph, Node, Ref, Value
 from girih.kernels.evaluate import resolve
 from girih.kernels.onednn import CONVOLUTION, PRODUCT, WITH_PACKED, packed, takes
 from girih.ops.derive.kinds import CREATION, ELEMENTWISE, FUNCTION, VIEW, kind_of
 from girih.ops.describe import describe_call
 from girih.ops.operator import TensorType
 from girih.rewrite.constants import constants
+from girih.rewrite.ways import ROWS, Way
 from girih.run.calibrate.measure_operators import prepare, tensor_of
+from girih.run.modules.strided import laid
 
 SECONDS = 0.03
 """How long a call is measured, about, behind the first."""
 REPEATS = 5, 50
+ATEN = "aten"
 ONEDNN = "onednn: "  # before the operator's name, in calls of oneDNN's kernel
+LAID = "laid"  # of a call of `girih.run.modules.strided.laid`
+TURNED = "turned: "  # in calls of (BᵀAᵀ)ᵀ in the place of AB, whose weights come first
 FAR, MOST_COPIES = 32 << 20, 64
 """Bytes between two uses of the same weights: more than a core's own caches hold."""
 
@@ -63,9 +68,37 @@ class KernelCosts:
             self._maker = {name: item for item in graph.nodes for name in item.outputs}
         if self._constant.issuperset(node.outputs):
             return 0.0
-        if _kind(graph, node) in (VIEW, CREATION) or self._is_with_another(graph, node):
+        if kind(graph, node) in (VIEW, CREATION) or self._is_with_another(graph, node):
             return 0.0
         return min(self.seconds(call) for call in self._calls(graph, node))
+
+    # As a `girih.rewrite.ways.Costing`: all in rows.
+
+    def ways(self, graph: Graph, node: Node, constant: Collection[str]) -> tuple[Way, ...]:
+        """The faster of the kernels that the node can be."""
+        reads = (ROWS,) * len(node.inputs)
+        if all(name in constant for name in node.outputs) or kind(graph, node) in (VIEW, CREATION):
+            return (Way(ATEN, reads, ROWS, 0.0),)
+        kernels = (ATEN, ONEDNN.rstrip(": "))
+        calls = self._calls(graph, node, constant)
+        every = [Way(name, reads, ROWS, self.seconds(call)) for name, call in zip(kernels, calls, strict=False)]
+        return (min(every, key=lambda way: way.seconds),)
+
+    def joins(self, graph: Graph, node: Node, before: Node, constant: Collection[str]) -> bool:
+        """Element-wise nodes behind a convolution or a product with weights, or behind other element-wise nodes."""
+        if kind(graph, node) not in (ELEMENTWISE, FUNCTION):
+            return False
+        if graph.values[node.outputs[0]].shape != graph.values[before.outputs[0]].shape:
+            return False
+        if before.operator in (CONVOLUTION, PRODUCT):
+            return node.operator in WITH_PACKED
+        return kind(graph, before) in (ELEMENTWISE, FUNCTION)
+
+    def conversion(self, value: Value, before: str, after: str) -> float:
+        return 0.0
+
+    def constants(self, graph: Graph) -> frozenset[str]:
+        return constants(graph, self.weights)
 
     def kernels(self, graph: Graph) -> dict[str, str]:
         """By the name of a node, `onednn` where that kernel is faster than PyTorch's."""
@@ -79,7 +112,7 @@ class KernelCosts:
 
     def _is_with_another(self, graph: Graph, node: Node) -> bool:
         """Is it computed together with what makes one of its operands?"""
-        if _kind(graph, node) not in (ELEMENTWISE, FUNCTION):
+        if kind(graph, node) not in (ELEMENTWISE, FUNCTION):
             return False
         shape = graph.values[node.outputs[0]].shape
         for name in node.inputs:
@@ -87,13 +120,14 @@ class KernelCosts:
             if before is None or name in self._constant or graph.values[name].shape != shape:
                 continue
             kernel = before.operator in (CONVOLUTION, PRODUCT)
-            joins = node.operator in WITH_PACKED if kernel else _kind(graph, before) in (ELEMENTWISE, FUNCTION)
+            joins = node.operator in WITH_PACKED if kernel else kind(graph, before) in (ELEMENTWISE, FUNCTION)
             if joins and len(graph.consumers[name]) == 1:
                 return True
         return False
 
-    def _calls(self, graph: Graph, node: Node) -> tuple[Call, ...]:
+    def _calls(self, graph: Graph, node: Node, constant: Collection[str] | None = None) -> tuple[Call, ...]:
         """What the node can be: PyTorch's call, and oneDNN's where the weights are known."""
+        constant = self._constant if constant is None else constant
         names = list(dict.fromkeys(node.inputs))
 
         def numbered(argument: Argument) -> Argument:
@@ -110,7 +144,7 @@ class KernelCosts:
         work = Work("", node.operator, 0.0, float(sum(value.bytes for value in (*values, *results))))
         arguments = tuple((name, numbered(value)) for name, value in node.arguments)
         call = Call(node.operator, arguments, operands, tuple(value.shape for value in results), work)
-        packs = len(names) == 2 and node.inputs[1] in self._constant
+        packs = len(names) == 2 and node.inputs[1] in constant
         if not packs or not takes(node.operator, node.attributes, values[0].shape, values[0].dtype):
             return (call,)
         return call, replace(call, operator=ONEDNN + node.operator)
@@ -120,17 +154,17 @@ class KernelCosts:
         if call.key not in self.known:
             repeats = measure(call)
             self.measured += 1
-            seconds = statistics.median(repeats)
+            low, _, high = statistics.quantiles(repeats, n=4)
+            seconds = low  # what else the machine does makes the others longer
             self.known[call.key] = seconds
             if self.store is not None:
-                low, _, high = statistics.quantiles(repeats, n=4)
                 spread = (high - low) / seconds if seconds else 0.0
                 now = datetime.now(UTC).isoformat(timespec="seconds")
                 self.store.put(self.setting, [(call, Measurement(seconds, spread, len(repeats), now))])
         return self.known[call.key]
 
 
-def _kind(graph: Graph, node: Node) -> str:
+def kind(graph: Graph, node: Node) -> str:
     value = graph.values[node.outputs[0]]
     tensors = tuple(
         (name, graph.values[item.name].shape, graph.values[item.name].dtype)
@@ -164,7 +198,11 @@ def measure(call: Call) -> list[float]:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         inputs = [tensor_of(operand, generator, torch.device("cpu")) for operand in call.operands]
-        run = _with_weights(call, inputs) if _has_weights(call) else _plain(call)
+        run: Callable[[], Any]
+        if call.operator == LAID:
+            run = partial(laid, inputs[0], str(dict(call.arguments)["layout"]))
+        else:
+            run = _with_weights(call, inputs) if _has_weights(call) else _plain(call)
         began = time.perf_counter()
         run()
         first = time.perf_counter() - began
@@ -185,12 +223,12 @@ def _plain(call: Call) -> Callable[[], Any]:
 
 
 def _has_weights(call: Call) -> bool:
-    return call.operator.removeprefix(ONEDNN) in (CONVOLUTION, PRODUCT) and len(call.operands) == 2
+    return call.operator.removeprefix(ONEDNN).removeprefix(TURNED) in (CONVOLUTION, PRODUCT) and len(call.operands) == 2
 
 
 def _with_weights(call: Call, inputs: Sequence[Any]) -> Callable[[], Any]:
     """A convolution or a product with weights that take turns; images have their channels last for oneDNN."""
-    data, weight = inputs
+    data, weight = inputs[::-1] if call.operator.startswith(TURNED) else inputs
     named = dict(call.arguments)
     copies = max(1, min(MOST_COPIES, FAR // max(weight.nbytes, 1)))
     if call.operator.startswith(ONEDNN):
@@ -201,7 +239,9 @@ def _with_weights(call: Call, inputs: Sequence[Any]) -> Callable[[], Any]:
             data = data.to(memory_format=torch.channels_last)
         return lambda: function(data, next(orders), None, *behind)
     weights = cycle([weight.clone() for _ in range(copies)])
-    function = resolve(call.operator)
+    function = resolve(call.operator.removeprefix(TURNED))
+    if call.operator.startswith(TURNED):
+        return lambda: function(next(weights), data)
     first, second = (name for name, value in call.arguments if isinstance(value, Ref))
     others = {name: value for name, value in named.items() if not isinstance(value, Ref)}
     return lambda: function(**{first: data, second: next(weights)}, **others)

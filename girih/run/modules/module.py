@@ -16,11 +16,15 @@ from torch import nn
 from girih.graph import Argument, Graph, Node, Ref
 from girih.kernels.evaluate import makes_from_nothing, resolve
 from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, packed
+from girih.rewrite.ways import ROWS, Way
+from girih.run.modules.strided import COLUMNS, laid, turned_product
 
 Tensor = Any
 
 
 ATEN, ONEDNN = "aten", "onednn"
+TURN, IN_COLUMNS = "turned", ", weight in columns"
+"""Kernels of products: (BᵀAᵀ)ᵀ in the place of AB, and weights whose columns lie together."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,17 @@ class Kernel:
 
 
 def module_of(
-    graph: Graph, weights: Mapping[str, Tensor], kernels: Mapping[str, str] | None = None
+    graph: Graph,
+    weights: Mapping[str, Tensor],
+    kernels: Mapping[str, str] | None = None,
+    ways: Mapping[str, Way] | None = None,
 ) -> torch.fx.GraphModule:
     """The module takes the graph's other inputs, in their order, and returns its outputs as a tuple.
 
     weights: tensors by the names of inputs. kernels: by the name of a node, `onednn` where it is oneDNN's call, with
     weights in the order that oneDNN likes, and not PyTorch's own. A convolution's bias that was added behind it goes
-    into its call.
+    into its call. ways: by the name of a node, the kernel and the layouts that were chosen for it, in the place of
+    `kernels`: tensors are brought into the layout in which they are read, once for each.
     """
     holder, traced = nn.Module(), torch.fx.Graph()
     made: dict[str, torch.fx.Node] = {}
@@ -53,22 +61,47 @@ def module_of(
         holder.register_buffer(name, tensor)
         return traced.get_attr(name)
 
-    def of(argument: Argument) -> Any:
+    lies: dict[str, str] = {}
+    converted: dict[tuple[str, str], torch.fx.Node] = {}
+
+    def of(argument: Argument, wanted: Mapping[str, str] | None = None) -> Any:
         if isinstance(argument, tuple):
-            return [of(item) for item in argument]
+            return [of(item, wanted) for item in argument]
         if not isinstance(argument, Ref):
             return argument
-        if argument.name not in made:
-            made[argument.name] = weight(weights[argument.name])
-        return made[argument.name]
+        name = argument.name
+        if name not in made:
+            made[name] = weight(weights[name])
+        layout = ROWS if wanted is None or name in weights else wanted.get(name, ROWS)
+        if name in weights or layout == lies.get(name, ROWS):
+            return made[name]
+        if (name, layout) not in converted:
+            converted[name, layout] = traced.call_function(laid, (made[name], layout))
+        return converted[name, layout]
+
+    def wanted_by(node: Node) -> dict[str, str]:
+        way = None if ways is None else ways.get(node.name)
+        return {} if way is None else dict(zip(node.inputs, way.reads, strict=True))
 
     def call(node: Node, **more: torch.fx.Node) -> torch.fx.Node:
-        keywords = {name: of(value) for name, value in node.arguments} | more
+        way = None if ways is None else ways.get(node.name)
+        if way is not None and node.operator == PRODUCT and way.kernel not in (ATEN, ONEDNN):
+            return product(node, way)
+        keywords = {name: of(value, wanted_by(node)) for name, value in node.arguments} | more
         if isinstance(keywords.get("dtype"), str):
             keywords["dtype"] = getattr(torch, keywords["dtype"])
         if makes_from_nothing(node.operator):
             keywords["device"] = torch.device("cpu")
         return traced.call_function(resolve(node.operator), (), keywords)
+
+    def product(node: Node, way: Way) -> torch.fx.Node:
+        operands = [
+            weight(laid(weights[name], COLUMNS))
+            if name in weights and way.kernel.endswith(IN_COLUMNS)
+            else of(Ref(name), wanted_by(node))
+            for name in node.inputs
+        ]
+        return traced.call_function(turned_product if way.kernel.startswith(TURN) else torch.mm, tuple(operands))
 
     def onednn(kernel: Kernel) -> torch.fx.Node:
         root, bias = kernel.root, kernel.bias
@@ -76,9 +109,12 @@ def module_of(
             root.operator, root.attributes, weights[root.inputs[1]], graph.values[root.inputs[0]].shape, kernel.function
         )
         added = None if bias is None else weight(weights[bias].reshape(-1))
-        return traced.call_function(function, (of(Ref(root.inputs[0])), weight(order), added, *behind))
+        data = of(Ref(root.inputs[0]), wanted_by(root))
+        return traced.call_function(function, (data, weight(order), added, *behind))
 
     chosen = {} if kernels is None else kernels
+    if ways is not None:
+        chosen = {name: way.kernel for name, way in ways.items()}
     whole = {kernel.nodes[-1].name: kernel for kernel in calls(graph, weights, chosen)}
     inside = {node.name for kernel in whole.values() for node in kernel.nodes[:-1]}
     for node in graph.nodes:
@@ -98,6 +134,10 @@ def module_of(
         else:
             for number, output in enumerate(node.outputs):
                 made[output] = traced.call_function(operator.getitem, (result, number))
+        if ways is not None and node.name in whole:
+            lies[node.outputs[0]] = ways[whole[node.name].root.name].makes
+        elif ways is not None and node.name in ways:
+            lies.update(dict.fromkeys(node.outputs, ways[node.name].makes))
     traced.output(tuple(of(Ref(output.name)) for output in graph.outputs))
     return torch.fx.GraphModule(holder, traced)
 

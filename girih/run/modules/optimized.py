@@ -22,15 +22,17 @@ from torch.utils._pytree import tree_unflatten
 from girih.capture import Captured, Inference, capture
 from girih.capture.torch.state import state_of
 from girih.cost.store import Store
-from girih.rewrite.backtracking import Applied, Backtracking, Rewritten
+from girih.rewrite.backtracking import Applied, Rewritten
+from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
-from girih.rewrite.rules.rule import Rule
-from girih.rewrite.segments import joined, segments
 from girih.rewrite.passes.whole import Whole
+from girih.rewrite.rules.rule import Rule
+from girih.rewrite.ways import cheapest
 from girih.run.modules.backends import RUNTIMES, installed
-from girih.run.modules.costs import KernelCosts
 from girih.run.modules.export import ExportError, exported, write
+from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
+from girih.run.modules.searching import Found, Search, rewrite, search_of
 from girih.run.modules.trial import Candidate, Progress, Way, fastest
 
 BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
@@ -45,10 +47,11 @@ class OptimizeError(ValueError):
 @dataclass(frozen=True)
 class Explanation:
     """What was done, in figures. nodes: operators of the program, without those of weights alone, before and after.
-    searched: the parts in which it was searched. cost, before: sums of measured kernels, in seconds."""
+    found: by the search. cost, before: sums of measured kernels, with what brings tensors into other layouts, in
+    seconds."""
 
     nodes: tuple[int, int]
-    searched: tuple[Rewritten, ...]
+    found: Found
     candidates: tuple[Candidate, ...]
     chosen: Candidate
     threads: int
@@ -58,12 +61,22 @@ class Explanation:
         return tuple(step for part in self.searched for step in part.sequence)
 
     @property
+    def searched(self) -> tuple[Rewritten, ...]:
+        """The parts in which it was searched."""
+        return self.found.searched
+
+    @property
     def before(self) -> float:
-        return sum(part.before for part in self.searched)
+        return self.found.before
 
     @property
     def cost(self) -> float:
-        return sum(part.cost for part in self.searched)
+        return self.found.choice.cost
+
+    @property
+    def certificate(self) -> Certificate:
+        """How far from the best of the space that was searched the cost is at most."""
+        return self.found.certificate
 
     @property
     def speedup(self) -> float:
@@ -80,6 +93,12 @@ class Explanation:
         ]
         names = Counter(step.rule.name or str(step.rule) for step in self.sequence)
         lines += [f"  {count} × {name}" for name, count in names.most_common()] or ["  no rewrite that pays"]
+        extracted = sum(part.by == "saturation" for part in self.searched)
+        if extracted:
+            lines.append(f"  {extracted} of {len(self.searched)} parts as equality saturation found them")
+        layouts = Counter(self.found.choice.layouts.values())
+        lines += [f"  {count} tensors in {layout}" for layout, count in layouts.most_common()]
+        lines.append(str(self.certificate))
         unfinished = sum(not part.complete for part in self.searched)
         if unfinished:
             lines.append(f"the time ran out in {unfinished} of {len(self.searched)} parts: more may be found")
@@ -158,6 +177,7 @@ def optimise(
     rules: Sequence[Rule],
     *,
     threads: int | None = None,
+    search: str | Search = "backtracking",
     seconds: float = 60.0,
     alpha: float = 1.05,
     backends: Sequence[str] | None = None,
@@ -167,35 +187,28 @@ def optimise(
     """See `girih.optimize`."""
     backends = installed(BACKENDS) if backends is None else backends
     _check(model, seconds, alpha, backends)
+    search = search_of(search, seconds, alpha)
     arguments, named = _called_with(example)
     with _threads(threads) as count:
         captured = capture(Inference(model), dict(named) if named else tuple(arguments))
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(captured.graph, weights)
-        costs = KernelCosts(weights, count, store)
-        parts = segments(graph, weights)
-        found = []
-        for number, part in enumerate(parts):
-            progress(
-                f"search part {number + 1} of {len(parts)}, {costs.measured} kernels measured", number / len(parts)
-            )
-            share = seconds * len(part.nodes) / max(len(graph.nodes), 1)
-            found.append(Backtracking(alpha, seconds=share).search(part, rules, costs))
-        better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
-        better, smaller = folded(Whole().apply(better), smaller)
+        found = rewrite(graph, weights, rules, LayoutCosts(weights, count, store), search, progress)
+        better, smaller = folded(Whole().apply(found.graph), found.weights)
+        choice = cheapest(better, LayoutCosts(smaller, count, store))  # of whole operators, too
         batch = set(captured.batch_names.values())
         programs = _Programs(
             model,
             module_of(better, smaller),
-            module_of(better, smaller, costs.kernels(better)),
+            module_of(better, smaller, ways=choice.ways),
             captured,
             [item.name for item in better.inputs if item.name in batch],
             (arguments, named),
             count,
         )
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress)
-    explanation = Explanation((len(graph.nodes), len(better.nodes)), tuple(found), candidates, chosen, count)
+    explanation = Explanation((len(graph.nodes), len(better.nodes)), found, candidates, chosen, count)
     return Optimized(model, programs.module, run, (arguments, named), programs.tensors, explanation)
 
 
