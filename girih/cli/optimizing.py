@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any, NoReturn
 
 from girih.api import optimize
@@ -11,6 +12,9 @@ from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
 from girih.cli.terminal import Progress
 from girih.machine.units import format_bytes
+from girih.rewrite.prove import Proved, prove
+from girih.rewrite.prove.files import read_rules
+from girih.rewrite.rules.rule import Rule, RuleError
 
 
 class _CalledError(Exception):
@@ -19,6 +23,7 @@ class _CalledError(Exception):
 
 def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
+    rules = None if options.rules is None else proved_rules(Path(options.rules), progress)
     _check_size(options.model, options.batch)
     named = program(options.model, options.batch, device="cpu")
     model = named.step.model.eval()
@@ -28,6 +33,7 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         threads=options.threads,
         seconds=options.budget,
         alpha=options.alpha,
+        rules=rules,
         backends=options.backends.split(","),
         store=store_path(options.store),
         progress=progress,
@@ -50,6 +56,25 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         "output": options.output,
     }
     return numbers, lines
+
+
+def proved_rules(path: Path, progress: Progress) -> tuple[Rule, ...]:
+    """The rules of a file, with the shapes for which they are proved.
+
+    Raises:
+        RuleError: what is none, or is not proved; nothing of the file is used then.
+    """
+    rules = []
+    read = read_rules(path)
+    for number, rule in enumerate(read):
+        progress(f"proving {path}", number / len(read))
+        verdict = prove(rule)
+        if not isinstance(verdict, Proved):
+            raise RuleError(f"{path}: {verdict.word}, so not used: {rule}")
+        rules.append(verdict.rule)
+    if not rules:
+        raise RuleError(f"{path} has no rules")
+    return tuple(rules)
 
 
 def _check_size(name: str, batch: int | None) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import perm
 from typing import TypeAlias
 
@@ -50,7 +49,8 @@ class Candidate:
 @dataclass
 class Counts:
     """Of the candidates that are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms: that
-    were looked at; initial: pairs of equal graphs."""
+    were looked at; initial: pairs of equal graphs, under all names of inputs; renamed, unshared, unimplied: after each
+    stage; false: those that were equal on the fingerprint's tensors alone."""
 
     size: int
     terms: int = 0
@@ -58,6 +58,7 @@ class Counts:
     renamed: int = 0
     unshared: int = 0
     unimplied: int = 0
+    false: int = 0
 
 
 class Pruner:
@@ -93,15 +94,9 @@ class Pruner:
             self._apply(rule, state)
         shared = self._shares(level, state.rows)
         counts.unshared = int((in_order & ~(shared & state.implied)).sum())
-        halves = False
         for number in self._preferred(level, state.rows):
             if state.is_implied(number):
                 continue
-            if not halves and state.template[number] in self.splits:
-                halves = True
-                self._halves(state)
-                if state.is_implied(number):
-                    continue
             rule = self._candidate(level, int(state.rows[number]), size)
             self.kept.append(rule)
             counts.unimplied += 1
@@ -137,29 +132,9 @@ class Pruner:
         self.kept.sort(key=lambda rule: rule.size)
         return tuple(self.kept)
 
-    @cached_property
-    def splits(self) -> dict[int, tuple[int, int]]:
-        """Templates of splits: (the concatenation that they undo, which side they are)."""
-        templates = self.table.templates
-        joins = {dict(item.attributes).get("dim"): number for number, item in enumerate(templates) if item.operator == "cat"}
-        return {
-            number: (joins[dim], item.result or 0)
-            for number, item in enumerate(templates)
-            if item.operator == SPLIT and (dim := dict(item.attributes).get("dim")) in joins
-        }
-
-    def _halves(self, state: _State) -> None:
-        """A side of what is equal to a concatenation is what was concatenated. That it is equal is told by now: the
-        rules of this size that are not of sides are known, and none of them speaks of what is split here."""
-        for template, (join, side) in self.splits.items():
-            rows = np.flatnonzero(~state.implied & (state.template == template))
-            mine = (self.codes >> (2 * BITS)) == join + 1
-            parts = ((self.codes >> BITS) if side == 0 else self.codes - 1) & ((1 << BITS) - 1)
-            pairs = np.unique(self.classes[mine] << 32 | parts[mine])
-            state.ground(rows[np.isin(state.first[rows] << 32 | state.classes[rows], pairs)])
-
     def _state(self, level: Level, size: int) -> _State:
-        """The terms of a level that do not represent their class; what is of constants alone needs no rule."""
+        """The terms of a level that do not represent their class. What is of constants alone needs no rule; nor does a
+        side of anything but a concatenation: f(cat(x, y)) is cat(f(x), f(y)) by the rules of f, of which that is one."""
         table = self.table
         represents = (
             (level.template == table.template[level.classes])
@@ -169,9 +144,12 @@ class Pruner:
         rows = np.flatnonzero((level.classes != NONE) & ~represents)
         state = _State(self.starts[size], len(level), rows, level)
         if size == 1:
-            exchanged = np.isin(level.template[rows], list(table.commuting)) & (level.first[rows] > level.second[rows])
+            exchanged = np.isin(state.template, list(table.commuting)) & (state.template == table.template[state.classes])
+            exchanged &= (state.first == table.second[state.classes]) & (state.second == table.first[state.classes])
             state.ground(np.flatnonzero(exchanged))
         state.ground(np.flatnonzero(~self._varies(level, rows)))
+        splits = [number for number, item in enumerate(table.templates) if item.operator == SPLIT]
+        state.ground(np.flatnonzero(np.isin(state.template, splits) & (table.size[state.first] > 1)))
         return state
 
     def _exchanges(self) -> Iterator[Candidate]:
@@ -250,8 +228,7 @@ class Pruner:
             [bool(item.constant) for item in table.inputs] + [False] * (len(table.size) - len(table.inputs))
         )
         has = constant[level.first[some]] | ((level.second[some] != NONE) & constant[level.second[some]])
-        halves = np.isin(level.template[some], list(self.splits)) & (table.size[level.first[some]] > 1)
-        ordered = np.lexsort((np.arange(len(some)), target, -many, has, halves))
+        ordered = np.lexsort((np.arange(len(some)), target, -many, has))
         return [int(item) for item in rows_[ordered]]
 
     # ------------------------------------------------------------------------------------------ patterns

@@ -234,7 +234,7 @@ def _with_constants(rule: Rule, inputs: Mapping[str, Input]) -> Rule | None:
                 return None
             shapes = solved
         term = constant_term(constant)
-        term = _renamed(term, names)
+        term = renamed(term, names)
         shapes.pop(name)
         rule = replace(
             rule,
@@ -271,17 +271,20 @@ def _solve(
     return None
 
 
-def _renamed(term: Term, names: Mapping[str, Extent]) -> Term:
+def renamed(term: Term, names: Mapping[str, Extent | int]) -> Term:
+    """With values for the symbols of its attributes; whole numbers are written as such."""
+    values = {name: Extent.of(value) for name, value in names.items()}
+
     def value(item: Attribute) -> Attribute:
         if isinstance(item, tuple):
             return tuple(map(value, item))
         if isinstance(item, Extent):
-            extent = put(item, names)
+            extent = put(item, values)
             return extent.number if extent.number is not None else extent
         return item
 
     attributes = tuple((name, value(item)) for name, item in term.attributes)
-    arguments = tuple(_renamed(item, names) if isinstance(item, Term) else item for item in term.arguments)
+    arguments = tuple(renamed(item, names) if isinstance(item, Term) else item for item in term.arguments)
     return Term(term.operator, arguments, attributes, term.result)
 
 

@@ -38,7 +38,6 @@ TABLE = ("add", "mul", "relu", "t", "mm", "convolution", "avg_pool2d", "max_pool
 an activation is the operator behind a convolution."""
 SAME = "same"
 WINDOW = 3
-RANKS = (2, 4)
 GROWING = 2
 """Only the first dimensions of a tensor are concatenated: those behind them are what windows slide over."""
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -53,10 +52,9 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "eps": (1e-5,),
 }
 """By an attribute's name, for those that are not dimensions; others keep their defaults."""
-INPUTS = """
-a[3, 3], b[3, 3], c[3, 3], d[3, 3], s[1],
-x[1, 2, 5, 3], y[1, 2, 5, 3], k[2, 2, 3, 3], l[2, 2, 3, 3], p[2, 2, 1, 1], q[2, 2, 1, 1], u[2, 1, 3, 3], v[2, 1, 3, 3]
-"""
+MATRICES = "a[3, 3], b[3, 3], c[3, 3], d[3, 3], s[1]"
+IMAGES = """x[1, 2, 5, 3], y[1, 2, 5, 3], k[2, 2, 3, 3], l[2, 2, 3, 3], p[2, 2, 1, 1], q[2, 2, 1, 1],
+u[2, 1, 3, 3], v[2, 1, 3, 3]"""
 """Square matrices, a scalar, images, kernels of 3×3 and of 1×1, and kernels of two groups: of odd sizes, so that means
 are whole numbers again. Equal ones are exchanged with one another."""
 CONSTANTS = (
@@ -148,6 +146,12 @@ def _templates(name: str) -> Iterator[Template]:
         }
     for values in product(*choices.values()):
         yield Template(name, tuple(sorted(zip(choices, values, strict=True))), arity)
+
+
+def usual_inputs(ways: Sequence[Template]) -> str:
+    """Matrices; and images with kernels, where an operator slides windows over them."""
+    slides = any(SAME in dict(item.attributes).values() for item in ways)
+    return f"{MATRICES}, {IMAGES}" if slides else MATRICES
 
 
 def inputs(text: str, constants: Sequence[str] = ()) -> tuple[Input, ...]:
