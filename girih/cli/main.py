@@ -233,18 +233,27 @@ def parser() -> argparse.ArgumentParser:
     optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N", help="of a dimension that "
                           "an ONNX file names and leaves open")  # fmt: skip
     _store(optimize)
+    optimize.add_argument("--rules", type=name, metavar="FILE", help="rewrite by these instead of girih's own; each is "
+                          "proved first, or the file refused")  # fmt: skip
     optimize.add_argument("--output", "-o", type=name, help="write the program that won here (.pt2, .onnx), "
                           "or a plan of the rewritten one for one device (.json)")  # fmt: skip
 
     rewrite = _command(
-        commands, "rewrite", "prove rules by which graphs are rewritten, or refute them",
+        commands, "rewrite", "generate rules by which graphs are rewritten, prove them, or refute them",
         "girih rewrite prove 'mm(a, mm(b, c)) == mm(mm(a, b), c)'",
     )  # fmt: skip
-    rewrite.add_argument("action", choices=("prove", "explain"), help="prove RULE or FILE: print the proof, or the "
-                         "tensors for which the two sides differ; explain PLAN: the rules that a plan's graph was "
-                         "rewritten by, and their proofs")  # fmt: skip
-    rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="+", type=name, help="a rule, one side == other side, "
-                         "a file of rules, or a plan")  # fmt: skip
+    rewrite.add_argument("action", choices=("prove", "rules", "explain"), help="prove RULE or FILE: print the proof, or "
+                         "the tensors for which the two sides differ; rules: generate rules, prove and list them; "
+                         "explain PLAN: the rules that a plan's graph was rewritten by, and their proofs")  # fmt: skip
+    rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="*", type=name, help="to be proved: a rule, one side "
+                         "== other side, or a file of rules, as text or TASO's protobuf; to be explained: a "
+                         "plan")  # fmt: skip
+    rewrite.add_argument("--operators", type=name, metavar="NAME,...", help="generate rules of these (default: TASO's "
+                         "Table 2.1); with attributes, as 'mm, cat(dim=1)', or 'table' for all of that table")  # fmt: skip
+    rewrite.add_argument("--size", type=count, default=3, help="most operators of a side, up to 5 (default 3)")
+    rewrite.add_argument("--limit", type=count, metavar="N", help="stop after so many rules")
+    rewrite.add_argument("--output", "-o", type=name, help="write the rules that are proved: `girih optimize --rules` "
+                         "and `girih rewrite prove` read it")  # fmt: skip
 
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")

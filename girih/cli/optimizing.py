@@ -15,6 +15,9 @@ from girih.cli.rewrite import explained
 from girih.cli.terminal import Progress
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
+from girih.rewrite.prove import Proved, prove
+from girih.rewrite.prove.files import read_rules
+from girih.rewrite.rules.rule import Rule, RuleError
 
 
 class _CalledError(Exception):
@@ -23,6 +26,7 @@ class _CalledError(Exception):
 
 def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[dict[str, Any], list[str]]:
     """Numbers for --json, and lines for people."""
+    rules = None if options.rules is None else proved_rules(Path(options.rules), progress)
     kind = "".join(Path(options.output or "").suffixes[-2:])
     if options.output and not kind.endswith(tuple(WRITTEN)):
         raise ProgramError(f"{options.output}: expected a name that ends in {', '.join(WRITTEN)}")
@@ -37,6 +41,7 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
         seconds=options.budget,
         alpha=options.alpha,
         backends=None if options.backends is None else options.backends.split(","),
+        rules=rules,
         store=store_path(options.store),
         progress=progress,
     )
@@ -110,6 +115,25 @@ def _planned(
     made.save(options.output)
     lines = [*explained(made), f"written to {options.output}: {WRITTEN['.json']}"]
     return {"model": name, "rewrites": [vars(item) for item in made.rewrites], "output": options.output}, lines
+
+
+def proved_rules(path: Path, progress: Progress) -> tuple[Rule, ...]:
+    """The rules of a file, with the shapes for which they are proved.
+
+    Raises:
+        RuleError: what is none, or is not proved; nothing of the file is used then.
+    """
+    rules = []
+    read = read_rules(path)
+    for number, rule in enumerate(read):
+        progress(f"proving {path}", number / len(read))
+        verdict = prove(rule)
+        if not isinstance(verdict, Proved):
+            raise RuleError(f"{path}: {verdict.word}, so not used: {rule}")
+        rules.append(verdict.rule)
+    if not rules:
+        raise RuleError(f"{path} has no rules")
+    return tuple(rules)
 
 
 def _check_size(name: str, batch: int | None) -> None:

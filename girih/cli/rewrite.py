@@ -7,9 +7,13 @@ import json
 from pathlib import Path
 
 from girih.api import Plan, load
-from girih.cli.terminal import BadInputError, clear_errors
+from girih.cli.terminal import BadInputError, Progress, check_output, clear_errors, print_rows
 from girih.machine.units import format_seconds
-from girih.plans.rewritten import prove_all, verdict
+from girih.plans.rewritten import prove_all
+from girih.plans.rewritten import verdict as verdict_of
+
+PUBLISHED = ("28744", "17346", "743")
+"""TASO's Table 2.3, for 4 operators."""
 
 
 def explained(item: Plan) -> list[str]:
@@ -35,11 +39,13 @@ def explained(item: Plan) -> list[str]:
 
 def explain(options: argparse.Namespace) -> int:
     """Prints by which rules a plan's graph was rewritten, with their proofs."""
+    if not options.rules:
+        raise BadInputError("expected a plan, as girih plan --rewrite -o plan.json writes one")
     with clear_errors():
         plans = [load(path) for path in options.rules]
     for item in plans:
         if options.json:
-            rows = [{**vars(step), "verdict": verdict(step.rule).word} for step in item.rewrites]
+            rows = [{**vars(step), "verdict": verdict_of(step.rule).word} for step in item.rewrites]
             print(json.dumps({"plan": item.file, "rewrites": rows}))
         else:
             print("\n".join(explained(item)))
@@ -73,3 +79,57 @@ def prove(options: argparse.Namespace) -> int:
     if len(verdicts) > 1 and not options.json:
         print(", ".join(f"{count} {word}" for word, count in counts.items()))
     return int(any(isinstance(item, Open) or item.word == "refuted" for item in verdicts))
+
+
+def rules(options: argparse.Namespace) -> int:
+    """Generates rules, proves them, and prints how many are left after each stage, then each of them. 0 if there are
+    any."""
+    from girih.rewrite.generate import Generation
+    from girih.rewrite.generate.vocabulary import TABLE
+    from girih.rewrite.prove.files import write_rules
+
+    if options.rules:
+        raise BadInputError(f"girih rewrite rules generates rules; to judge those of {options.rules[0]}, say prove")
+    check_output(options.output)
+    names = _names(options.operators) if options.operators else list(TABLE)
+    names = [one for name in names for one in (TABLE if name == "table" else (name,))]
+    with clear_errors(), Progress() as progress:
+        found = Generation(tuple(names), options.size, options.limit or 0).generate(progress)
+    if options.output:
+        head = f"Rules of up to {options.size} operators a side over {', '.join(names)}: generated and proved by girih."
+        write_rules(Path(options.output), found.rules, head)
+    if options.json:
+        counts = [vars(item) for item in found.counts]
+        listed = [{"rule": str(item.rule), "verdict": item.word} for item in found.verdicts]
+        print(json.dumps({"counts": counts, "verdicts": listed, "rules": [str(rule) for rule in found.rules]}))
+        return int(not found.rules)
+    rows = [("operators", "terms", "equal", "after renaming", "after common subgraphs", "not implied by others")]
+    for item in found.counts:
+        numbers = (item.size, item.terms, item.initial, item.renamed, item.unshared, item.unimplied)
+        rows.append(tuple(map(str, numbers)))
+    if options.size == 4:
+        rows.append(("TASO, 4", "", *PUBLISHED, ""))
+    print_rows(rows)
+    words = {word: len(found.with_word(word)) for word in ("proved", "open")}
+    false = sum(item.false for item in found.counts)
+    print(f"{words['proved']} proved, and {len(found.joined)} of them once more with two results; {false} refuted, "
+          f"{words['open']} open and never used")  # fmt: skip
+    for rule in found.rules:
+        print(rule)
+    for verdict in found.with_word("open"):
+        print(f"open: {verdict.rule}")
+    if options.output:
+        print(f"written to {options.output}")
+    return int(not found.rules)
+
+
+def _names(text: str) -> list[str]:
+    """Split at commas outside of brackets."""
+    names, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            names.append("")
+        else:
+            names[-1] += letter
+    return [name.strip() for name in names if name.strip()]

@@ -1,11 +1,13 @@
-"""Files of rules: one rule after another as text; a line that is indented goes on with the one above; # comments."""
+"""Files of rules: one rule after another as text (a line that is indented goes on with the one above; # comments), or
+TASO's protobuf (`rules.taso`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from girih.rewrite.rules.rule import Rule, RuleError, parse
+from girih.rewrite.rules.taso import decoded
 
 MOST_BYTES = 1 << 24
 MOST_LETTERS = 8192
@@ -41,10 +43,13 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     """
     if path.stat().st_size > MOST_BYTES:
         raise RuleError(f"{path} has {path.stat().st_size} bytes; rule files have at most {MOST_BYTES}")
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise RuleError(f"{path} is no text, so no file of rules: byte {error.start}") from error
+    data = path.read_bytes()
+    if path.suffix == ".pb" or not _is_text(data):
+        try:
+            return decoded(data)
+        except RuleError as error:
+            raise RuleError(f"{path} is neither text nor TASO's protobuf: {error}") from error
+    text = data.decode()
     rules = []
     for line, item in _rules(text):
         try:
@@ -52,6 +57,21 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
         except RuleError as error:
             raise RuleError(f"{path}:{line}: {error}") from error
     return tuple(rules)
+
+
+def _is_text(data: bytes) -> bool:
+    """UTF-8 without control characters, but for white space."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(letter >= " " or letter in "\t\n\r\f" for letter in text)
+
+
+def write_rules(path: Path, rules: Sequence[Rule], head: str = "") -> None:
+    """A file of rules as text, one on each line, behind comments."""
+    lines = [f"# {line}".rstrip() for line in head.splitlines()]
+    path.write_text("\n".join([*lines, *map(str, rules)]) + "\n", encoding="utf-8")
 
 
 def _rules(text: str) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,299 @@
+"""Rules for all sizes and attributes, from terms that are equal on tensors of certain ones.
+
+Sizes become symbols: the most general ones that the operators take (`prove.shapes`). Strides, paddings, dilations and
+windows become symbols too, and so do groups; where a rule does not hold for all of them it is tried with fewer, down to
+the numbers on which it was found. Constants are written with the symbols of the place where they stand.
+
+Cost: a handful of verdicts for each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from girih.rewrite.generate.vocabulary import Input, constant_term
+from girih.rewrite.prove.expand import expanded, extents_in
+from girih.rewrite.prove.instances import one_thread
+from girih.rewrite.prove.judge import prove
+from girih.rewrite.prove.symbolic import FLOORS, DifferentShapesError, MismatchError, UnprovableError
+from girih.rewrite.prove.terms import put
+from girih.rewrite.prove.verdict import Open, Proved, Verdict
+from girih.rewrite.rules.extent import Extent
+from girih.rewrite.rules.rule import Attribute, Expression, Rule, RuleError, Term, Variable, parse, walk
+
+SIZES = "mnkqrtuvwabcfij"
+"""Letters of sizes; those of attributes are others."""
+FIXED = frozenset(("s", "p", "d", "e", "g", "h1", "v1", "o1"))
+MOST_EQUATIONS = 40
+TRIES = 60
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Which attributes become symbols. windows: of operators whose kernel is larger than one; points: of the others;
+    groups: as a symbol, or as many as there are channels."""
+
+    windows: bool
+    points: bool
+    pools: bool
+    groups: str = "g"
+
+
+def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> Verdict:
+    """The verdict on the most general rule that is proved; else on the rule as it was found.
+
+    inputs: by the names that the rule has for them.
+    """
+    last: Verdict | None = None
+    with one_thread():
+        for scheme in _schemes(rule):
+            try:
+                candidate = _declared(_symbolic(rule, scheme, inputs), inputs, scheme)
+                if candidate is None:
+                    continue
+                last = prove(candidate, tries)
+            except (RuleError, UnprovableError) as error:
+                last = last or Open(rule, str(error))
+                continue
+            if isinstance(last, Proved):
+                return last
+    return last if last is not None else Open(rule, "no shapes fit both sides")
+
+
+def _schemes(rule: Rule) -> Iterator[Scheme]:
+    terms = [item for item in (*walk(rule.source), *walk(rule.target)) if isinstance(item, Term)]
+    operators = {item.operator for item in terms}
+    grouped = any(dict(item.attributes).get("groups", 1) != 1 for item in terms)
+    slides = any("stride" in dict(item.attributes) for item in terms)
+    if not slides:
+        yield Scheme(False, False, False)
+        return
+    pools = bool(operators & {"avg_pool2d", "max_pool"})
+    seen = set()
+    for groups in ("g", "depthwise", "2") if grouped else ("g",):
+        for windows, points, some in (
+            (True, True, True), (True, False, True), (False, True, True), (True, True, False),
+            (False, False, True), (True, False, False), (False, False, False),
+        ):  # fmt: skip
+            scheme = Scheme(windows, points, some and pools, groups)
+            if scheme not in seen:
+                seen.add(scheme)
+                yield scheme
+
+
+def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
+    """With symbols for attributes, as the scheme says."""
+    enlarges = any(
+        isinstance(item, Term) and item.operator == "constant_pad_nd"
+        for item in (*walk(rule.source), *walk(rule.target))
+    )
+    s, p, d, e = (Extent.of(name) for name in ("s", "p", "d", "e"))
+
+    def attributes(term: Term) -> tuple[tuple[str, Attribute], ...]:
+        known = dict(term.attributes)
+        if term.operator == "convolution":
+            point = known["padding"] == 0
+            symbols = scheme.points if point else scheme.windows
+            known.pop("groups") if known["groups"] == 1 else known.update(groups=_groups(scheme, term, inputs))
+            if symbols:
+                known |= {"stride": s, "dilation": d}
+                known["padding"] = p if point or not enlarges else p + d * e
+            else:
+                known = {key: value for key, value in known.items() if key != "stride"}
+        elif "kernel_size" in known:
+            if scheme.pools:
+                pair: tuple[Attribute, Attribute] = (Extent.of("h1"), Extent.of("v1"))
+                known |= {"kernel_size": pair, "stride": (s, s), "padding": (p, p)}
+        elif term.operator == "constant_pad_nd" and (scheme.windows or scheme.points):
+            known["pad"] = (e, e, e, e)
+        return tuple(sorted(known.items()))
+
+    return replace(
+        rule,
+        source=tuple(_mapped(item, attributes) for item in rule.source),
+        target=tuple(_mapped(item, attributes) for item in rule.target),
+    )
+
+
+def _groups(scheme: Scheme, term: Term, inputs: Mapping[str, Input]) -> Attribute:
+    if scheme.groups == "2":
+        return 2
+    return Extent.of("g")
+
+
+def _mapped(item: Expression, attributes: object) -> Expression:
+    if isinstance(item, Variable):
+        return item
+    arguments = tuple(_mapped(argument, attributes) for argument in item.arguments)
+    return Term(item.operator, arguments, attributes(item), item.result)  # type: ignore[operator]
+
+
+def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule | None:
+    """With the most general shapes of its inputs, and constants written out; None where no shapes fit."""
+    taken = extents_in(rule) | set(rule.inputs)
+    fresh = (f"{letter}{number or ''}" for number in range(9) for letter in SIZES)
+    symbols = (Extent.of(name) for name in fresh if name not in taken)
+    kernels = _kernels(rule)
+    shapes = []
+    for name in rule.inputs:
+        item = inputs[name]
+        if item.shape == (1,):
+            shapes.append((name, (Extent.of(1),)))
+            continue
+        sizes = [next(symbols) for _ in item.shape]
+        if name in kernels and kernels[name]:
+            if scheme.groups == "depthwise":
+                sizes[:2] = [Extent.of("g"), Extent.of(1)]
+            else:
+                sizes[0] = Extent.of("g" if scheme.groups == "g" else 2) * sizes[0]
+        if len(item.shape) == 4 and name in kernels and not scheme.points and item.shape[2:] == (1, 1):
+            sizes[2:] = [Extent.of(1)] * 2
+        if len(item.shape) == 4 and name in kernels and not scheme.windows and item.shape[2:] == (3, 3):
+            sizes[2:] = [Extent.of(3)] * 2
+        shapes.append((name, tuple(sizes)))
+    candidate = replace(rule, shapes=tuple(shapes))
+    return _with_constants(_unified(candidate), inputs)
+
+
+def _unified(rule: Rule) -> Rule:
+    """With the equations between sizes solved that the operators of both sides ask for.
+
+    Raises:
+        UnprovableError: they have no solution that is found.
+    """
+    for _ in range(MOST_EQUATIONS):
+        try:
+            expanded(rule)
+        except MismatchError as error:
+            changed = _solution(error.one - error.other)
+            if not changed:
+                raise
+            shapes = tuple((name, tuple(put(size, changed) for size in shape)) for name, shape in rule.shapes)
+            rule = replace(rule, shapes=shapes)
+            continue
+        except DifferentShapesError:
+            return rule
+        return rule
+    raise UnprovableError("too many sizes that have to be the same")
+
+
+def _solution(difference: Extent) -> dict[str, Extent]:
+    """What symbols of sizes have to be for the difference to be zero: m + n = k + p is m = k, n = p, as concatenations
+    are of like parts; m = anything is that."""
+
+    floors = {name: FLOORS[name] for name in difference.symbols if name in FLOORS}
+    if floors:
+        (one, divisor), (other, same) = (*floors.values(), *floors.values())[:2]
+        return _solution(one - other) if len(floors) == 2 and divisor == same else {}
+    above = sorted((monomial for monomial, by in difference.terms if by > 0 and monomial), key=_place)
+    below = sorted((monomial for monomial, by in difference.terms if by < 0 and monomial), key=_place)
+    number = sum(by for monomial, by in difference.terms if not monomial)
+    if len(above) == len(below) and not number:
+        for one_, other_ in product(above, below):
+            fixed = [tuple(name for name in item if name in FIXED) for item in (one_, other_)]
+            free = [tuple(name for name in item if name not in FIXED) for item in (one_, other_)]
+            if fixed[0] == fixed[1] and len(free[0]) == len(free[1]) == 1:
+                return {free[0][0]: Extent.of(free[1][0])}
+    for monomial, by in difference.terms:
+        if len(monomial) == 1 and by in (1, -1) and monomial[0] not in FIXED:
+            rest = difference - Extent(((monomial, by),))
+            if monomial[0] not in rest.symbols:
+                return {monomial[0]: -rest if by == 1 else rest}
+    return {}
+
+
+def _kernels(rule: Rule) -> dict[str, bool]:
+    """The inputs of which kernels are made: of groups?"""
+    found: dict[str, bool] = {}
+    for item in (*walk(rule.source), *walk(rule.target)):
+        if isinstance(item, Term) and item.operator == "convolution":
+            grouped = "groups" in dict(item.attributes)
+            for part in walk((item.arguments[1],)):
+                if isinstance(part, Variable):
+                    found[part.name] = found.get(part.name, False) or grouped
+    return found
+
+
+def _place(monomial: tuple[str, ...]) -> int:
+    """In which order sizes were named."""
+    names = [name for name in monomial if name not in FIXED]
+    return min((SIZES.index(name[0]) + 100 * int(name[1:] or 0) for name in names), default=0)
+
+
+def _with_constants(rule: Rule, inputs: Mapping[str, Input]) -> Rule | None:
+    """Constants as the terms that make them; sizes that a constant has to have are put into the other shapes."""
+    shapes = dict(rule.shapes)
+    for name in [name for name in rule.inputs if inputs[name].constant]:
+        constant = inputs[name].constant
+        ((_, wanted),) = parse(f"{constant.partition(' = ')[0]}: x == x").shapes
+        names: dict[str, Extent] = {}
+        for size, pattern in zip(shapes[name], wanted, strict=True):
+            solved = _solve(size, pattern, names, shapes)
+            if solved is None:
+                return None
+            shapes = solved
+        term = constant_term(constant)
+        term = renamed(term, names)
+        shapes.pop(name)
+        rule = replace(
+            rule,
+            source=tuple(_put(item, name, term) for item in rule.source),
+            target=tuple(_put(item, name, term) for item in rule.target),
+        )
+    return replace(rule, shapes=tuple(shapes.items()))
+
+
+def _solve(
+    size: Extent, pattern: Extent, names: dict[str, Extent], shapes: dict[str, tuple[Extent, ...]]
+) -> dict[str, tuple[Extent, ...]] | None:
+    """Makes a size what the pattern says: names of the pattern get values, or symbols of the sizes do."""
+    symbols = sorted(pattern.symbols)
+    if symbols and symbols[0] not in names and pattern == Extent.of(symbols[0]):
+        names[symbols[0]] = size
+        return shapes
+    if symbols and symbols[0] not in names:  # 2·p + 1: the size has to be odd
+        if size.number is not None:
+            rest = size.number - 1
+            if rest < 0 or rest % 2:
+                return None
+            names[symbols[0]] = Extent.of(rest // 2)
+            return shapes
+        names[symbols[0]] = Extent.of("o1")
+    value = put(pattern, names)
+    if value == size:
+        return shapes
+    for one, other in ((size, value), (value, size)):
+        if (
+            len(one.symbols) == 1
+            and one == Extent.of(symbol := next(iter(one.symbols)))
+            and symbol not in other.symbols
+        ):
+            changed = {symbol: other}
+            names.update({key: put(item, changed) for key, item in names.items()})
+            return {key: tuple(put(item, changed) for item in shape) for key, shape in shapes.items()}
+    return None
+
+
+def renamed(term: Term, names: Mapping[str, Extent | int]) -> Term:
+    """With values for the symbols of its attributes; whole numbers are written as such."""
+    values = {name: Extent.of(value) for name, value in names.items()}
+
+    def value(item: Attribute) -> Attribute:
+        if isinstance(item, tuple):
+            return tuple(map(value, item))
+        if isinstance(item, Extent):
+            extent = put(item, values)
+            return extent.number if extent.number is not None else extent
+        return item
+
+    attributes = tuple((name, value(item)) for name, item in term.attributes)
+    arguments = tuple(renamed(item, names) if isinstance(item, Term) else item for item in term.arguments)
+    return Term(term.operator, arguments, attributes, term.result)
+
+
+def _put(item: Expression, name: str, term: Term) -> Expression:
+    if isinstance(item, Variable):
+        return term if item.name == name else item
+    return replace(item, arguments=tuple(_put(argument, name, term) for argument in item.arguments))

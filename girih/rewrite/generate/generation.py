@@ -1,0 +1,210 @@
+"""Rules generated, proved and listed: everything from the names of operators to verdicts (TASO §2.3 to §2.5).
+
+Each rule is judged when it is found, before anything is pruned by it: first on random numbers between -1 and 1 (the
+paper's second test), then by the prover, for all sizes and attributes. What is false prunes nothing. What is open
+prunes what follows from it, which would be open too, and is never used. At the end, rules whose one side is a
+concatenation are also said with two results: f(x, a), f(x, b) become the two sides of one f.
+
+Cost: that of the table (`table`), one pass over it for each rule (`candidates`), and a few verdicts for each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from girih.rewrite.generate.candidates import Candidate, Counts, Pruner
+from girih.rewrite.generate.general import generalised
+from girih.rewrite.generate.table import MOST_PARTS, Table
+from girih.rewrite.generate.vocabulary import (
+    CONSTANTS,
+    TABLE,
+    Input,
+    constant_term,
+    inputs,
+    symbols_of,
+    templates,
+    usual_inputs,
+)
+from girih.rewrite.prove.instances import Instance, InvalidError, computed, one_thread
+from girih.rewrite.prove.judge import prove
+from girih.rewrite.prove.verdict import Proved, Verdict
+from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable, operators, walk
+
+Observer = Callable[[str, float], None]
+THRESHOLD = 1e-5
+"""The paper's, for results that differ."""
+TESTS = 4
+LARGE = 4
+"""From this size on terms read fewer alike inputs, and concatenate two tensors in a row."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What is to be generated.
+
+    operators: by name, or with attributes, as `cat(dim=1)`. size: the most operators of a side. limit: the most rules
+    (0: all). inputs: variables with numbers for sizes, as text; "": those of
+    `vocabulary`, of the ranks that the operators take. constants: as `vocabulary.CONSTANTS`. alike: how many
+    inputs of one shape a term of `LARGE` operators or more reads; those of the last size that read more than `named`
+    are looked at under one name each.
+    """
+
+    operators: tuple[str, ...] = TABLE
+    size: int = 4
+    limit: int = 0
+    inputs: str = ""
+    constants: tuple[str, ...] = CONSTANTS
+    alike: int = 3
+    named: int = 3
+
+    def generate(self, observer: Observer | None = None) -> Generated:
+        """Generate, and prove.
+
+        Raises:
+            RuleError: an operator that nobody described, or inputs that are none.
+        """
+        return generate(self, observer)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was generated. counts: for each size, after each stage of pruning. verdicts: on the rules that are left,
+    each with its symbols. joined: proved rules of two results."""
+
+    counts: tuple[Counts, ...]
+    verdicts: tuple[Verdict, ...]
+    joined: tuple[Proved, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Those that are proved, named by their number."""
+        proved = [item for item in (*self.verdicts, *self.joined) if isinstance(item, Proved)]
+        return tuple(replace(item.rule, name=f"generated_{number}") for number, item in enumerate(proved, 1))
+
+    def with_word(self, word: str) -> tuple[Verdict, ...]:
+        return tuple(item for item in self.verdicts if item.word == word)
+
+
+def generate(options: Generation, observer: Observer | None = None) -> Generated:
+    """All rules of up to `options.size` operators a side that do not follow from one another.
+
+    Raises:
+        RuleError: an operator that nobody described, or inputs that are none.
+    """
+    if not 1 <= options.size <= 5:
+        raise RuleError(f"rules have 1 to 5 operators a side, not {options.size}")
+    observe = observer or (lambda what, share: None)
+    ways = templates(options.operators)
+    items = inputs(options.inputs or usual_inputs(ways), options.constants)
+    table = Table(items, ways)
+    pruner, named = Pruner(table), {item.name: item for item in items}
+    verdicts: dict[Candidate, Verdict] = {}
+    for size in range(1, options.size + 1):
+        last = size == options.size
+        level = table.extend(
+            observe, last, options.alike if size >= LARGE else len(items),
+            options.named if last and size >= LARGE else len(items), MOST_PARTS if size < LARGE else 2,
+        )  # fmt: skip
+        for found, candidate in enumerate(pruner.prune(level, size)):
+            observe(f"proving: {len(verdicts)} rules, {size} operators", 0.0)
+            verdict = _judged(pruner, candidate, named)
+            if verdict is None or verdict.word == "refuted":
+                pruner.forget()
+                continue
+            verdicts[candidate] = verdict
+            if options.limit and found + 1 >= options.limit:
+                break
+        if options.limit and len(verdicts) >= options.limit:
+            break
+    kept = pruner.minimal(table.levels)[: options.limit or None]
+    every = tuple(verdicts[item] for item in kept)
+    joined = tuple(_joined(every, options.size, observe))
+    return Generated(tuple(pruner.counts), every, joined)
+
+
+def _judged(pruner: Pruner, candidate: Candidate, named: Mapping[str, Input]) -> Verdict | None:
+    """None: the sides differ on random numbers."""
+    rule = Rule((pruner.expression(candidate.source),), (pruner.expression(candidate.target),))
+    with one_thread():
+        if not passes(rule, named):
+            pruner.counts[-1].false += 1
+            return None
+        verdict = generalised(rule, named)
+    if verdict.word == "refuted":
+        pruner.counts[-1].false += 1
+    return verdict
+
+
+def passes(rule: Rule, named: Mapping[str, Input]) -> bool:
+    """Do both sides make the same of random numbers between -1 and 1, up to the threshold (TASO §2.3, step 2)?"""
+    import torch
+
+    random = np.random.default_rng(7)
+    sides = [tuple(_with_constants(item, named) for item in side) for side in (rule.source, rule.target)]
+    for _ in range(TESTS):
+        tensors = {
+            name: torch.from_numpy(random.uniform(-1, 1, named[name].shape))
+            for name in rule.inputs
+            if not named[name].constant
+        }
+        try:
+            one, other = (computed(side, Instance({}, tensors)) for side in sides)
+        except InvalidError:
+            return False
+        for first, second in zip(one, other, strict=True):
+            if first.shape != second.shape or not torch.allclose(first, second, rtol=0, atol=THRESHOLD):
+                return False
+    return True
+
+
+def _with_constants(item: Expression, named: Mapping[str, Input]) -> Expression:
+    from girih.rewrite.generate.general import renamed
+
+    if isinstance(item, Variable):
+        found = named[item.name]
+        if not found.constant:
+            return item
+        symbols = symbols_of(found.constant, found.shape)
+        assert symbols is not None
+        return renamed(constant_term(found.constant), symbols)
+    return replace(item, arguments=tuple(_with_constants(argument, named) for argument in item.arguments))
+
+
+# ------------------------------------------------------------------------------------------------ two results
+
+
+def _joined(verdicts: Sequence[Verdict], size: int, observe: Observer) -> Iterator[Proved]:
+    """Rules of two results, from those of which one side is a concatenation."""
+    for verdict in verdicts:
+        if not isinstance(verdict, Proved):
+            continue
+        for side, other in ((verdict.rule.source, verdict.rule.target), (verdict.rule.target, verdict.rule.source)):
+            rule = split_in_two(side[0], other[0], verdict.rule)
+            if rule is None or max(operators(rule.source), operators(rule.target)) > size:
+                continue
+            observe("proving rules of two results", 0.0)
+            try:
+                found = prove(rule)
+            except RuleError:  # nothing says where the other side was joined
+                continue
+            if isinstance(found, Proved):
+                yield found
+
+
+def split_in_two(joined: Expression, whole: Expression, rule: Rule) -> Rule | None:
+    """cat(p, q) = w as p, q = the two sides of w; None where nothing is gained by it: one of them is an input, or
+    both are the same."""
+    if not isinstance(joined, Term) or joined.operator != "cat" or not isinstance(whole, Term):
+        return None
+    one, other = joined.arguments
+    if isinstance(one, Variable) or isinstance(other, Variable) or one == other or whole.operator == "cat":
+        return None
+    dim = dict(joined.attributes).get("dim", 0)
+    halves = tuple(Term("split", (whole,), (("dim", dim),), result) for result in (0, 1))
+    read = {item.name for item in walk((one, other)) if isinstance(item, Variable)}
+    shapes = tuple((name, shape) for name, shape in rule.shapes if name in read)
+    return Rule((one, other), halves, shapes) if len(shapes) == len(rule.shapes) else None
