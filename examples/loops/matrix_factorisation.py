@@ -17,12 +17,12 @@ RANK = 16
 
 
 def made_up(users: int = 2000, items: int = 800, count: int = 200_000) -> gl.Space:
-    """Ratings around 3, of users and items of which few have most."""
+    """Ratings around 0, of users and items of which few have most."""
     generator = np.random.default_rng(0)
     i = (users * generator.random(count) ** 2).astype(int)
     j = (items * generator.random(count) ** 2).astype(int)
     u, v = generator.standard_normal((users, 4)), generator.standard_normal((items, 4))
-    values = 3 + (u[i] * v[j]).sum(axis=1) / 2 + 0.3 * generator.standard_normal(count)
+    values = (u[i] * v[j]).sum(axis=1) / 2 + 0.3 * generator.standard_normal(count)
     return gl.sparse((i, j), values.astype(np.float32), shape=(users, items))
 
 
@@ -31,8 +31,8 @@ def main(path: str | None = None, epochs: int = 10) -> list[float]:
     ratings, kept = (gl.sparse(path) if path else made_up()).split(0.1)
     users, items = ratings.shape
     generator = np.random.default_rng(1)
-    W = gl.array(generator.normal(0.5, 0.2, (users, RANK)), np.float32)
-    H = gl.array(generator.normal(0.5, 0.2, (items, RANK)), np.float32)
+    W = gl.array(generator.normal(0, 0.3, (users, RANK)), np.float32)
+    H = gl.array(generator.normal(0, 0.3, (items, RANK)), np.float32)
     err = gl.accumulator(0.0)
 
     @gl.parallel_for(ratings)
@@ -44,7 +44,7 @@ def main(path: str | None = None, epochs: int = 10) -> list[float]:
     @gl.parallel_for(kept)
     def test(key, v, W, H):
         i, j = key
-        err += (v - W[i] @ H[j]) ** 2  # noqa: F821  (an accumulator, which is not this function's)
+        err += (v - W[i] @ H[j]) ** 2
 
     errors = []
     for epoch in range(epochs):

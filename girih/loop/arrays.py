@@ -49,7 +49,7 @@ class Array:
         """A new array, of what the function makes of the values."""
         return array(function(self.values))
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype=dtype) if copy is not False else np.asarray(self.values, dtype=dtype)
 
     def __getitem__(self, at: Any) -> Any:
@@ -134,7 +134,7 @@ class Accumulator:
         return f"<girih accumulator by {self.operation}: {self.value}>"
 
 
-def array(values: ArrayLike, dtype: DTypeLike = None) -> Array:
+def array(values: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """An array that loops share: a copy of the values, in one piece of memory.
 
     Raises:
@@ -148,9 +148,7 @@ def array(values: ArrayLike, dtype: DTypeLike = None) -> Array:
     return Array(copied)
 
 
-def buffer(
-    target: Array, apply: Callable[[float, float], float] | None = None, *, delay: int | None = None
-) -> Buffer:
+def buffer(target: Array, apply: Callable[[float, float], float] | None = None, *, delay: int | None = None) -> Buffer:
     """A buffer of writes to an array.
 
     apply: a function of an element and what was added to it, which Numba compiles; by default their sum. delay: each

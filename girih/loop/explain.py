@@ -1,9 +1,9 @@
-"""What a loop does, for people: dependence vectors, how it is divided and why, who sends what to whom, how long it took."""
+"""What a loop does, for people: dependences, how it is divided and why, who sends what to whom, how long it took."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,8 +52,9 @@ def explanation(
     spans: Sequence[Span], seconds: Sequence[float],
 ) -> Explanation:  # fmt: skip
     """Of a loop for certain arrays. work: entries of each block. spans, seconds: of the last execution, and of all."""
-    moved = sum(_bytes(body, item) for item in strategy.movements)
-    uneven = 1.0 if work is None or not work.sum() else imbalance(work.sum(axis=1))
+    movements = [_moving(item, plan) for item in strategy.movements]
+    moved = sum(_bytes(body, item) for item in movements)
+    uneven = 1.0 if work is None or not work.sum() else imbalance(work.reshape(plan.workers, -1).sum(axis=1))
     predicted = _predicted(plan, work, count, seconds, spans)
     lines = [
         f"{body.source.tree.name}: {' × '.join(map(str, space.shape))}, {count:,} iterations, "
@@ -66,13 +67,16 @@ def explanation(
         f"{_divided(strategy)}: {strategy.why}",
     ]
     if strategy.workers > 1:
-        lines.append(f"{plan.workers} workers, {plan.spaces} × {plan.times} blocks, largest share {uneven:.2f} of the mean")
-        for item in strategy.movements:
+        lines.append(
+            f"{plan.workers} workers, {plan.spaces} × {plan.times} blocks, largest share {uneven:.2f} of the mean"
+        )
+        for item in movements:
             lines.append(f"  {item.array} {_how(item, plan)}: {item.elements:,} elements")
+        rounds = plan.spaces // plan.workers
         gap = f"gap {strategy.gap:.0%}" if strategy.gap else "the least possible"
         lines.append(
-            f"moved in an execution: {strategy.cost:,} elements ({format_bytes(moved)}), bound {strategy.bound:,}, {gap}; "
-            f"between threads of a process they stay where they are"
+            f"between processes {strategy.cost:,} elements would move in a round, bound {strategy.bound:,}, {gap}; "
+            f"with {rounds} rounds {format_bytes(moved)}. Threads share them"
         )
     if seconds:
         line = f"the last execution took {seconds[-1]:.4g} s"
@@ -81,6 +85,14 @@ def explanation(
         "\n".join(lines), strategy, plan, tuple(lines_of(body.references)), moved, uneven,
         seconds[-1] if seconds else None, predicted,
     )  # fmt: skip
+
+
+def _moving(item: Movement, plan: Schedule) -> Movement:
+    """In all rounds: a part that travels comes by once for each space part."""
+    if item.how != "travels" or plan.workers == 1:
+        return item
+    once = item.elements // (plan.workers - 1)
+    return replace(item, elements=once * plan.hand_overs // plan.times)
 
 
 def _divided(strategy: LoopStrategy) -> str:
@@ -118,9 +130,9 @@ def _predicted(
     blocks = np.full((plan.spaces, plan.times), count / (plan.spaces * plan.times)) if work is None else work
     if {(span.space, span.time) for span in spans} != {(s, t) for s in range(plan.spaces) for t in range(plan.times)}:
         return None
-    each = [(span.ended - span.began) / blocks[span.space, span.time] for span in spans if blocks[span.space, span.time]]
+    each = [
+        (span.ended - span.began) / blocks[span.space, span.time] for span in spans if blocks[span.space, span.time]
+    ]
     if not each:
         return None
     return simulated(plan, blocks * float(np.median(each))).seconds
-
-

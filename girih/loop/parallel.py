@@ -28,7 +28,7 @@ from girih.loop.explain import Explanation, explanation
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, Ragged, boxes, laid_out
 from girih.lower.loops.kernel import Kernel, explained, kernel
-from girih.partition.loops.schedule import Schedule, schedule
+from girih.partition.loops.schedule import ROUNDS, Schedule, schedule
 from girih.partition.loops.strategy import LoopStrategy, choose
 from girih.run.parallel import buffers, threads
 from girih.run.parallel.threads import Span
@@ -46,6 +46,7 @@ class Options:
     kind: str | None = None
     dims: tuple[int, ...] | None = None
     pipelined: int | None = None
+    rounds: int = ROUNDS
     seed: int = 0
 
 
@@ -126,7 +127,9 @@ class ParallelLoop:
         if arguments or named or (prepared is None and not self._needed()):
             prepared = self.prepared(self.bound(arguments, named), self._count())
         if prepared is None:
-            raise LoopError(f"{self.__name__} has not been called yet: give explain() the arguments that it is called with")
+            raise LoopError(
+                f"{self.__name__} has not been called yet: give explain() the arguments that it is called with"
+            )
         layout = prepared.layout
         work = None if layout is None else layout.work
         return explanation(self.space.known, len(self.space), prepared.body, prepared.strategy, prepared.plan, work,
@@ -148,11 +151,15 @@ class ParallelLoop:
         key, value = key_and_value(self.source, self.space.known)
         names = [name for name in self.source.parameters if name not in (key, value)]
         if len(arguments) > len(names):
-            raise TypeError(f"{self.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} were given")
+            raise TypeError(
+                f"{self.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(arguments)} were given"
+            )
         found: dict[str, Any] = dict(zip(names, arguments, strict=False))
         for name, item in named.items():
             if name not in names or name in found:
-                raise TypeError(f"{self.__name__} takes {', '.join(names)}: {name} was given {'twice' if name in found else ''}")
+                raise TypeError(
+                    f"{self.__name__} takes {', '.join(names)}: {name} was given {'twice' if name in found else ''}"
+                )
             found[name] = item
         for name in names:
             if name not in found:
@@ -193,7 +200,7 @@ class ParallelLoop:
             strategy = choose(body, ordered, 1)
         else:
             strategy = choose(body, ordered, count, options.kind, options.dims)
-        plan = schedule(strategy, options.pipelined)
+        plan = schedule(strategy, options.pipelined, options.rounds)
         simple = all(form is None or sum(map(abs, form)) == 1 == max(form) for form in (strategy.space, strategy.time))
         if self.space.entries is None and simple:
             cut = boxes(self.space.starts, self.space.stops, plan, strategy.space, strategy.time)
@@ -249,15 +256,15 @@ class _Execution:
         elif loop.space.values is not None:
             self.columns.append(loop.space.values)
         body, ordered = prepared.body, loop.options.ordered
-        self.sums = [
-            name for name in body.reductions if self.workers > 1 and is_reduction(body, name, ordered)
-        ]
+        self.sums = [name for name in body.reductions if self.workers > 1 and is_reduction(body, name, ordered)]
         self.copies = {name: [np.zeros_like(given[name].values) for _ in range(self.workers)] for name in self.sums}
         self.partial: dict[str, dict[tuple[int, int], Any]] = {name: {} for name in body.accumulated}
         for name in body.buffered:
             if name not in prepared.buffers:
                 target = given[name].target.values
-                prepared.buffers[name] = [buffers.WorkerBuffer.of(target.shape, target.dtype) for _ in range(self.workers)]
+                prepared.buffers[name] = [
+                    buffers.WorkerBuffer.of(target.shape, target.dtype) for _ in range(self.workers)
+                ]
                 prepared.appliers[name] = buffers.applier(given[name].apply)
         self.mixed = [self.arguments(worker) for worker in range(self.workers)]
 
@@ -300,7 +307,11 @@ class _Execution:
         """Each worker's part, of its blocks in their order."""
         combine = OPERATIONS[accumulator.operation]
         return [
-            reduce(combine, (parts[task.space, task.time] for task in tasks if (task.space, task.time) in parts), accumulator.neutral)
+            reduce(
+                combine,
+                (parts[task.space, task.time] for task in tasks if (task.space, task.time) in parts),
+                accumulator.neutral,
+            )
             for tasks in self.prepared.plan.tasks
         ]
 
@@ -376,9 +387,7 @@ class _Execution:
             whole = self.range_of(task.space, task.time)
             inner = int(np.prod([whole[at + 1] - whole[at] for at in range(2, len(whole), 2)])) if len(whole) > 2 else 1
             step = max(1, (delay or 1 << 62) // max(inner, 1))
-            found += [
-                (first, min(first + step, whole[1]), *whole[2:]) for first in range(whole[0], whole[1], step)
-            ]
+            found += [(first, min(first + step, whole[1]), *whole[2:]) for first in range(whole[0], whole[1], step)]
         return found
 
     def apply(self, worker: int) -> None:
@@ -411,7 +420,7 @@ def _identity(role: Role) -> Hashable:
     if isinstance(value, np.ndarray):
         return ("ndarray", value.ndim, str(value.dtype))
     if isinstance(value, bool | float | np.floating):
-        return type(value)
+        return type(value).__name__
     if isinstance(value, int | np.integer | str):
         return (type(value), value)
     return ("object", id(value))
@@ -443,20 +452,22 @@ def parallel_for(
     kind: str | None = None,
     dims: tuple[int, ...] | None = None,
     pipelined: int | None = None,
+    rounds: int = ROUNDS,
     seed: int = 0,
 ) -> Callable[[Callable[..., Any]], ParallelLoop]:
     """Run a function for every entry of a space, in parallel where its iterations do not depend on each other.
 
     ordered: iterations that depend on each other run in the order of their keys; without it in any order, one after
-    another. workers: by default `gl.workers()`. kind, dims, pipelined: overrule the strategy (`1d`, `2d`, `unimodular`,
-    `serial`), its space and time dimensions, and the time parts for each worker. seed: of `gl.random()`.
+    another. workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`, `unimodular`, `serial`)
+    and its space and time dimensions; pipelined, rounds: the time and space parts for each worker, in two dimensions.
+    seed: of `gl.random()`.
 
     Raises:
         LoopError: the function's text cannot be read, or has what a loop body cannot have.
     """
     if not isinstance(space, Space):
         raise TypeError(f"parallel_for over {type(space).__name__}: expected gl.sparse(…), gl.dense(…) or gl.range(…)")
-    options = Options(ordered, workers, kind, dims, pipelined, seed)
+    options = Options(ordered, workers, kind, dims, pipelined, rounds, seed)
     frame = sys._getframe(1)
     nearby = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 

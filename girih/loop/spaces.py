@@ -7,16 +7,17 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from girih.capture.loops.analyse import Space as Known
 from girih.capture.loops.values import Scalar
-from girih.lower.loops.entries import Column, Entries, Ragged, taken
 from girih.loop.reading import Parse, read_text
+from girih.lower.loops.entries import Column, Entries, Ragged, taken
 
-Keys: TypeAlias = "np.ndarray | Sequence[np.ndarray]"
+SPLIT, RANDOMIZE = 1, 2
+"""Streams of random numbers of their own: a user's generator of the same seed may have made the data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +95,7 @@ class Space:
         Arrays that are subscripted by them must be permuted alike: `relabelled` has each new index's old one.
         """
         entries = self.listed()
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng([seed, RANDOMIZE])
         keys, labels = list(entries.keys), dict(self.relabelled)
         for dim in dims or builtins.range(len(keys)):
             old = generator.permutation(entries.shape[dim])
@@ -109,7 +110,7 @@ class Space:
     def split(self, fraction: float, seed: int = 0) -> tuple[Space, Space]:
         """Two spaces of the same shape; each entry is in the second with probability fraction, else in the first."""
         entries = self.listed()
-        held = np.random.default_rng(seed).random(len(entries)) < fraction
+        held = np.random.default_rng([seed, SPLIT]).random(len(entries)) < fraction
         return tuple(  # type: ignore[return-value]
             Space(entries.shape, entries=_chosen(entries, chosen), relabelled=self.relabelled)
             for chosen in (np.flatnonzero(~held), np.flatnonzero(held))
@@ -172,9 +173,7 @@ def range(*sizes: int | tuple[int, int]) -> Space:
     return Space(tuple(int(stop) for _, stop in pairs), tuple(int(start) for start, _ in pairs))
 
 
-def _from_file(
-    path: Path, shape: Sequence[int] | None, parse: Parse | None, keys: int | Sequence[str] | None
-) -> Space:
+def _from_file(path: Path, shape: Sequence[int] | None, parse: Parse | None, keys: int | Sequence[str] | None) -> Space:
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix == ".npz":
@@ -198,7 +197,7 @@ def _from_npz(path: Path) -> Entries:
 
             found = scipy.sparse.load_npz(path).tocoo()
             return _entries((found.row, found.col), (found.data,), tuple(found.shape))
-        indices = []
+        indices: list[np.ndarray] = []
         while f"keys{len(indices)}" in names:
             indices.append(file[f"keys{len(indices)}"])
         if not indices:

@@ -16,7 +16,7 @@ from girih.partition.loops.schedule import Schedule
 
 @dataclass(frozen=True)
 class LoopTimeline:
-    """seconds: until the last block has ended. computing: seconds of each worker. blocks: (began, ended) of each task."""
+    """seconds: until the last block has ended. computing: of each worker. blocks: (began, ended) of each task."""
 
     seconds: float
     computing: tuple[float, ...]

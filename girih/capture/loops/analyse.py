@@ -50,7 +50,27 @@ MOST_ROUNDS = 8
 """Of a loop in the body, until what is known no longer changes; then it is taken to be unknown."""
 MOST_CALLS = 12
 """Of functions within each other."""
-READING_METHODS = frozenset(["sum", "mean", "dot", "max", "min", "argmax", "argmin", "copy", "std", "var", "any", "all", "astype", "item", "prod", "cumsum", "nonzero"])
+READING_METHODS = frozenset(
+    [
+        "sum",
+        "mean",
+        "dot",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "copy",
+        "std",
+        "var",
+        "any",
+        "all",
+        "astype",
+        "item",
+        "prod",
+        "cumsum",
+        "nonzero",
+    ]
+)
 VIEW_METHODS = frozenset(["reshape", "ravel", "transpose", "view", "swapaxes"])
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
@@ -237,10 +257,7 @@ class _Run:
 
     def run(self, statements: Sequence[ast.stmt], scope: _Scope) -> bool:
         """Whether the end of the statements can be reached."""
-        for statement in statements:
-            if not self.statement(statement, scope):
-                return False
-        return True
+        return all(self.statement(statement, scope) for statement in statements)
 
     def statement(self, node: ast.stmt, scope: _Scope) -> bool:
         if isinstance(node, ast.Assign):
@@ -282,7 +299,10 @@ class _Run:
                 raise self.refused(scope, node, "a loop body returns nothing", "write to an array or an accumulator")
             if scope.loops:
                 raise self.refused(
-                    scope, node, "an iteration cannot end inside a loop of its body", "leave the loop with `break` first"
+                    scope,
+                    node,
+                    "an iteration cannot end inside a loop of its body",
+                    "leave the loop with `break` first",
                 )
         else:
             scope.returns.append(UNKNOWN if node.value is None else self.value(node.value, scope))
@@ -445,12 +465,12 @@ class _Run:
                 return
             if isinstance(role, Array | Buffer):
                 raise self.refused(scope, target, "it changes the whole array", f"write `{target.id}[…] += …`")
-            if isinstance(role, Inherited) and target.id not in scope.variables and scope.top:
-                if target.id not in self.source.parameters:
-                    raise self.refused(
-                        scope, node, f"{target.id} is inherited, and would be another in each worker",
-                        f"make it `{target.id} = gl.accumulator(0.0)`",
-                    )  # fmt: skip
+            unset = target.id not in scope.variables and target.id not in self.source.parameters
+            if scope.top and unset and not isinstance(role, Array | Buffer):
+                raise self.refused(
+                    scope, node, f"{target.id} is inherited, and would be another in each worker",
+                    f"make it `{target.id} = gl.accumulator(0.0)`, or set it before",
+                )  # fmt: skip
             before = self.name(ast.copy_location(ast.Name(target.id, ast.Load()), target), scope)
             if views_of(before):
                 for view in views_of(before):
@@ -488,7 +508,10 @@ class _Run:
         self.subscripts(target.slice, scope)
         if isinstance(role, Inherited) and name not in scope.variables:
             raise self.refused(
-                scope, target, f"{name} is inherited, and inherited variables are only read", f"make it gl.array({name})"
+                scope,
+                target,
+                f"{name} is inherited, and inherited variables are only read",
+                f"make it gl.array({name})",
             )
         self.note(target, UNKNOWN)
 
@@ -520,7 +543,9 @@ class _Run:
         if isinstance(node, ast.Tuple | ast.List):
             items = tuple(self.value(item, scope) for item in node.elts)
             if isinstance(node, ast.List) and any(map(holds_view, items)):
-                raise self.refused(scope, node, "a part of an array would be lost sight of", "give it a name of its own")
+                raise self.refused(
+                    scope, node, "a part of an array would be lost sight of", "give it a name of its own"
+                )
             return Tuple(items) if isinstance(node, ast.Tuple) else UNKNOWN
         if isinstance(node, ast.Subscript):
             return self.subscript(node, scope)
@@ -618,8 +643,8 @@ class _Run:
             return None if builtin is None else Inherited(builtin)
         if getattr(space[name], "of_loops", False):
             raise LoopError(
-                f"{scope.file}: {getattr(scope.function, '__name__', '?')} uses {name}, an array of the loop that it is "
-                f"not given; make {name} a parameter"
+                f"{scope.file}: {getattr(scope.function, '__name__', '?')} uses {name}, an array of the loop that it "
+                f"is not given; make {name} a parameter"
             )
         return Inherited(space[name])
 
@@ -645,7 +670,11 @@ class _Run:
         base = self.base(node.value, scope)
         if isinstance(base, Tuple):
             index = self.value(node.slice, scope)
-            if isinstance(index, Interval) and index.constant is not None and -len(base.items) <= index.low < len(base.items):
+            if (
+                isinstance(index, Interval)
+                and index.constant is not None
+                and -len(base.items) <= index.low < len(base.items)
+            ):
                 return base.items[index.low]
             if any(map(holds_view, base.items)):
                 raise self.refused(scope, node, "it may be one of several arrays", "subscript it with a constant")
@@ -763,10 +792,13 @@ class _Run:
             low, high = start.low, stop.high - 1
             low, high = (low + size if low < 0 else low), (high + size if high < 0 else high)
             if start.constant is not None and stop.constant is not None and low >= 0:
-                return ANYWHERE if (low, min(high, size)) == (0, size) else Subscript(None, low, max(min(high, size), low))
-        if isinstance(start, Index) and isinstance(stop, Index) and start.dim == stop.dim and not part.step:
-            if stop.offset > start.offset >= 0:  # below 0 a slice counts from the end
-                return Subscript(start.dim, start.offset, stop.offset)
+                return (
+                    ANYWHERE if (low, min(high, size)) == (0, size) else Subscript(None, low, max(min(high, size), low))
+                )
+        if not (isinstance(start, Index) and isinstance(stop, Index) and start.dim == stop.dim) or part.step:
+            return ANYWHERE
+        if stop.offset > start.offset >= 0:  # below 0 a slice counts from the end
+            return Subscript(start.dim, start.offset, stop.offset)
         return ANYWHERE
 
     def check(self, node: ast.expr, part: Value | Subscript, size: int, within: bool) -> None:
@@ -916,9 +948,9 @@ class _Run:
         if name in WRITING_FUNCTIONS:
             raise self.refused(scope, node, "it writes to its argument", "assign: `a[…] = …`")
         known = target in BUILTINS if _hashable(target) else False
-        if not known and module not in ("numpy", "math", "builtins") and not isinstance(target, np.ufunc | type):
-            if any(map(holds_view, values)):
-                raise self.refused(scope, node, "it is not known what it does to the array", "write it in Python")
+        known |= module in ("numpy", "math", "builtins") or isinstance(target, np.ufunc | type)
+        if not known and any(map(holds_view, values)):
+            raise self.refused(scope, node, "it is not known what it does to the array", "write it in Python")
         if name in ("asarray", "ascontiguousarray", "reshape", "ravel", "transpose", "atleast_1d", "squeeze"):
             for view in views_of(values[0]) if values else ():
                 return View(view.array, view.subscripts, None)
@@ -978,7 +1010,9 @@ class _Run:
         source = read_source(target)
         given: dict[str, Value | None] = {}
         if len(node.args) > len(source.parameters):
-            raise self.refused(scope, node, f"{len(node.args)} arguments for {len(source.parameters)}", "leave some away")
+            raise self.refused(
+                scope, node, f"{len(node.args)} arguments for {len(source.parameters)}", "leave some away"
+            )
         for name, item in zip(source.parameters, node.args, strict=False):
             given[name] = self.base(item, scope)
         for keyword in node.keywords:
@@ -993,7 +1027,10 @@ class _Run:
         for name in source.free:
             if name in source.nearby or getattr(source.outside(name), "of_loops", False):
                 raise self.refused(
-                    scope, node, f"{target.__name__} uses {name}, which the loop shares", f"make {name} a parameter of it"
+                    scope,
+                    node,
+                    f"{target.__name__} uses {name}, which the loop shares",
+                    f"make {name} a parameter of it",
                 )
         self.functions[target.__name__] = target
         self.calls.append(target)
@@ -1003,10 +1040,10 @@ class _Run:
             inner.returns.append(UNKNOWN)
         self.notes.checks = checks  # functions check all of their subscripts
         self.calls.pop()
-        value = inner.returns[0]
-        for item in inner.returns[1:]:
-            value = join(value, item)
-        return value
+        result = inner.returns[0]
+        for other in inner.returns[1:]:
+            result = join(result, other)
+        return result
 
     def refused(self, scope: _Scope, node: ast.AST, what: str, instead: str) -> LoopError:
         return refusal(scope.file, node, what, instead)
@@ -1093,7 +1130,13 @@ def _of_intervals(op: ast.operator, left: Interval, right: Interval) -> Value:
         return Interval(min(ends), max(ends) + 1)
     if isinstance(op, ast.Div):
         return Scalar(WEAK_FLOAT)
-    if type(op) in _EXACT and left.constant is not None and right.constant is not None and right.low > 0 and right.low < 64:
+    if (
+        type(op) in _EXACT
+        and left.constant is not None
+        and right.constant is not None
+        and right.low > 0
+        and right.low < 64
+    ):
         value = _EXACT[type(op)](left.low, right.low)
         return Interval(value, value + 1)
     if isinstance(op, ast.Mod) and right.constant is not None and right.low > 0:
@@ -1129,5 +1172,3 @@ def lines_of(references: Sequence[Reference]) -> Iterator[str]:
     """`W[p0, :] read in line 12 (W[i])`, for people."""
     for item in references:
         yield f"{item} {'written' if item.writes else 'read'} in line {item.line}: {item.text}"
-
-

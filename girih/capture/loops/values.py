@@ -147,9 +147,7 @@ class Unknown:
     """A value that shares no memory with arrays of the loop."""
 
 
-Value: TypeAlias = (
-    Index | Interval | Tuple | Cut | View | Views | Scalar | Vector | Function | Object | Unknown
-)
+Value: TypeAlias = Index | Interval | Tuple | Cut | View | Views | Scalar | Vector | Function | Object | Unknown
 UNKNOWN = Unknown()
 
 

@@ -2,8 +2,9 @@
 
 Entries lie block by block, each block in the order in which it is run. In an ordered loop that is the loop's own,
 lexicographic by key. In an unordered one any order is right, and the memory chooses: columns in tiles whose rows of
-arrays stay in the cache, and within a tile INTERLEAVED rows by turns. Row after row would keep a row in registers, but
-each entry would wait for the one before it, whose row it updates; by turns the processor computes several at once.
+arrays stay in the cache, rows in bands, and within a tile of a band INTERLEAVED rows by turns. Row after row would keep
+a row in registers, but each entry would wait for the one before it, whose row it updates; by turns the processor
+computes several at once.
 
 All sorts are counting sorts: linear in the entries and the sizes of the dimensions.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numba
@@ -23,6 +25,9 @@ from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.unimodular import Form
 
 INTERLEAVED = 16
+BANDS = 16
+"""Of rows; tiles of bands come in a random order, because a loop that learns from entries in the order of their
+columns learns late of the last ones: at the first epochs of matrix factorisation that is seen."""
 TILE_BYTES = 1 << 20
 """Of the arrays' rows that the columns of a tile touch: about a processor's own cache."""
 
@@ -114,8 +119,11 @@ def laid_out(
         tiles = max(1, round(size * column_bytes / TILE_BYTES / plan.times))
         tile = tile_of(entries.keys[columns], size, second, plan.times, tiles)
         order = sorted_by(entries.keys[rows], entries.shape[rows], order)
-        both = block * tiles + tile
-        order = sorted_by(both, blocks * tiles, order)
+        cells = tiles * BANDS
+        band = entries.keys[rows].astype(np.int64) * BANDS // max(1, entries.shape[rows])
+        mixed = np.random.default_rng(0).permutation(cells)
+        both = block * cells + mixed[tile * BANDS + band]
+        order = sorted_by(both, blocks * cells, order)
         order = by_turns(order, entries.keys[rows], both, INTERLEAVED)
     elif blocks > 1:
         order = sorted_by(block, blocks, order)
@@ -137,7 +145,8 @@ def parts_of(entries: Entries, form: Form | None, parts: int) -> np.ndarray | No
     histogram = np.bincount(values)
     cuts = balanced(histogram, parts)
     table = np.repeat(np.arange(parts, dtype=np.int32), np.diff(cuts))
-    return table[values]
+    parts_found: np.ndarray = table[values]
+    return parts_found
 
 
 def tile_of(keys: np.ndarray, size: int, part: np.ndarray | None, parts: int, tiles: int) -> np.ndarray:
@@ -151,7 +160,8 @@ def tile_of(keys: np.ndarray, size: int, part: np.ndarray | None, parts: int, ti
     np.minimum.at(low, part, keys)
     np.maximum.at(high, part, keys)
     wide = np.maximum(high - low + 1, 1)
-    return (keys.astype(np.int64) - low[part]) * tiles // wide[part]
+    found: np.ndarray = (keys.astype(np.int64) - low[part]) * tiles // wide[part]
+    return found
 
 
 def sorted_by(keys: np.ndarray, size: int, order: np.ndarray) -> np.ndarray:
@@ -256,7 +266,7 @@ def boxes(starts: Sequence[int], stops: Sequence[int], plan: Schedule, space: Fo
         dim = form.index(1)
         size = stops[dim] - starts[dim]
         ends = [starts[dim] + size * part // parts for part in range(parts + 1)]
-        return dim, list(zip(ends, ends[1:], strict=False))
+        return dim, list(pairwise(ends))
 
     (first, ranges), (second, others) = cut(space, plan.spaces), cut(time, plan.times)
     whole = list(zip(starts, stops, strict=True))

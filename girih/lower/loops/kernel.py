@@ -40,32 +40,57 @@ WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """All that the code is compiled from; it can be sent to other processes.
+
+    text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
+    name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
+    their own. bounds: Numba checks every subscript.
+    """
+
+    text: str
+    name: str
+    outside: tuple[tuple[str, Any], ...]
+    checks: tuple[tuple[str, int, int, str], ...]
+    dtypes: tuple[str, ...]
+    bounds: bool
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Compiled code of a body, and the order of its arguments.
 
     run(*range, *keys, *values, *arguments): range is (first, last) of the entries, or first and last index of each
     dimension of a box. arguments: (kind, name) with kind `array`, `buffer`, `flags`, `touched`, `accumulator`,
-    `inherited` or `random`. text: the lowered code. single: Python's floats are given as float32.
+    `inherited` or `random`. single: Python's floats are given as float32.
     """
 
     run: Callable[..., Any]
     arguments: tuple[tuple[str, str], ...]
-    text: str
+    recipe: Recipe
     single: bool
     boxes: bool
+
+    @property
+    def text(self) -> str:
+        return self.recipe.text
 
 
 def kernel(body: Body, boxes: bool) -> Kernel:
     """The compiled code of a body. boxes: the space is all indices of a box, and has no list of entries.
 
-    Raises:
-        LoopError: Numba cannot compile what the body calls; it is found when the kernel is first run (`explained`).
+    Numba compiles it when it is first run; what it cannot compile, `explained` says.
     """
     builder = _Builder(body, boxes)
     tree = builder.tree()
     _set_lines(tree, body.source.tree.lineno)
-    text = ast.unparse(tree)
-    return _compiled(body, builder, tree, text)
+    recipe = builder.recipe(ast.unparse(tree))
+    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds,
+                     tuple((name, id(value)) for name, value in recipe.outside)))  # fmt: skip
+    if "run" not in slot:
+        code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
+        slot["run"], slot["keep"] = built(recipe, code), (body, recipe)
+    return Kernel(slot["run"], builder.arguments(), recipe, builder.single, builder.boxes)
 
 
 @lru_cache(maxsize=256)
@@ -74,20 +99,22 @@ def _of_text(key: tuple[Any, ...]) -> dict[str, Any]:
     return {}
 
 
-def _compiled(body: Body, builder: _Builder, tree: ast.FunctionDef, text: str) -> Kernel:
-    names = {name: value for name, value in builder.outside().items()}
-    key = (text, body.source.function.__code__, tuple(sorted((name, id(value)) for name, value in names.items())))
-    slot = _of_text(key)
-    if "run" not in slot:
-        module = ast.Module([tree], [])
-        file = body.source.function.__code__.co_filename
-        space: dict[str, Any] = builder.globals(names)
-        exec(compile(module, file, "exec"), space)
-        slot["run"] = numba.njit(
-            space[tree.name], nogil=True, fastmath=FAST, error_model="numpy", boundscheck=builder.bounds
-        )
-        slot["keep"] = (body, names)
-    return Kernel(slot["run"], builder.arguments(), text, builder.single, builder.boxes)
+def built(recipe: Recipe, code: Any = None) -> Any:
+    """The function, ready for Numba to compile. code: of the text, with the user's file and lines."""
+    space: dict[str, Any] = {
+        f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
+        f"{OWN}touch": touch, f"{OWN}touch_all": touch_all, f"{OWN}inside": inside, f"{OWN}begin": begin_random,
+        f"{OWN}next": next_random, "__builtins__": __builtins__,
+    }  # fmt: skip
+    for dtype in recipe.dtypes:
+        space[f"{OWN}{dtype}"] = getattr(np, dtype)
+    for name, value in recipe.outside:
+        space[name] = compiled_function(value) if isinstance(value, FunctionType) else value
+    for name, low, high, words in recipe.checks:
+        space[name] = _check(low, high, words)
+    exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
+    options = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "boundscheck": recipe.bounds}
+    return numba.njit(space[recipe.name], **options)
 
 
 class _Builder:
@@ -104,11 +131,6 @@ class _Builder:
             node.id
             for node in ast.walk(body.source.tree)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        self.wrapped = {
-            node.id: node
-            for node in ast.walk(body.source.tree)
-            if isinstance(node, ast.Name) and isinstance(body.roles.get(node.id), Inherited)
         }
 
     def unknown_subscripts(self) -> bool:
@@ -138,7 +160,9 @@ class _Builder:
         else:
             inner = [_counting(f"{OWN}p", f"{OWN}first", f"{OWN}last", inner)]
         before: list[ast.stmt] = [
-            assign(scratch_name(name), _call(f"{OWN}empty", ast.Constant(length), ast.Name(f"{OWN}{dtype}", ast.Load())))
+            assign(
+                scratch_name(name), _call(f"{OWN}empty", ast.Constant(length), ast.Name(f"{OWN}{dtype}", ast.Load()))
+            )
             for name, (length, dtype) in self.rows.scratch.items()
         ]
         after: list[ast.stmt] = []
@@ -242,7 +266,11 @@ class _Builder:
         if isinstance(node, ast.Assign):
             made = [ast.Assign([self.plain(item, before) for item in node.targets], self.plain(node.value, before))]
         elif isinstance(node, ast.AnnAssign):
-            made = [] if node.value is None else [ast.Assign([self.plain(node.target, before)], self.plain(node.value, before))]
+            made = (
+                []
+                if node.value is None
+                else [ast.Assign([self.plain(node.target, before)], self.plain(node.value, before))]
+            )
         elif isinstance(node, ast.AugAssign):
             made = self.augmented(node, before)
         elif isinstance(node, ast.If):
@@ -279,11 +307,14 @@ class _Builder:
             value = as_single(value)
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else ""
         if not isinstance(self.body.roles.get(name), Buffer):
-            return [ast.AugAssign(self.plain(target, before), node.op, value)]
+            return [ast.AugAssign(self.lowered(target, before), node.op, value)]
         assert isinstance(target, ast.Subscript)
         parts = [self.plain(item, before) for item in _parts(target.slice)]
         first = parts[0]
-        marks: list[ast.expr] = [ast.Name(f"{OWN}flags_{name}", ast.Load()), ast.Name(f"{OWN}touched_{name}", ast.Load())]
+        marks: list[ast.expr] = [
+            ast.Name(f"{OWN}flags_{name}", ast.Load()),
+            ast.Name(f"{OWN}touched_{name}", ast.Load()),
+        ]
         if isinstance(first, ast.Slice):
             marked = _call(f"{OWN}touch_all", *marks)
         else:
@@ -305,10 +336,12 @@ class _Builder:
 
     def kept(self, node: ast.expr) -> ast.expr:
         """An expression that is computed more than once, or not always: nothing is taken out of it."""
-        return self.lowered(node, None)
+        made: ast.expr = self.lowered(node, None)
+        return made
 
     def plain(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
-        return self.lowered(node, before)
+        made: ast.expr = self.lowered(node, before)
+        return made
 
     def lowered(self, node: Any, before: list[ast.stmt] | None) -> Any:
         """A copy of an expression with checks, random numbers, float32 and sums of rows."""
@@ -365,29 +398,21 @@ class _Builder:
 
     # ----------------------------------------------------------------------------------------- what it calls
 
-    def outside(self) -> dict[str, Any]:
-        """What of the user's the code refers to by name and is no argument: functions and modules."""
-        return {
-            name: role.value
+    def recipe(self, text: str) -> Recipe:
+        used = {name for name, role in self.body.roles.items() if isinstance(role, Inherited)}
+        outside = tuple(
+            (name, role.value)
             for name, role in self.body.roles.items()
-            if isinstance(role, Inherited) and not is_argument(role.value)
-        }
-
-    def globals(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        space: dict[str, Any] = {
-            f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
-            f"{OWN}touch": touch, f"{OWN}touch_all": touch_all, f"{OWN}inside": inside, f"{OWN}begin": begin_random,
-            f"{OWN}next": next_random, "__builtins__": __builtins__,
-        }  # fmt: skip
-        for _, dtype in self.rows.scratch.values():
-            space[f"{OWN}{dtype}"] = getattr(np, dtype)
-        for name, value in names.items():
-            space[name] = compiled_function(value) if isinstance(value, FunctionType) else value
-        for name, (size, wraps, line, text) in self.checks.items():
-            words = f"{self.body.source.file}:{line}: subscript `{text}` lies outside an array dimension of {size}"
-            advice = "" if wraps else "; below 0 would count from the end: start the loop later, or test the index first"
-            space[name] = _check(-size if wraps else 0, size, words + advice)
-        return space
+            if name in used and isinstance(role, Inherited) and not is_argument(role.value) and f"{name}" in text
+        )
+        checks = []
+        for name, (size, wraps, line, words) in self.checks.items():
+            said = f"{self.body.source.file}:{line}: subscript `{words}` lies outside an array dimension of {size}"
+            if not wraps:
+                said += "; below 0 it would count from the end: start the loop later, or test the index first"
+            checks.append((name, -size if wraps else 0, size, said))
+        dtypes = tuple(dict.fromkeys(dtype for _, dtype in self.rows.scratch.values()))
+        return Recipe(text, self.body.source.tree.name, outside, tuple(checks), dtypes, self.bounds)
 
 
 def argument_name(kind: str, name: str) -> str:
@@ -555,5 +580,3 @@ def _without_unused(statements: list[ast.stmt], aliases: Mapping[str, Any]) -> l
             return None if isinstance(target, ast.Name) and target.id in aliases and target.id not in used else node
 
     return [made for statement in statements if (made := Drop().visit(statement)) is not None]
-
-

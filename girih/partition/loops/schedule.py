@@ -1,10 +1,10 @@
 """In which order each worker takes its blocks, and for whom it waits (Orion, thesis Figs. 5.7 to 5.13).
 
-A block is (space part, time part); a worker has one space part. `one_dimension`: each worker has one block and waits
-for nobody. `wavefront` (ordered loops): time parts in order; block (s, t) waits for (s-1, t), which has waited for all
-that lie before it (Fig. 5.10). `rotation` (unordered loops): worker s begins at its own time part and goes round; a
-time part comes to it from worker s+1 alone (Fig. 5.12). With several time parts for each worker, a part that has just
-been released is on its way while the worker computes the next (Fig. 5.13).
+A block is (space part, time part); a worker has one space part, or several. `one_dimension`: each worker has one block
+and waits for nobody. `wavefront` (ordered loops): time parts in order; block (s, t) waits for (s-1, t), which has
+waited for all that lie before it (Fig. 5.10). `rotation` (unordered loops): worker s begins at its own time part and
+goes round; a time part comes to it from worker s+1 alone (Fig. 5.12). With several time parts for each worker, a part
+that has just been released is on its way while the worker computes the next (Fig. 5.13).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from girih.partition.loops.strategy import LoopStrategy
 
 PIPELINED = 2
 """Time parts for each worker of an unordered loop."""
+ROUNDS = 8
+"""Space parts for each worker of an unordered loop on threads. Each time part comes by once for each: a loop that learns
+meets every index in several moments of an execution, as it would in a random order, not all at once."""
 WAVES = 4
 """Time parts for each worker of an ordered loop: with more, workers begin earlier and wait oftener."""
 
@@ -41,9 +44,14 @@ class Schedule:
     def workers(self) -> int:
         return len(self.tasks)
 
+    @property
+    def hand_overs(self) -> int:
+        """How often a time part goes from one worker to another."""
+        return sum(task.after is not None for tasks in self.tasks for task in tasks)
 
-def schedule(strategy: LoopStrategy, pipelined: int | None = None) -> Schedule:
-    """The order of the blocks. pipelined: time parts for each worker."""
+
+def schedule(strategy: LoopStrategy, pipelined: int | None = None, rounds: int = 1) -> Schedule:
+    """The order of the blocks. pipelined, rounds: time and space parts for each worker."""
     workers = strategy.workers
     if strategy.kind == "serial":
         return Schedule(1, 1, ((Task(0, 0),),))
@@ -51,7 +59,7 @@ def schedule(strategy: LoopStrategy, pipelined: int | None = None) -> Schedule:
         return one_dimension(workers)
     if strategy.wavefront:
         return wavefront(workers, workers * (pipelined or WAVES))
-    return rotation(workers, pipelined or PIPELINED)
+    return rotation(workers, pipelined or PIPELINED, rounds)
 
 
 def one_dimension(workers: int) -> Schedule:
@@ -69,15 +77,18 @@ def wavefront(workers: int, times: int) -> Schedule:
     )
 
 
-def rotation(workers: int, each: int) -> Schedule:
+def rotation(workers: int, each: int, rounds: int = 1) -> Schedule:
+    """each: time parts, and rounds: space parts, for each worker."""
     times = workers * each
 
     def task(worker: int, step: int) -> Task:
         before = None if step < each or workers == 1 else ((worker + 1) % workers, step - each + 1)
-        return Task(worker, (worker * each + step) % times, before)
+        return Task(worker * rounds + step // times, (worker * each + step) % times, before)
 
     return Schedule(
-        workers, times, tuple(tuple(task(worker, step) for step in range(times)) for worker in range(workers))
+        workers * rounds,
+        times,
+        tuple(tuple(task(worker, step) for step in range(times * rounds)) for worker in range(workers)),
     )
 
 
@@ -138,8 +149,8 @@ def check(plan: Schedule, in_order: bool) -> None:
         return before[places[second]][worker] > number
 
     for first, second in combinations(whole, 2):
-        if first[0] == second[0] or first[1] == second[1]:
-            if not (ends_first(first, second) or ends_first(second, first)):
-                raise ValueError(f"blocks {first} and {second} may run at once")
+        shared = first[0] == second[0] or first[1] == second[1]
+        if shared and not (ends_first(first, second) or ends_first(second, first)):
+            raise ValueError(f"blocks {first} and {second} may run at once")
         if in_order and first[0] <= second[0] and first[1] <= second[1] and not ends_first(first, second):
             raise ValueError(f"block {second} may begin before {first} has ended")

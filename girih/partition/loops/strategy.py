@@ -95,9 +95,10 @@ def choose(
         options = [item for item in options if item[0] == "serial"] if kind is None and dims is None else options
     wanted = [item for item in options if kind in (None, item[0]) and dims in (None, _dims_of(item))]
     if not wanted:
-        words = " and ".join(filter(None, (kind and f"kind={kind!r}", dims and f"dims={dims}")))
+        words = " and ".join([*([f"kind={kind!r}"] if kind else []), *([f"dims={dims}"] if dims else [])])
+        name = body.source.tree.name
         raise LoopError(
-            f"{body.source.file}:{body.source.tree.lineno}: {words} would not keep what {body.source.tree.name} computes: "
+            f"{body.source.file}:{body.source.tree.lineno}: {words} would not keep what {name} computes: "
             f"its dependence vectors are {', '.join(map(text, vectors)) or 'none'}; possible is "
             f"{', '.join(dict.fromkeys(_words(*item[:3]) for item in options))}"
         )
@@ -209,7 +210,7 @@ def _by_array(body: Body) -> Mapping[str, tuple[Reference, ...]]:
 
 
 def _halo(references: tuple[Reference, ...], form: Form | None, role: Array) -> int | None:
-    """Elements of the array that lie on both sides of one cut of a loop dimension; None: it is not cut along with it."""
+    """Elements of the array on both sides of one cut of a loop dimension; None: it is not cut along with it."""
     if form is None or sum(map(abs, form)) != 1 or 1 not in form:
         return None
     dim = form.index(1)
@@ -234,7 +235,7 @@ def named(form: Form | None) -> str:
     """`p0`, or `p0+2·p1`."""
     if form is None:
         return "–"
-    terms = []
+    terms: list[str] = []
     for dim, factor in enumerate(form):
         if factor:
             size = "" if abs(factor) == 1 else f"{abs(factor)}·"
