@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import count as counting
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,21 @@ from girih.capture.loops.dependences import is_reduction
 from girih.capture.loops.errors import LoopError
 from girih.capture.loops.source import Source, read_source
 from girih.loop.arrays import OPERATIONS, Accumulator, Array, Buffer
+from girih.loop.distributed import Distributed, places
 from girih.loop.explain import Explanation, explanation
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, Ragged, boxes, laid_out
 from girih.lower.loops.kernel import Kernel, explained, kernel
 from girih.partition.loops.schedule import ROUNDS, Schedule, schedule
 from girih.partition.loops.strategy import LoopStrategy, choose
+from girih.run.engines import in_use
+from girih.run.engines.crew import Crew
+from girih.run.errors import WorkerError
 from girih.run.parallel import buffers, threads
 from girih.run.parallel.threads import Span
 
+LOSSES = 2
+"""Of workers in one execution; with the next the loop gives up."""
 MOST_KEPT = 8
 """Analysed bodies, and layouts of the entries, of a loop."""
 
@@ -62,6 +69,9 @@ class Prepared:
     boxes: list[list[tuple[tuple[int, int], ...]]] | None
     buffers: dict[str, list[buffers.WorkerBuffer]] = field(default_factory=dict)
     appliers: dict[str, Any] = field(default_factory=dict)
+    elsewhere: Distributed | None = None
+    here: str = ""
+    """Why it runs on threads of this process although there are others."""
 
 
 class _Workers:
@@ -72,6 +82,7 @@ class _Workers:
 
 
 _workers = _Workers()
+_shares = counting()
 
 
 def workers(count: int | None = None) -> int:
@@ -133,7 +144,7 @@ class ParallelLoop:
         layout = prepared.layout
         work = None if layout is None else layout.work
         return explanation(self.space.known, len(self.space), prepared.body, prepared.strategy, prepared.plan, work,
-                           self.spans, tuple(self.seconds))  # fmt: skip
+                           self.spans, tuple(self.seconds), prepared.here)  # fmt: skip
 
     # ------------------------------------------------------------------------------------------- arguments
 
@@ -144,7 +155,26 @@ class ParallelLoop:
         )
 
     def _count(self) -> int:
-        return self.options.workers or workers()
+        cluster = in_use.current()
+        return self.options.workers or (workers() if cluster is None else cluster.workers)
+
+    def _unserved(self, prepared: Prepared) -> str:
+        """Why messages between workers cannot serve the loop; "": they can."""
+        cluster = in_use.current()
+        if cluster is None or cluster.engine.one_process:
+            return ""
+        try:
+            places(prepared.body, prepared.strategy)
+        except LoopError as error:
+            return str(error)
+        return ""
+
+    def _crew(self) -> Crew | None:
+        """The processes of the cluster in use; None: the loop runs on threads of this process."""
+        cluster = in_use.current()
+        if self.options.workers is not None or cluster is None or cluster.engine.one_process or cluster.workers == 1:
+            return None
+        return cluster.crew()
 
     def bound(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every name that the body takes from outside."""
@@ -227,14 +257,29 @@ class ParallelLoop:
         prepared = self.prepared(given, count or self._count(), serial=count is not None)
         if count is None:
             self._last = prepared
+        prepared.here = self._unserved(prepared)
+        crew = self._crew() if count is None and not prepared.here else None
         execution = _Execution(self, prepared, given)
-        execution.compile()
+        if crew is None:
+            execution.compile()
         began = time.perf_counter()
-        spans = execution.all()
+        spans = execution.all() if crew is None else self._on(execution, crew)
         self.executions += 1
         if count is None:
             self.spans = spans
             self.seconds.append(time.perf_counter() - began)
+
+    def _on(self, execution: _Execution, crew: Crew) -> tuple[Span, ...]:
+        """Workers that are lost are started anew, and the execution with them: the arrays are as before."""
+        for _ in range(LOSSES):
+            try:
+                return execution.on(crew)
+            except WorkerError as error:
+                again = self._crew() if error.lost else None
+                if again is None:
+                    raise
+                crew = again
+        return execution.on(crew)
 
     def __repr__(self) -> str:
         return f"<girih parallel loop {self.__name__} over {self.space!r}>"
@@ -272,7 +317,7 @@ class _Execution:
         """What the code takes after the range, keys and values; and the cells of this worker's accumulators."""
         found: list[Any] = []
         cells: dict[str, np.ndarray] = {}
-        seed = np.random.SeedSequence([self.loop.options.seed, self.loop.executions]).generate_state(1, np.uint64)[0]
+        seed = self.seed()
         for kind, name in self.prepared.kernel.arguments:
             item = self.given.get(name)
             if kind == "array":
@@ -302,6 +347,33 @@ class _Execution:
             accumulator: Accumulator = self.given[name]
             accumulator.add(self.by_worker(accumulator, parts))
         return spans
+
+    def on(self, crew: Crew) -> tuple[Span, ...]:
+        """The same on processes."""
+        prepared = self.prepared
+        if prepared.elsewhere is None or prepared.elsewhere.crew is not crew:
+            prepared.elsewhere = Distributed(
+                crew, next(_shares), prepared.body, prepared.strategy, prepared.plan, prepared.kernel, prepared.layout,
+                prepared.boxes, self.loop.space.values,
+            )  # fmt: skip
+        delays = [self.given[name].delay for name in prepared.body.buffered]
+        bounded = [delay for delay in delays if delay is not None]
+        replies = prepared.elsewhere.run(
+            self.given,
+            self.range_of,
+            lambda worker: self.pieces(worker, min(bounded) if bounded else None),
+            int(self.seed()),
+            {name: (self.given[name].operation, self.given[name].neutral) for name in prepared.body.accumulated},
+        )
+        for name in prepared.body.accumulated:
+            accumulator: Accumulator = self.given[name]
+            combine = OPERATIONS[accumulator.operation]
+            accumulator.add([reduce(combine, reply.accumulated[name], accumulator.neutral) for reply in replies])
+        return ()
+
+    def seed(self) -> np.uint64:
+        entropy = np.random.SeedSequence([self.loop.options.seed, self.loop.executions])
+        return np.uint64(entropy.generate_state(1, np.uint64)[0])
 
     def by_worker(self, accumulator: Accumulator, parts: Mapping[tuple[int, int], Any]) -> list[Any]:
         """Each worker's part, of its blocks in their order."""

@@ -66,11 +66,16 @@ class Entries:
 
 @dataclass(frozen=True)
 class Layout:
-    """Entries in the order of a schedule. offsets: where block space·times+time begins; the last is the end."""
+    """Entries in the order of a schedule. offsets: where block space·times+time begins; the last is the end.
+
+    space_cuts, time_cuts: the values of the forms at which parts begin, and the end.
+    """
 
     entries: Entries
     offsets: np.ndarray
     times: int
+    space_cuts: tuple[int, ...] = ()
+    time_cuts: tuple[int, ...] = ()
 
     def block(self, space: int, time: int) -> tuple[int, int]:
         at = space * self.times + time
@@ -104,7 +109,7 @@ def laid_out(
     turns and in tiles; column_bytes: what one column's rows of arrays take.
     """
     count = len(entries)
-    first, second = parts_of(entries, space, plan.spaces), parts_of(entries, time, plan.times)
+    (first, space_cuts), (second, time_cuts) = parts_of(entries, space, plan.spaces), parts_of(entries, time, plan.times)
     block = np.zeros(count, np.int64) if first is None else first.astype(np.int64) * plan.times
     if second is not None:
         block += second
@@ -128,25 +133,24 @@ def laid_out(
     elif blocks > 1:
         order = sorted_by(block, blocks, order)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=blocks))])
-    return Layout(taken(entries, order), offsets, plan.times)
+    return Layout(taken(entries, order), offsets, plan.times, space_cuts, time_cuts)
 
 
-def parts_of(entries: Entries, form: Form | None, parts: int) -> np.ndarray | None:
-    """The part of each entry, where a form's values are cut into parts of nearly equal numbers of entries."""
+def parts_of(entries: Entries, form: Form | None, parts: int) -> tuple[np.ndarray | None, tuple[int, ...]]:
+    """The part of each entry, where a form's values are cut into parts of nearly equal numbers of entries; the cuts."""
     if form is None or parts == 1:
-        return None
+        return None, ()
     values = np.zeros(len(entries), np.int64)
     for factor, keys in zip(form, entries.keys, strict=True):
         if factor:
             values += factor * keys.astype(np.int64)
     if not len(values):
-        return values
-    values -= values.min()
-    histogram = np.bincount(values)
-    cuts = balanced(histogram, parts)
+        return values, (0,) * (parts + 1)
+    least = int(values.min())
+    values -= least
+    cuts = balanced(np.bincount(values), parts)
     table = np.repeat(np.arange(parts, dtype=np.int32), np.diff(cuts))
-    parts_found: np.ndarray = table[values]
-    return parts_found
+    return table[values], tuple(cut + least for cut in cuts)
 
 
 def tile_of(keys: np.ndarray, size: int, part: np.ndarray | None, parts: int, tiles: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from girih.partition.loops.strategy import LoopStrategy
 PIPELINED = 2
 """Time parts for each worker of an unordered loop."""
 ROUNDS = 8
-"""Space parts for each worker of an unordered loop on threads. Each time part comes by once for each: a loop that learns
+"""Space parts for each worker of an unordered loop. Each time part comes by once for each: a loop that learns
 meets every index in several moments of an execution, as it would in a random order, not all at once."""
 WAVES = 4
 """Time parts for each worker of an ordered loop: with more, workers begin earlier and wait oftener."""
