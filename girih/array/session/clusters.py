@@ -36,6 +36,8 @@ from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import TILING, Wanted
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
+from girih.run.engines import in_use
+from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Connection, Engine
 from girih.run.engines.table import KEEPING_TILES, Ray, engine_of
 from girih.run.errors import SpoiltError, WorkerError
@@ -177,6 +179,7 @@ class Cluster:
         """End the workers; arrays that were evaluated here are lost. The cluster of before is in use again."""
         self._end()
         evaluation.leave(self)
+        in_use.end(self)
 
     def _end(self) -> None:
         self.view.close()
@@ -191,10 +194,17 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         evaluation.use(self)
+        in_use.begin(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def crew(self) -> Crew:
+        """The workers for other work than arrays; started when they are first needed, and anew if they are gone."""
+        if self._run is not None and getattr(self._run.crew, "broken", None) is not None:
+            self._end()
+        return self.run.crew
 
     @property
     def started(self) -> TileRun | None:
@@ -444,4 +454,5 @@ def cluster(
     more |= {"checkpoint": checkpoint, "every": every}
     begun = Cluster(number, engine, timeout, **more)
     evaluation.use(begun)
+    in_use.begin(begun)
     return begun

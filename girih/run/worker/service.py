@@ -10,6 +10,7 @@ from girih.lower import Program
 from girih.memory.places.addresses import Addresses
 from girih.run.arena.arena import possible
 from girih.run.arena.region import ArenaUse
+from girih.run.parallel.messages import Call, LoopWorker, Reply
 from girih.run.tiles.store import TileStore
 from girih.run.training import checkpoint, saving
 from girih.run.transport.transport import Transport
@@ -80,7 +81,7 @@ class Service:
     """
 
     COMMANDS = (
-        "set_state", "step", "get_state", "save", "agree", "peak", "statistics", "timeline", "measure",
+        "set_state", "step", "get_state", "save", "agree", "peak", "statistics", "timeline", "measure", "loop",
     )  # fmt: skip
     OF_TILES = (
         "evaluate", "begin", "advance", "finish", "place", "spill", "fetch", "drop", "forget", "tiles",
@@ -93,6 +94,7 @@ class Service:
         self.program = program
         self.rank = rank
         self.peak_bytes = 0
+        self.loops = LoopWorker()
         self._writing: saving.Writing | None = None
         self.worker = Worker(
             program,
@@ -184,6 +186,10 @@ class Service:
 
     def timeline(self) -> list[Interval]:
         return list(self.worker.intervals)
+
+    def loop(self, call: Call) -> Reply:
+        """Run this worker's share of a parallel loop (`girih.run.parallel.messages`)."""
+        return self.loops.run(call, self.worker.transport, self.rank)
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device

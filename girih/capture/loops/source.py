@@ -1,0 +1,117 @@
+"""A loop body as text: the function's AST with its true line numbers, and the names that it takes from outside."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from girih.capture.loops.errors import LoopError, refusal
+
+FORBIDDEN = {
+    ast.Try: "exceptions are not caught in parallel loops",
+    ast.With: "`with` has no meaning in a compiled loop",
+    ast.AsyncFunctionDef: "functions are not defined in a loop body",
+    ast.FunctionDef: "functions are not defined in a loop body",
+    ast.ClassDef: "classes are not defined in a loop body",
+    ast.Lambda: "functions are not defined in a loop body",
+    ast.Global: "a loop body shares nothing but arrays, buffers and accumulators",
+    ast.Nonlocal: "a loop body shares nothing but arrays, buffers and accumulators",
+    ast.Delete: "nothing is deleted in a loop body",
+    ast.Yield: "a loop body yields nothing",
+    ast.YieldFrom: "a loop body yields nothing",
+    ast.Await: "a loop body awaits nothing",
+    ast.Import: "nothing is imported in a loop body",
+    ast.ImportFrom: "nothing is imported in a loop body",
+    ast.Starred: "it is not known how many there are",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """tree: the function. outside: free names and what they are now. file: as users see it."""
+
+    tree: ast.FunctionDef
+    file: str
+    parameters: tuple[str, ...]
+    defaults: dict[str, Any]
+    free: tuple[str, ...]
+    function: Callable[..., Any]
+    nearby: Mapping[str, Any] = field(default_factory=dict)
+
+    def outside(self, name: str) -> Any:
+        """What a free name is now.
+
+        Raises:
+            LoopError: there is nothing of that name.
+        """
+        code = self.function.__code__
+        if name in self.nearby:
+            return self.nearby[name]
+        if name in code.co_freevars and self.function.__closure__ is not None:
+            try:
+                return self.function.__closure__[code.co_freevars.index(name)].cell_contents
+            except ValueError:
+                pass
+        elif name in self.function.__globals__:
+            return self.function.__globals__[name]
+        elif hasattr(builtins, name):
+            return getattr(builtins, name)
+        raise LoopError(f"{self.file}:{self.tree.lineno}: {self.tree.name} uses {name}, which is not defined")
+
+
+def read_source(function: Callable[..., Any], nearby: Mapping[str, Any] | None = None) -> Source:
+    """The text of a Python function.
+
+    nearby: local variables where it is defined; `err += x` makes err a local variable of the function, and hides from
+    Python the accumulator that is meant.
+
+    Raises:
+        LoopError: the text is not to be had, or it has statements that loop bodies cannot have.
+    """
+    name = getattr(function, "__name__", str(function))
+    try:
+        lines, first = inspect.getsourcelines(function)
+        module = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise LoopError(
+            f"the text of {name} cannot be read ({error}): define it with `def` in a file or a notebook's cell"
+        ) from error
+    ast.increment_lineno(module, first - 1)
+    tree = module.body[0] if module.body else None
+    file = Path(inspect.getsourcefile(function) or "?").name
+    if not isinstance(tree, ast.FunctionDef):
+        raise LoopError(f"{file}:{first}: {name} is no plain function: define it with `def`")
+    arguments = tree.args
+    if arguments.vararg or arguments.kwarg or arguments.posonlyargs:
+        raise refusal(file, tree.lineno, f"{name} takes any number of arguments", "name each of them")
+    for node in ast.walk(tree):
+        if node is not tree and type(node) in FORBIDDEN:
+            raise refusal(file, node, FORBIDDEN[type(node)], "write it with assignments, if, for and while")
+    parameters = tuple(item.arg for item in (*arguments.args, *arguments.kwonlyargs))
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    loaded = dict.fromkeys(
+        node.id
+        for statement in tree.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load | ast.Store)
+    )
+    around = {**function.__globals__, **(nearby or {})}
+    hidden = {item: around[item] for item in stored - set(parameters) if item in around and _shared(around[item])}
+    free = [item for item in loaded if item not in parameters and (item not in stored or item in hidden)]
+    defaults = {
+        key: value.default
+        for key, value in inspect.signature(function).parameters.items()
+        if value.default is not inspect.Parameter.empty
+    }
+    return Source(tree, file, parameters, defaults, tuple(free), function, hidden)
+
+
+def _shared(item: Any) -> bool:
+    """Is it an accumulator (or array) of a loop, so that a name that is assigned means it and no local variable?"""
+    return bool(getattr(item, "of_loops", False))

@@ -1,0 +1,183 @@
+"""What is known of a value in a loop body: an index of the loop, a constant, a part of an array, or little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+WEAK_INT, WEAK_FLOAT = "int", "float"
+"""Python's own numbers: they take the dtype of what they meet (NumPy's NEP 50)."""
+
+
+@dataclass(frozen=True)
+class Subscript:
+    """Where a reference touches one dimension of an array: [low, high), from the index of a loop dimension if given.
+
+    dim: the loop dimension whose index is added; None: none. low None: it may be anywhere.
+    """
+
+    dim: int | None = None
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def anywhere(self) -> bool:
+        return self.low is None
+
+    @property
+    def single(self) -> bool:
+        return self.low is not None and self.high == self.low + 1
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return ":"
+        if self.dim is None:
+            return str(self.low) if self.single else f"{self.low}:{self.high}"
+        name = f"p{self.dim}"
+        first = f"{name}{self.low:+d}" if self.low else name
+        return first if self.single else f"{first}:{name}{self.high:+d}"
+
+
+ANYWHERE = Subscript()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One place in a body that reads or writes an array.
+
+    update: part of `array[…] += …`. point: it touches one element. once: at most once in each iteration.
+    """
+
+    array: str
+    subscripts: tuple[Subscript, ...]
+    writes: bool
+    line: int
+    text: str
+    update: bool = False
+    point: bool = False
+    once: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.array}[{', '.join(map(str, self.subscripts))}]"
+
+
+@dataclass(frozen=True)
+class Index:
+    """The index of a loop dimension plus a constant."""
+
+    dim: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An integer in [low, high); a constant where there is one."""
+
+    low: int
+    high: int
+
+    @property
+    def constant(self) -> int | None:
+        return self.low if self.high == self.low + 1 else None
+
+
+@dataclass(frozen=True)
+class Tuple:
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A slice; step: it has one."""
+
+    start: Value | None
+    stop: Value | None
+    step: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of an array that shares its memory.
+
+    open: the dimensions that can still be subscripted, in order; None: unknown which (after a reshape). cut: some of
+    them are slices of unknown size.
+    """
+
+    array: str
+    subscripts: tuple[Subscript, ...]
+    open: tuple[int, ...] | None
+    cut: bool = False
+
+
+@dataclass(frozen=True)
+class Views:
+    """One of several views."""
+
+    members: frozenset[View]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Vector:
+    """An array of one dimension that shares no memory with the loop's. length None: it is not known."""
+
+    length: int | None
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Function:
+    target: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Object:
+    """A module, or another object whose attributes can be looked up."""
+
+    target: Any
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that shares no memory with arrays of the loop."""
+
+
+Value: TypeAlias = Index | Interval | Tuple | Cut | View | Views | Scalar | Vector | Function | Object | Unknown
+UNKNOWN = Unknown()
+
+
+def join(first: Value, second: Value) -> Value:
+    """What is known where it may be either."""
+    if first == second:
+        return first
+    if isinstance(first, View | Views) or isinstance(second, View | Views):
+        members = [item for value in (first, second) for item in views_of(value)]
+        return Views(frozenset(members))
+    if isinstance(first, Interval) and isinstance(second, Interval):
+        return Interval(min(first.low, second.low), max(first.high, second.high))
+    if isinstance(first, Tuple) and isinstance(second, Tuple) and len(first.items) == len(second.items):
+        return Tuple(tuple(join(a, b) for a, b in zip(first.items, second.items, strict=True)))
+    if isinstance(first, Scalar) and isinstance(second, Scalar):
+        if {first.dtype, second.dtype} <= {WEAK_INT, WEAK_FLOAT}:
+            return Scalar(WEAK_FLOAT)
+        weak = [item for item in (first, second) if item.dtype in (WEAK_INT, WEAK_FLOAT)]
+        strong = [item for item in (first, second) if item not in weak]
+        if len(strong) == 1 and "float" in strong[0].dtype:
+            return strong[0]
+    return UNKNOWN
+
+
+def views_of(value: Value) -> tuple[View, ...]:
+    """The views that it may be."""
+    if isinstance(value, View):
+        return (value,)
+    return tuple(sorted(value.members, key=repr)) if isinstance(value, Views) else ()
+
+
+def holds_view(value: Value) -> bool:
+    return isinstance(value, View | Views) or (isinstance(value, Tuple) and any(map(holds_view, value.items)))

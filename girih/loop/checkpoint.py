@@ -1,0 +1,109 @@
+"""Checkpoints of what loops share: arrays, accumulators, and where the loops' random numbers stand.
+
+A checkpoint is one `.npz` file, written beside its place and moved there when all of it is on disk: after a kill, a
+full disk or a power cut there is the old one or the new one. Each array's checksum is kept with it and compared when it
+is read, all of it before anything is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from girih.loop.arrays import Accumulator, Array
+from girih.loop.parallel import ParallelLoop
+
+VERSION = 1
+
+
+class LoopCheckpointError(ValueError):
+    """A checkpoint that is damaged, or of other arrays."""
+
+
+def save(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelLoop) -> None:
+    """Write arrays, accumulators and loops to a file, each by a name.
+
+    Of a loop it is kept how often it was executed, on which its random numbers depend.
+
+    Raises:
+        TypeError: something else was given. OSError: it could not be written; an old checkpoint is as it was.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    others: dict[str, Any] = {}
+    for name, item in shared.items():
+        if isinstance(item, Array):
+            arrays[name] = item.values
+        elif isinstance(item, Accumulator):
+            others[name] = {"accumulator": list(item.parts)}
+        elif isinstance(item, ParallelLoop):
+            others[name] = {"executions": item.executions}
+        else:
+            raise TypeError(f"{name} is {type(item).__name__}: checkpoints hold arrays, accumulators and loops")
+    sums = {name: zlib.crc32(np.ascontiguousarray(item).tobytes()) for name, item in arrays.items()}
+    head = json.dumps({"version": VERSION, "others": others, "sums": sums})
+    place = Path(path)
+    handle, beside = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            whole: dict[str, Any] = {f"array.{name}": item for name, item in arrays.items()}
+            np.savez(file, **whole, head=np.array(head))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, place)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def restore(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelLoop) -> None:
+    """Read back what `save` wrote, into arrays, accumulators and loops of the same names; nothing or all of it.
+
+    Raises:
+        FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged, or it has no item of such a name,
+            or one of another shape or dtype.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise FileNotFoundError(f"there is no checkpoint {place}")
+    try:
+        with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            head = json.loads(str(file["head"]))
+            arrays = {name.removeprefix("array."): file[name] for name in file.files if name != "head"}
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
+        raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
+    if head.get("version") != VERSION:
+        raise LoopCheckpointError(f"{place} is of version {head.get('version')}: expected {VERSION}")
+    for name, item in arrays.items():
+        if zlib.crc32(np.ascontiguousarray(item).tobytes()) != head["sums"].get(name):
+            raise LoopCheckpointError(f"{place} is damaged: array {name} has another checksum than when it was written")
+    for name, wanted in shared.items():
+        _check(place, name, wanted, arrays, head["others"])
+    for name, wanted in shared.items():
+        if isinstance(wanted, Array):
+            wanted.values[...] = arrays[name]
+        elif isinstance(wanted, Accumulator):
+            wanted.parts = list(head["others"][name]["accumulator"])
+        else:
+            wanted.executions = int(head["others"][name]["executions"])
+
+
+def _check(place: Path, name: str, wanted: Any, arrays: dict[str, np.ndarray], others: dict[str, Any]) -> None:
+    if isinstance(wanted, Array):
+        if name not in arrays:
+            raise LoopCheckpointError(f"{place} has no array {name}: it has {', '.join(sorted(arrays)) or 'none'}")
+        found = arrays[name]
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+            raise LoopCheckpointError(
+                f"{place} has {name} as {found.dtype}{list(found.shape)}: expected {wanted.dtype}{list(wanted.shape)}"
+            )
+        return
+    kind = "accumulator" if isinstance(wanted, Accumulator) else "executions"
+    if kind not in others.get(name, {}):
+        raise LoopCheckpointError(f"{place} has no {'accumulator' if kind == 'accumulator' else 'loop'} {name}")

@@ -1,0 +1,230 @@
+"""A loop on the workers of a cluster: who is given what, and what comes back (`girih.run.parallel.messages`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from girih.capture.loops.analyse import Body
+from girih.capture.loops.errors import LoopError
+from girih.loop.arrays import Array
+from girih.lower.loops.entries import Column, Layout, Ragged
+from girih.lower.loops.kernel import Kernel, is_argument
+from girih.ops.functions import pickled
+from girih.partition.loops.schedule import Schedule
+from girih.partition.loops.strategy import LoopStrategy
+from girih.run.engines.crew import Crew
+from girih.run.parallel.messages import Call, Reply, Share, Travelling, hand_overs, packed
+
+
+@dataclass(frozen=True)
+class Place:
+    """How an array lies: `stays` (rows along an axis), `travels`, `copied` or `added`."""
+
+    how: str
+    axis: int = 0
+    low: int = 0
+    high: int = 1
+
+
+def places(body: Body, strategy: LoopStrategy) -> dict[str, Place]:
+    """How each array lies among workers without common memory.
+
+    Raises:
+        LoopError: the loop is divided in a way that messages do not serve.
+    """
+    found: dict[str, Place] = {}
+    for item in strategy.movements:
+        if item.array in body.buffered:
+            continue
+        how = item.how
+        references = body.of(item.array)
+        if how in ("stays", "travels"):
+            form = strategy.space if how == "stays" else strategy.time
+            place = _along(references, form)
+            written = any(reference.writes for reference in references)
+            if place is None or (place[2] - place[1] > 1 and (written or how == "travels")):
+                raise _unserved(body, f"{item.array} is written on both sides of a cut")
+            found[item.array] = Place(how, *place)
+        elif how in ("copied", "added"):
+            found[item.array] = Place(how)
+        else:
+            raise _unserved(body, f"{item.array} is needed by all workers at any time")
+    if strategy.kind not in ("1d", "2d"):
+        raise _unserved(body, "it is divided along a skewed direction" if strategy.space else "it is serial")
+    return found
+
+
+def _unserved(body: Body, why: str) -> LoopError:
+    return LoopError(
+        f"{body.source.file}:{body.source.tree.lineno}: {body.source.tree.name} does not run on workers without common "
+        f"memory ({why}), but on threads of this process"
+    )
+
+
+def _along(references: Any, form: Any) -> tuple[int, int, int] | None:
+    """(axis, low, high): the rows of an array that index p touches along the axis are p + low to p + high."""
+    dim = form.index(1)
+    for axis in range(len(references[0].subscripts)):
+        parts = [item.subscripts[axis] for item in references]
+        if all(part.dim == dim and part.low is not None for part in parts):
+            return axis, min(part.low for part in parts), max(part.high for part in parts)
+    return None
+
+
+class Distributed:
+    """A prepared loop on a crew of workers."""
+
+    def __init__(
+        self, crew: Crew, number: int, body: Body, strategy: LoopStrategy, plan: Schedule, kernel: Kernel,
+        layout: Layout | None, boxes: Any, values: np.ndarray | None,
+    ) -> None:  # fmt: skip
+        self.crew, self.number = crew, number
+        self.body, self.plan, self.kernel, self.layout, self.boxes = body, plan, kernel, layout, boxes
+        self.values = values
+        self.places = places(body, strategy)
+        self.cuts = self._cuts(strategy)
+        self.senders, self.receivers = hand_overs(plan)
+        self.told = False
+
+    def _cuts(self, strategy: LoopStrategy) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The indices at which space and time parts begin."""
+        if self.layout is not None:
+            return self.layout.space_cuts, self.layout.time_cuts
+        ends = []
+        for form, parts, box in (
+            (strategy.space, self.plan.spaces, lambda part: self.boxes[part][0]),
+            (strategy.time, self.plan.times, lambda part: self.boxes[0][part]),
+        ):
+            if form is None:
+                ends.append(())
+                continue
+            dim = form.index(1)
+            lows = [box(part)[dim][0] for part in range(parts)]
+            ends.append((*lows, box(parts - 1)[dim][1]))
+        return ends[0], ends[1]
+
+    def run(
+        self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, accumulators: Mapping[str, Any]
+    ) -> list[Reply]:
+        """Run once, and write the results into the arrays.
+
+        ranges(space, time): what the code runs for a block; pieces(worker): of a buffered loop.
+
+        Raises:
+            WorkerError: a worker failed or died; the arrays are as before.
+        """
+        shares = None if self.told else self._shares(given, ranges, pieces, accumulators)
+        calls = [self._call(given, rank, None if shares is None else shares[rank], seed) for rank in range(self.plan.workers)]
+        replies: list[Reply] = list(self.crew.command("loop", [{"call": call} for call in calls]))
+        self.told = True
+        for name, place in self.places.items():
+            target = given[name].values
+            for reply in replies:
+                for where, part in reply.parts.get(name, ()):
+                    if place.how == "added":
+                        target[where] += part
+                    else:
+                        target[where] = part
+        for name in self.body.buffered:
+            target = given[name].target.values
+            for where, part in replies[0].parts.get(self._target(given, name), ()):
+                target[where] = part
+        return replies
+
+    def _target(self, given: Mapping[str, Any], name: str) -> str:
+        """The name of the array behind a buffer; the body may not read it by a name of its own."""
+        for other, item in given.items():
+            if item is given[name].target:
+                return other
+        return f"{name}.target"
+
+    def _shares(self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]) -> list[Share]:
+        recipe = pickled(self.kernel.recipe)  # type: ignore[arg-type]
+        arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
+        buffers = {}
+        for name in self.body.buffered:
+            target = self._target(given, name)
+            arrays[target] = (given[name].target.shape, str(given[name].target.dtype))
+            buffers[name] = (target, packed(given[name].apply))
+        travelling = {
+            name: Travelling(place.axis, self.cuts[1], place.low)
+            for name, place in self.places.items()
+            if place.how == "travels"
+        }
+        queues = [pieces(worker) if buffers else [ranges(task.space, task.time) for task in tasks]
+                  for worker, tasks in enumerate(self.plan.tasks)]  # fmt: skip
+        shares = []
+        for worker, tasks in enumerate(self.plan.tasks):
+            columns, base = self._columns(worker)
+            mine = [tuple(end - base if at < 2 else end for at, end in enumerate(what)) for what in queues[worker]]
+            shares.append(
+                Share(
+                    recipe, self.kernel.arguments, self.kernel.single, columns, tasks, tuple(mine),
+                    tuple(self.senders[worker]), tuple(self.receivers[worker]), arrays, travelling, dict(accumulators),
+                    buffers, max(map(len, queues)),
+                )
+            )  # fmt: skip
+        return shares
+
+    def _columns(self, worker: int) -> tuple[tuple[np.ndarray, ...], int]:
+        """Keys and values of a worker's entries, and where they begin in the layout."""
+        if self.layout is None:
+            return (() if self.values is None else (self.values,)), 0
+        spaces = sorted({task.space for task in self.plan.tasks[worker]})
+        first = int(self.layout.offsets[spaces[0] * self.plan.times])
+        last = int(self.layout.offsets[(spaces[-1] + 1) * self.plan.times])
+        found: list[np.ndarray] = [keys[first:last] for keys in self.layout.entries.keys]
+        for column in self.layout.entries.columns:
+            found.extend(_cut(column, first, last))
+        return tuple(found), first
+
+    def _call(self, given: Mapping[str, Any], rank: int, share: Share | None, seed: int) -> Call:
+        parts: dict[str, list[tuple[tuple[slice, ...], np.ndarray]]] = {}
+        reported: dict[str, list[tuple[slice, ...]]] = {}
+        zeroed = []
+        written = set(self.body.written)
+        for name, place in self.places.items():
+            values = given[name].values
+            if place.how == "added":
+                zeroed.append(name)
+                reported[name] = [(slice(None),)]
+                continue
+            begins, ends = self._where(place, rank, values.shape)
+            parts[name] = [(where, values[where]) for where in begins]
+            if name in written:
+                reported[name] = ends
+        for name in self.body.buffered:
+            target = self._target(given, name)
+            parts[target] = [((slice(None),), given[name].target.values)]
+            reported[target] = [(slice(None),)] if rank == 0 else []
+        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited" and is_argument(given[name])}
+        return Call(self.number, share, parts, tuple(zeroed), reported, inherited, seed)
+
+    def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+        """What a worker has of an array when it begins, and when it ends."""
+        if place.how == "copied":
+            return [(slice(None),)], [(slice(None),)] if rank == 0 else []
+        tasks = self.plan.tasks[rank]
+        if place.how == "stays":
+            spaces = [task.space for task in tasks]
+            low, high = self.cuts[0][min(spaces)] + place.low, self.cuts[0][max(spaces) + 1] + place.high - 1
+            cut = slice(max(low, 0), min(high, shape[place.axis]))
+            rows = (*(slice(None),) * place.axis, cut)
+            return [rows], [rows]
+        how = Travelling(place.axis, self.cuts[1], place.low)
+        begins = [how.rows(task.time, shape[place.axis]) for task, sender in zip(tasks, self.senders[rank], strict=True) if sender < 0]
+        ends = [how.rows(task.time, shape[place.axis]) for task, goal in zip(tasks, self.receivers[rank], strict=True) if goal < 0]
+        return begins, ends
+
+
+def _cut(column: Column, first: int, last: int) -> tuple[np.ndarray, ...]:
+    if not isinstance(column, Ragged):
+        return (column[first:last],)
+    offsets = column.offsets[first : last + 1]
+    return column.data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+

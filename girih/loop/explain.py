@@ -1,0 +1,140 @@
+"""What a loop does, for people: dependences, how it is divided and why, who sends what to whom, how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from girih.capture.loops.analyse import Body, Space, lines_of
+from girih.capture.loops.dependences import is_reduction, text
+from girih.machine.units import format_bytes
+from girih.partition.loops.blocks import imbalance
+from girih.partition.loops.schedule import Schedule
+from girih.partition.loops.strategy import LoopStrategy, Movement, named
+from girih.run.parallel.threads import Span
+from girih.simulate.loops import simulated
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The text that `explain()` shows, and what it says.
+
+    seconds: of the last execution, measured; predicted: by the simulated schedule, from what earlier executions took.
+    """
+
+    text: str
+    strategy: LoopStrategy
+    plan: Schedule
+    references: tuple[str, ...]
+    bytes_moved: int
+    imbalance: float
+    seconds: float | None
+    predicted: float | None
+
+    @property
+    def kind(self) -> str:
+        return self.strategy.kind
+
+    @property
+    def vectors(self) -> tuple[str, ...]:
+        return tuple(map(text, self.strategy.vectors))
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+def explanation(
+    space: Space, count: int, body: Body, strategy: LoopStrategy, plan: Schedule, work: np.ndarray | None,
+    spans: Sequence[Span], seconds: Sequence[float], here: str,
+) -> Explanation:  # fmt: skip
+    """Of a loop for certain arrays. work: entries of each block. spans, seconds: of the last execution, and of all."""
+    movements = [_moving(item, plan) for item in strategy.movements]
+    moved = sum(_bytes(body, item) for item in movements)
+    uneven = 1.0 if work is None or not work.sum() else imbalance(work.reshape(plan.workers, -1).sum(axis=1))
+    predicted = _predicted(plan, work, count, seconds, spans)
+    lines = [
+        f"{body.source.tree.name}: {' × '.join(map(str, space.shape))}, {count:,} iterations, "
+        f"{'ordered' if strategy.ordered else 'unordered'}",
+        *(f"  {line}" for line in lines_of(body.references)),
+        *(f"  {name}: a sum over iterations" for name in body.reductions if is_reduction(body, name, strategy.ordered)),
+        *(f"  {name}: buffered" for name in body.buffered),
+        *(f"  {name}: accumulated" for name in body.accumulated),
+        f"dependence vectors: {', '.join(map(text, strategy.vectors)) or 'none'}",
+        f"{_divided(strategy)}: {strategy.why}",
+    ]
+    if strategy.workers > 1:
+        lines.append(
+            f"{plan.workers} workers, {plan.spaces} × {plan.times} blocks, largest share {uneven:.2f} of the mean"
+        )
+        for item in movements:
+            lines.append(f"  {item.array} {_how(item, plan)}: {item.elements:,} elements")
+        rounds = plan.spaces // plan.workers
+        gap = f"gap {strategy.gap:.0%}" if strategy.gap else "the least possible"
+        lines.append(
+            f"between processes {strategy.cost:,} elements would move in a round, bound {strategy.bound:,}, {gap}; "
+            f"with {rounds} rounds {format_bytes(moved)}. Threads share them"
+        )
+    if here:
+        lines.append(f"on threads of this process: {here}")
+    if seconds:
+        line = f"the last execution took {seconds[-1]:.4g} s"
+        lines.append(line if predicted is None else f"{line}, predicted {predicted:.4g} s")
+    return Explanation(
+        "\n".join(lines), strategy, plan, tuple(lines_of(body.references)), moved, uneven,
+        seconds[-1] if seconds else None, predicted,
+    )  # fmt: skip
+
+
+def _moving(item: Movement, plan: Schedule) -> Movement:
+    """In all rounds: a part that travels comes by once for each space part."""
+    if item.how != "travels" or plan.workers == 1:
+        return item
+    once = item.elements // (plan.workers - 1)
+    return replace(item, elements=once * plan.hand_overs // plan.times)
+
+
+def _divided(strategy: LoopStrategy) -> str:
+    if strategy.kind == "serial":
+        return "serial"
+    if strategy.kind == "1d":
+        return f"1D along {named(strategy.space)}"
+    words = "2D" if strategy.kind == "2d" else "unimodular"
+    found = f"{words}, space {named(strategy.space)}, time {named(strategy.time)}"
+    if strategy.transformation is not None:
+        found += f", matrix {list(map(list, strategy.transformation.matrix))}"
+    return found
+
+
+def _how(item: Movement, plan: Schedule) -> str:
+    if item.how == "travels":
+        return f"travels in {plan.times} parts, from worker to worker"
+    return {
+        "stays": "stays with its worker", "copied": "is read by all", "added": "is added up from all",
+        "served": "is needed by all",
+    }[item.how]  # fmt: skip
+
+
+def _bytes(body: Body, item: Movement) -> int:
+    role = body.roles[item.array]
+    return item.elements * np.dtype(getattr(role, "dtype", "float64")).itemsize
+
+
+def _predicted(
+    plan: Schedule, work: np.ndarray | None, count: int, seconds: Sequence[float], spans: Sequence[Span]
+) -> float | None:
+    """Seconds of the schedule with blocks as fast as the fastest were for their size."""
+    if not seconds or not spans:
+        return None
+    blocks = np.full((plan.spaces, plan.times), count / (plan.spaces * plan.times)) if work is None else work
+    if {(span.space, span.time) for span in spans} != {(s, t) for s in range(plan.spaces) for t in range(plan.times)}:
+        return None
+    each = [
+        (span.ended - span.began) / blocks[span.space, span.time] for span in spans if blocks[span.space, span.time]
+    ]
+    if not each:
+        return None
+    return simulated(plan, blocks * float(np.median(each))).seconds

@@ -1,0 +1,582 @@
+"""The compiled code of a loop body: one function that runs a block of entries, or a box of indices, from first to last.
+
+The user's own statements are compiled, by Numba, with the user's file and lines; arithmetic on rows is lowered first
+(`girih.lower.loops.vectors`). Added are: the loop over the entries with its key and value, checks of the subscripts
+that the analysis could not prove to lie inside their array, notes of which elements of a buffer were written, and a
+stream of random numbers for each iteration. Where all floating-point data are float32, Python's numbers are too, as in
+NumPy. Sums may be reassociated (SIMD); the same code runs in every schedule, so results do not depend on it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.errors import NumbaError
+
+from girih.capture.loops.analyse import Accumulator, Array, Body, Buffer, Inherited, key_and_value
+from girih.capture.loops.errors import LoopError, short
+from girih.capture.loops.source import Source
+from girih.capture.loops.values import WEAK_INT, Function, Index, Interval, Scalar, Value
+from girih.lower.loops.vectors import (
+    OWN,
+    Lowering,
+    OutlivesError,
+    as_single,
+    assign,
+    index_name,
+    scratch_name,
+)
+
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+"""Infinities and NaNs keep their meaning."""
+WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the code is compiled from; it can be sent to other processes.
+
+    text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
+    name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
+    their own. bounds: Numba checks every subscript.
+    """
+
+    text: str
+    name: str
+    outside: tuple[tuple[str, Any], ...]
+    checks: tuple[tuple[str, int, int, str], ...]
+    dtypes: tuple[str, ...]
+    bounds: bool
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Compiled code of a body, and the order of its arguments.
+
+    run(*range, *keys, *values, *arguments): range is (first, last) of the entries, or first and last index of each
+    dimension of a box. arguments: (kind, name) with kind `array`, `buffer`, `flags`, `touched`, `accumulator`,
+    `inherited` or `random`. single: Python's floats are given as float32.
+    """
+
+    run: Callable[..., Any]
+    arguments: tuple[tuple[str, str], ...]
+    recipe: Recipe
+    single: bool
+    boxes: bool
+
+    @property
+    def text(self) -> str:
+        return self.recipe.text
+
+
+def kernel(body: Body, boxes: bool) -> Kernel:
+    """The compiled code of a body. boxes: the space is all indices of a box, and has no list of entries.
+
+    Numba compiles it when it is first run; what it cannot compile, `explained` says.
+    """
+    builder = _Builder(body, boxes)
+    tree = builder.tree()
+    _set_lines(tree, body.source.tree.lineno)
+    recipe = builder.recipe(ast.unparse(tree))
+    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds,
+                     tuple((name, id(value)) for name, value in recipe.outside)))  # fmt: skip
+    if "run" not in slot:
+        code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
+        slot["run"], slot["keep"] = built(recipe, code), (body, recipe)
+    return Kernel(slot["run"], builder.arguments(), recipe, builder.single, builder.boxes)
+
+
+@lru_cache(maxsize=256)
+def _of_text(key: tuple[Any, ...]) -> dict[str, Any]:
+    """What was compiled for this text and these functions, so that equal bodies are compiled once."""
+    return {}
+
+
+def built(recipe: Recipe, code: Any = None) -> Any:
+    """The function, ready for Numba to compile. code: of the text, with the user's file and lines."""
+    space: dict[str, Any] = {
+        f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
+        f"{OWN}touch": touch, f"{OWN}touch_all": touch_all, f"{OWN}inside": inside, f"{OWN}begin": begin_random,
+        f"{OWN}next": next_random, "__builtins__": __builtins__,
+    }  # fmt: skip
+    for dtype in recipe.dtypes:
+        space[f"{OWN}{dtype}"] = getattr(np, dtype)
+    for name, value in recipe.outside:
+        space[name] = compiled_function(value) if isinstance(value, FunctionType) else value
+    for name, low, high, words in recipe.checks:
+        space[name] = _check(low, high, words)
+    exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
+    options = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "boundscheck": recipe.bounds}
+    return numba.njit(space[recipe.name], **options)
+
+
+class _Builder:
+    """The lowered tree of one body."""
+
+    def __init__(self, body: Body, boxes: bool) -> None:
+        self.body = body
+        self.boxes = boxes
+        self.single = _is_single(body)
+        self.rows = Lowering(body, self.single, self.plain)
+        self.checks: dict[str, tuple[int, bool, int, str]] = {}
+        self.bounds = any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts()
+        self.stored = {
+            node.id
+            for node in ast.walk(body.source.tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+
+    def unknown_subscripts(self) -> bool:
+        """Are there subscripts of which it is not known that they are numbers?"""
+        types = self.body.notes.types
+        return any(not isinstance(types.get(node), Scalar | Index | Interval) for node in self.body.notes.checks)
+
+    # -------------------------------------------------------------------------------------------- the frame
+
+    def tree(self) -> ast.FunctionDef:
+        while True:
+            self.checks.clear()
+            self.rows.temporaries = 0
+            self.rows.aliases.clear()
+            try:
+                statements = self.statements(self.body.source.tree.body)
+            except OutlivesError as error:
+                self.rows.scratch[error.name] = self.rows.locals[error.name]
+                continue
+            break
+        source = self.body.source
+        inner = [*self.entry(), *statements]
+        inner = _without_unused(inner, self.rows.aliases)
+        if self.boxes:
+            for dim in reversed(range(self.body.space.dims)):
+                inner = [_counting(index_name(dim), f"{OWN}first{dim}", f"{OWN}last{dim}", inner)]
+        else:
+            inner = [_counting(f"{OWN}p", f"{OWN}first", f"{OWN}last", inner)]
+        before: list[ast.stmt] = [
+            assign(
+                scratch_name(name), _call(f"{OWN}empty", ast.Constant(length), ast.Name(f"{OWN}{dtype}", ast.Load()))
+            )
+            for name, (length, dtype) in self.rows.scratch.items()
+        ]
+        after: list[ast.stmt] = []
+        for name in self.body.accumulated:
+            cell = ast.Subscript(ast.Name(f"{OWN}cell_{name}", ast.Load()), ast.Constant(0), ast.Load())
+            before.append(assign(name, cell))
+            stored = ast.Subscript(ast.Name(f"{OWN}cell_{name}", ast.Load()), ast.Constant(0), ast.Store())
+            after.append(ast.Assign([stored], ast.Name(name, ast.Load())))
+        arguments = [ast.arg(name) for name in self.parameters()]
+        tree = ast.FunctionDef(
+            source.tree.name, ast.arguments([], arguments, None, [], [], None, []), [*before, *inner, *after], [], None
+        )
+        tree.type_params = []  # type: ignore[attr-defined]
+        tree.lineno, tree.col_offset = source.tree.lineno, 0
+        return tree
+
+    def parameters(self) -> list[str]:
+        dims = range(self.body.space.dims)
+        names = [f"{OWN}{end}{dim}" for dim in dims for end in ("first", "last")] if self.boxes else []
+        names = names or [f"{OWN}first", f"{OWN}last", *(f"{OWN}keys{dim}" for dim in dims)]
+        for number, item in enumerate(self.body.space.values):
+            names.append(f"{OWN}values{number}")
+            if _is_ragged(item):
+                names.append(f"{OWN}offsets{number}")
+        return [*names, *(argument_name(kind, name) for kind, name in self.arguments_named())]
+
+    def arguments_named(self) -> list[tuple[str, str]]:
+        found = []
+        for kind, name in self.arguments():
+            given = kind == "inherited" and name in self.stored
+            found.append(("given", name) if given else (kind, name))
+        return found
+
+    def arguments(self) -> tuple[tuple[str, str], ...]:
+        found: list[tuple[str, str]] = []
+        key, value = key_and_value(self.body.source, self.body.space)
+        for name, role in self.body.roles.items():
+            if name in (key, value):
+                continue
+            if isinstance(role, Array):
+                found.append(("array", name))
+            elif isinstance(role, Buffer):
+                found += [("buffer", name), ("flags", name), ("touched", name)]
+            elif isinstance(role, Accumulator):
+                if name in self.body.accumulated:
+                    found.append(("accumulator", name))
+            elif isinstance(role, Inherited) and is_argument(role.value):
+                found.append(("inherited", name))
+        if self.body.random:
+            found.append(("random", ""))
+        return tuple(found)
+
+    def entry(self) -> list[ast.stmt]:
+        """The key and the value of an entry, and what each iteration begins with."""
+        space = self.body.space
+        key, value = key_and_value(self.body.source, space)
+        made: list[ast.stmt] = []
+        at = ast.Name(f"{OWN}p", ast.Load())
+        indices: list[ast.expr] = [ast.Name(index_name(dim), ast.Load()) for dim in range(space.dims)]
+        if not self.boxes:
+            for dim in range(space.dims):
+                made.append(assign(index_name(dim), _call(f"{OWN}int64", _item(f"{OWN}keys{dim}", at))))
+        made.append(assign(key, indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load())))
+        if value is not None:
+            where: ast.expr = at
+            if self.boxes:
+                where = indices[0] if len(indices) == 1 else ast.Tuple(indices, ast.Load())
+            columns: list[ast.expr] = []
+            for number, item in enumerate(space.values):
+                name = f"{OWN}values{number}"
+                if _is_ragged(item):
+                    after = ast.BinOp(at, ast.Add(), ast.Constant(1))
+                    cut = ast.Slice(_item(f"{OWN}offsets{number}", at), _item(f"{OWN}offsets{number}", after))
+                    columns.append(_item(name, cut))
+                else:
+                    columns.append(_item(name, where))
+            made.append(assign(value, ast.Tuple(columns, ast.Load()) if space.tuple_value else columns[0]))
+        for kind, name in self.arguments_named():
+            if kind == "given":
+                made.append(assign(name, ast.Name(argument_name(kind, name), ast.Load())))
+        if self.body.random:
+            made.append(ast.Expr(_call(f"{OWN}begin", ast.Name(f"{OWN}random", ast.Load()), self.number(indices))))
+        return made
+
+    def number(self, indices: list[ast.expr]) -> ast.expr:
+        """The iteration's number in the whole space, which no schedule changes."""
+        total: ast.expr = indices[0]
+        for dim in range(1, len(indices)):
+            size = ast.Constant(self.body.space.shape[dim])
+            total = ast.BinOp(ast.BinOp(total, ast.Mult(), size), ast.Add(), indices[dim])
+        return total
+
+    # --------------------------------------------------------------------------------------------- the body
+
+    def statements(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        return self.rows.fused(statements, self.statement)
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        before: list[ast.stmt] = []
+        made: list[ast.stmt]
+        if isinstance(node, ast.Assign):
+            made = [ast.Assign([self.plain(item, before) for item in node.targets], self.plain(node.value, before))]
+        elif isinstance(node, ast.AnnAssign):
+            made = (
+                []
+                if node.value is None
+                else [ast.Assign([self.plain(node.target, before)], self.plain(node.value, before))]
+            )
+        elif isinstance(node, ast.AugAssign):
+            made = self.augmented(node, before)
+        elif isinstance(node, ast.If):
+            made = [ast.If(self.plain(node.test, before), self.some(node.body), self.statements(node.orelse))]
+        elif isinstance(node, ast.For):
+            made = [
+                ast.For(
+                    self.plain(node.target, before), self.plain(node.iter, before), self.some(node.body),
+                    self.statements(node.orelse),
+                )
+            ]  # fmt: skip
+        elif isinstance(node, ast.While):
+            made = [ast.While(self.kept(node.test), self.some(node.body), self.statements(node.orelse))]
+        elif isinstance(node, ast.Return):
+            made = [ast.Continue()]
+        elif isinstance(node, ast.Expr):
+            if isinstance(node.value, ast.Constant):  # a docstring
+                return []
+            made = [ast.Expr(self.plain(node.value, before))]
+        elif isinstance(node, ast.Assert):
+            made = [ast.Assert(self.kept(node.test), node.msg)]
+        else:
+            made = [node]
+        for item in (*before, *made):
+            ast.copy_location(item, node)
+        return [*before, *made]
+
+    def some(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        return self.statements(statements) or [ast.Pass()]
+
+    def augmented(self, node: ast.AugAssign, before: list[ast.stmt]) -> list[ast.stmt]:
+        target, value = node.target, self.plain(node.value, before)
+        if self.single and self.type_of(target) == "float32" and self.type_of(node.value) in (WEAK_INT, "float"):
+            value = as_single(value)
+        name = target.value.id if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else ""
+        if not isinstance(self.body.roles.get(name), Buffer):
+            return [ast.AugAssign(self.lowered(target, before), node.op, value)]
+        assert isinstance(target, ast.Subscript)
+        parts = [self.plain(item, before) for item in _parts(target.slice)]
+        first = parts[0]
+        marks: list[ast.expr] = [
+            ast.Name(f"{OWN}flags_{name}", ast.Load()),
+            ast.Name(f"{OWN}touched_{name}", ast.Load()),
+        ]
+        if isinstance(first, ast.Slice):
+            marked = _call(f"{OWN}touch_all", *marks)
+        else:
+            at = self.rows.temporary()
+            before.append(assign(at, _call(f"{OWN}inside", first, ast.Constant(self.shape_of(name)[0]))))
+            parts[0] = ast.Name(at, ast.Load())
+            marked = _call(f"{OWN}touch", ast.Name(at, ast.Load()), *marks)
+        whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
+        place = ast.Subscript(ast.Name(name, ast.Load()), whole, ast.Store())
+        return [ast.AugAssign(place, node.op, value), ast.Expr(marked)]
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        role = self.body.roles[name]
+        assert isinstance(role, Array | Buffer)
+        return role.shape
+
+    def type_of(self, node: ast.expr) -> str | None:
+        return self.rows.dtype(node)
+
+    def kept(self, node: ast.expr) -> ast.expr:
+        """An expression that is computed more than once, or not always: nothing is taken out of it."""
+        made: ast.expr = self.lowered(node, None)
+        return made
+
+    def plain(self, node: ast.expr, before: list[ast.stmt]) -> ast.expr:
+        made: ast.expr = self.lowered(node, before)
+        return made
+
+    def lowered(self, node: Any, before: list[ast.stmt] | None) -> Any:
+        """A copy of an expression with checks, random numbers, float32 and sums of rows."""
+        if before is not None and isinstance(node, ast.BinOp | ast.Call):
+            reduced = self.rows.reduction(node)
+            if reduced is not None:
+                before.extend(reduced[0])
+                return self.checked(node, reduced[1])
+        if isinstance(node, ast.IfExp | ast.BoolOp | ast.ListComp | ast.GeneratorExp | ast.Compare):
+            inner = None  # not always computed, or more than once
+            if isinstance(node, ast.Compare) and len(node.ops) == 1:
+                inner = before
+        else:
+            inner = before
+        fields: dict[str, Any] = {}
+        for name, item in ast.iter_fields(node):
+            if isinstance(item, list):
+                fields[name] = [self.lowered(part, inner) if isinstance(part, ast.AST) else part for part in item]
+            elif isinstance(item, ast.expr | ast.comprehension | ast.keyword):
+                fields[name] = self.lowered(item, inner)
+            else:
+                fields[name] = item
+        made: Any = type(node)(**fields)
+        if isinstance(node, ast.Call) and self.is_random(node.func):
+            made = _call(f"{OWN}next", ast.Name(f"{OWN}random", ast.Load()))
+            if self.single:
+                made = as_single(made)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, WEAK_OPERATIONS) and self.single:
+            left, right = self.type_of(node.left), self.type_of(node.right)
+            if right == "float32" and left == WEAK_INT:
+                made.left = as_single(made.left)
+            if left == "float32" and right == WEAK_INT and not isinstance(node.op, ast.Pow):
+                made.right = as_single(made.right)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, float) and self.single:
+            made = as_single(made)
+        if isinstance(made, ast.expr):
+            ast.copy_location(made, node)
+            return self.checked(node, made)
+        return made
+
+    def is_random(self, node: ast.expr) -> bool:
+        known = self.body.notes.types.get(id(node))
+        return isinstance(known, Function) and bool(getattr(known.target, "of_random", False))
+
+    def checked(self, node: ast.expr, code: ast.expr) -> ast.expr:
+        """A subscript that may lie outside; if it is no number, Numba checks it."""
+        check = self.body.notes.checks.get(id(node))
+        known: Value | None = self.body.notes.types.get(id(node))
+        if check is None or check[0] < 0 or not isinstance(known, Scalar | Index | Interval):
+            return code
+        name = f"{OWN}check{len(self.checks)}"
+        self.checks[name] = (*check, node.lineno, short(node))
+        return _call(name, code)
+
+    # ----------------------------------------------------------------------------------------- what it calls
+
+    def recipe(self, text: str) -> Recipe:
+        used = {name for name, role in self.body.roles.items() if isinstance(role, Inherited)}
+        outside = tuple(
+            (name, role.value)
+            for name, role in self.body.roles.items()
+            if name in used and isinstance(role, Inherited) and not is_argument(role.value) and f"{name}" in text
+        )
+        checks = []
+        for name, (size, wraps, line, words) in self.checks.items():
+            said = f"{self.body.source.file}:{line}: subscript `{words}` lies outside an array dimension of {size}"
+            if not wraps:
+                said += "; below 0 it would count from the end: start the loop later, or test the index first"
+            checks.append((name, -size if wraps else 0, size, said))
+        dtypes = tuple(dict.fromkeys(dtype for _, dtype in self.rows.scratch.values()))
+        return Recipe(text, self.body.source.tree.name, outside, tuple(checks), dtypes, self.bounds)
+
+
+def argument_name(kind: str, name: str) -> str:
+    if kind in ("array", "inherited", "buffer"):
+        return name
+    if kind == "random":
+        return f"{OWN}random"
+    return f"{OWN}{'cell' if kind == 'accumulator' else kind}_{name}"
+
+
+def is_argument(value: Any) -> bool:
+    """Is an inherited value given to the code with each call (or compiled into it)?"""
+    return not (callable(value) or isinstance(value, ModuleType | str | type(None)))
+
+
+def explained(source: Source, error: NumbaError) -> LoopError:
+    """What Numba cannot compile, by the user's line."""
+    words = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = next(
+        (int(part.split("(")[-1].rstrip(")")) for part in reversed(words) if part.startswith("During") and "(" in part
+         and part.split("(")[-1].rstrip(")").isdigit()),
+        None,
+    )  # fmt: skip
+    if line is None:
+        line = getattr(getattr(error, "loc", None), "line", source.tree.lineno)
+    known = ("Failed in nopython", "During", "File", "^", "<source missing", "Enable", "This error")
+    why = next((text for text in words if not text.startswith(known)), words[0] if words else "")
+    text = ""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.stmt) and node is not source.tree and node.lineno == line:
+            text = f"`{short(node)}`: "
+            break
+    return LoopError(
+        f"{source.file}:{line}: {text}Numba cannot compile it ({why}); "
+        f"write it with numbers, NumPy arrays and functions that Numba knows"
+    )
+
+
+@lru_cache(maxsize=1024)
+def compiled_function(function: FunctionType) -> Any:
+    """A user's function compiled, with the functions that it calls; its subscripts are all checked."""
+    space = dict(function.__globals__)
+    for name in function.__code__.co_names:
+        other = space.get(name)
+        if isinstance(other, FunctionType) and other is not function:
+            space[name] = compiled_function(other)
+    copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    return numba.njit(copy, nogil=True, fastmath=FAST, error_model="numpy", boundscheck=True)
+
+
+def _check(low: int, high: int, words: str) -> Any:
+    def check(x):  # type: ignore[no-untyped-def]
+        if x < low or x >= high:
+            raise IndexError(words)
+        return x
+
+    return numba.njit(check, nogil=True)
+
+
+@numba.njit(nogil=True, inline="always")
+def touch(at, flags, touched):  # type: ignore[no-untyped-def]
+    """Note that row `at` of a buffer was written; touched[-1] counts them."""
+    if flags[at] == 0:
+        flags[at] = 1
+        count = touched[len(touched) - 1]
+        touched[count] = at
+        touched[len(touched) - 1] = count + 1
+
+
+@numba.njit(nogil=True)
+def touch_all(flags, touched):  # type: ignore[no-untyped-def]
+    for at in range(len(flags)):
+        if flags[at] == 0:
+            flags[at] = 1
+            count = touched[len(touched) - 1]
+            touched[count] = at
+            touched[len(touched) - 1] = count + 1
+
+
+@numba.njit(nogil=True)
+def inside(at, size):  # type: ignore[no-untyped-def]
+    """A row of a buffer, from its end if it is below 0."""
+    if at < -size or at >= size:
+        raise IndexError("a subscript of a buffer lies outside it")
+    return at + size if at < 0 else at
+
+
+@numba.njit(nogil=True, inline="always")
+def _mixed(x):  # type: ignore[no-untyped-def]
+    """SplitMix64's finaliser (Steele, Lea, Flood 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@numba.njit(nogil=True)
+def begin_random(state, number):  # type: ignore[no-untyped-def]
+    """state: [seed, where the stream is]. The stream of an iteration depends on the seed and its number alone."""
+    state[1] = _mixed(state[0] + np.uint64(number) * np.uint64(0x9E3779B97F4A7C15))
+
+
+@numba.njit(nogil=True)
+def next_random(state):  # type: ignore[no-untyped-def]
+    """Uniform in [0, 1), in steps of 2⁻⁵³ (2⁻²⁴ would do for float32, which must not round up to 1)."""
+    state[1] += np.uint64(0x9E3779B97F4A7C15)
+    return np.float64(_mixed(state[1]) >> np.uint64(40)) * 2.0**-24
+
+
+def _set_lines(node: ast.AST, line: int) -> None:
+    """Every node has the line of the user's statement that it comes from."""
+    line = getattr(node, "lineno", None) or line
+    if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword):
+        node.lineno = node.end_lineno = line
+        node.col_offset = node.end_col_offset = 0
+    for child in ast.iter_child_nodes(node):
+        _set_lines(child, line)
+
+
+def _is_single(body: Body) -> bool:
+    """Are all floating-point data float32?"""
+    dtypes = [role.dtype for role in body.roles.values() if isinstance(role, Array | Buffer)]
+    dtypes += [item.dtype for item in body.space.values]
+    dtypes += [
+        str(role.value.dtype)
+        for role in body.roles.values()
+        if isinstance(role, Inherited) and isinstance(role.value, np.ndarray | np.generic)
+    ]
+    floats = {dtype for dtype in dtypes if "float" in dtype}
+    return floats == {"float32"}
+
+
+def _is_ragged(item: Value) -> bool:
+    return getattr(item, "length", 0) is None
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+
+
+def _item(name: str, at: ast.expr) -> ast.expr:
+    return ast.Subscript(ast.Name(name, ast.Load()), at, ast.Load())
+
+
+def _counting(name: str, first: str, last: str, inside: list[ast.stmt]) -> ast.For:
+    numbers = _call("range", ast.Name(first, ast.Load()), ast.Name(last, ast.Load()))
+    return ast.For(ast.Name(name, ast.Store()), numbers, inside, [])
+
+
+def _without_unused(statements: list[ast.stmt], aliases: Mapping[str, Any]) -> list[ast.stmt]:
+    """Without views that nothing uses any more: making one costs a count of references."""
+    used = {
+        node.id
+        for statement in statements
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+
+    class Drop(ast.NodeTransformer):
+        def visit_Assign(self, node: ast.Assign) -> Any:
+            target = node.targets[0]
+            return None if isinstance(target, ast.Name) and target.id in aliases and target.id not in used else node
+
+    return [made for statement in statements if (made := Drop().visit(statement)) is not None]

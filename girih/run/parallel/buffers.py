@@ -1,0 +1,69 @@
+"""Writes that reach an array later (DistArray buffers; Orion, thesis §5.2.3).
+
+Each worker adds its writes to a buffer of its own. After so many iterations the buffered writes of all workers are
+applied, row by row, by the user's function of an element and its buffered sum; then the buffers are empty again. All
+workers stop for it, and the rows are divided among them, each taking the workers' sums in their order: the result
+depends on the number of workers and the delay, and on no timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+
+
+@dataclass(frozen=True)
+class WorkerBuffer:
+    """One worker's buffered sums. flags: the rows that were written; touched: their list, its last item their count."""
+
+    values: np.ndarray
+    flags: np.ndarray
+    touched: np.ndarray
+
+    @staticmethod
+    def of(shape: tuple[int, ...], dtype: Any) -> WorkerBuffer:
+        return WorkerBuffer(np.zeros(shape, dtype), np.zeros(shape[0], np.uint8), np.zeros(shape[0] + 1, np.int64))
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.touched[: self.touched[-1]]
+
+
+def add(value: float, update: float) -> float:
+    return value + update
+
+
+def applier(function: Callable[[float, float], float]) -> Any:
+    """Compiled code that applies the buffers' rows in [low, high), and empties them.
+
+    function(element, sum) returns the new element, or (with several arrays) a tuple of their new elements.
+    """
+    element = numba.njit(function, nogil=True)
+
+    @numba.njit(nogil=True)
+    def apply(target, values, flags, touched, low, high):  # type: ignore[no-untyped-def]
+        width = values.shape[1]
+        for at in range(touched[len(touched) - 1]):
+            row = touched[at]
+            if low <= row < high:
+                for k in range(width):
+                    if values[row, k] != 0:
+                        target[row, k] = element(target[row, k], values[row, k])
+                        values[row, k] = 0
+                flags[row] = 0
+
+    return apply
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """The array with its rows as one dimension, sharing its memory."""
+    return array.reshape(len(array), -1)
+
+
+def empty(buffer: WorkerBuffer) -> None:
+    """All of its rows have been applied."""
+    buffer.touched[-1] = 0

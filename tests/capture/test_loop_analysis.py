@@ -1,0 +1,254 @@
+"""What loop bodies read and write, their dependence vectors, and what is refused and how."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import girih.loop as gl
+from benchmarks import loop_bodies
+from benchmarks.loop_cases import Case, conflict, generated, problems, touched
+from girih.capture.loops.dependences import ANY, POSITIVE, Vector, dependence_vectors, positive, text, vectors
+from girih.capture.loops.errors import LoopError
+from girih.capture.loops.values import Reference, Subscript
+
+
+def vectors_of(case: Case) -> list[str]:
+    loop = case.loop(workers=2)
+    body = loop.prepared(loop.bound((), case.given()), 2).body
+    return sorted(text(vector) for vector in dependence_vectors(body, case.ordered))
+
+
+@pytest.mark.parametrize("case", [*loop_bodies.paper(), *loop_bodies.ours()], ids=lambda case: case.name)
+def test_known_loops_are_judged_as_they_should_be(case: Case) -> None:
+    loop = case.loop(workers=2)
+    assert loop.prepared(loop.bound((), case.given()), 2).strategy.kind in case.kinds
+
+
+def test_dependence_vectors_of_the_thesis() -> None:
+    known = {case.name: vectors_of(case) for case in loop_bodies.paper()}
+    assert known["SGD MF"] == ["(+∞, 0)", "(0, +∞)"]
+    assert known["Fig. 5.7"] == ["(0, 1)"]
+    assert known["Fig. 5.9"] == ["(0, 1)", "(1, 0)"]
+    assert known["unimodular"] == ["(0, 1)", "(1, -1)", "(1, 0)"]
+
+
+@pytest.mark.parametrize("case", loop_bodies.paper()[:4], ids=lambda case: case.name)
+def test_vectors_cover_every_conflict_of_the_thesis_loops(case: Case) -> None:
+    covered(case)
+
+
+@settings(max_examples=40)
+@given(st.integers(1000, 9000))
+def test_vectors_cover_every_conflict_of_random_loops(seed: int) -> None:
+    """The brute-force oracle runs the body in Python; every pair of iterations that conflict has a vector."""
+    covered(generated(seed))
+
+
+def covered(case: Case) -> None:
+    loop = gl.parallel_for(case.space, ordered=True)(case.body)
+    roles_given = loop.bound((), case.given())
+    from girih.capture.loops.analyse import analyse
+    from girih.loop.parallel import role_of
+
+    body = analyse(loop.source, case.space.known, {name: role_of(item) for name, item in roles_given.items()})
+    found = dependence_vectors(body, ordered=True)
+    logs = touched(case)
+    for at, (first, log) in enumerate(logs):
+        for second, other in logs[at + 1 :]:
+            if conflict(log, other):
+                a, b = (np.atleast_1d(np.array(key)) for key in (first, second))
+                apart = tuple(int(item) for item in (b - a if tuple(a) < tuple(b) else a - b))
+                assert any(matches(vector, apart) for vector in found), (case.name, first, second, found)
+
+
+def matches(vector: Vector, apart: tuple[int, ...]) -> bool:
+    return all(
+        item is ANY or (item is POSITIVE and step > 0) or item == step for item, step in zip(vector, apart, strict=True)
+    )
+
+
+@given(st.lists(st.sampled_from([ANY, -2, -1, 0, 1, 2]), min_size=1, max_size=3))
+def test_lexicographically_positive_vectors_stand_for_the_same_dependences(vector: list) -> None:
+    """Every distance that a vector allows, or its opposite, is allowed by a positive one; and nothing else is."""
+    reach = 3
+    corrected = list(positive(tuple(vector)))
+    for apart in product(range(-reach, reach + 1), repeat=len(vector)):
+        turned = tuple(-item for item in apart)
+        forward = apart > (0,) * len(vector)
+        wanted = forward and (matches(tuple(vector), apart) or matches(tuple(vector), turned))
+        assert any(matches(item, apart) for item in corrected) == wanted
+
+
+def test_alg_3_leaves_out_what_the_thesis_leaves_out() -> None:
+    write = Reference("a", (Subscript(0, 0, 1), Subscript()), True, 1, "a[i]")
+    read = Reference("a", (Subscript(0, 1, 2), Subscript()), False, 1, "a[i + 1]")
+    assert list(vectors([read, read], 2, False)) == []
+    assert list(vectors([write], 2, True)) == []
+    assert list(vectors([write], 2, False)) == [(0, ANY)]
+    assert list(vectors([read, write], 2, True)) == [(1, ANY)]
+    apart = Reference("a", (Subscript(None, 3, 4), Subscript()), True, 1, "a[3]")
+    assert list(vectors([apart, Reference("a", (Subscript(None, 4, 6), Subscript()), False, 1, "")], 2, True)) == []
+
+
+def test_writes_by_two_iterations_at_once_are_left_out_only_where_nothing_is_torn() -> None:
+    space = gl.sparse((np.array([0, 1, 2]), np.array([0, 0, 0])))
+
+    def one(key, a):
+        a[key[1]] = key[0]
+
+    def two(key, a, b):
+        a[key[1]] = key[0]
+        b[key[1]] = key[0]
+
+    def row(key, a):
+        a[key[1]] = np.full(3, 1.0 * key[0])
+
+    def judged(body, **arrays: gl.Array):
+        return gl.parallel_for(space, workers=2)(body).explain(**arrays).vectors
+
+    assert judged(one, a=gl.array(np.zeros(3))) == ()
+    assert judged(two, a=gl.array(np.zeros(3)), b=gl.array(np.zeros(3))) == ("(+∞, 0)",)
+    assert judged(row, a=gl.array(np.zeros((3, 3)))) == ("(+∞, 0)",)
+
+
+REFUSED = {
+    "unset": ("x may not have been set in this iteration", "set x before, on every path"),
+    "carried": ("x may not have been set", "set x before"),
+    "inherited": ("is inherited, and would be another in each worker", "gl.accumulator(0.0)"),
+    "rebound": ("would no longer be the shared array", "a[…] = …"),
+    "caught": ("exceptions are not caught", "assignments"),
+    "returns": ("a loop body returns nothing", "accumulator"),
+    "leaves": ("an iteration cannot end inside a loop", "`break`"),
+    "random": ("random numbers would depend on the schedule", "gl.random()"),
+    "written": ("inherited variables are only read", "gl.array(table)"),
+    "reads_sum": ("has no value before the loop has ended", "err.value after the loop"),
+    "out": ("`out=` is not followed", "assign"),
+    "hidden": ("which the loop shares", "a parameter of it"),
+    "recursive": ("functions that call themselves", "loop"),
+    "listed": ("would be lost sight of", "a name of its own"),
+}
+TOTAL, TABLE = 0.0, np.zeros(3)
+err = gl.accumulator(0.0)
+SHARED = gl.array(np.zeros(4))
+
+
+def unset(i, a):
+    if i > 2:
+        x = 1.0
+    a[i] = x
+
+
+def carried(i, a):
+    for k in range(2):
+        if k == 1 and i == 1:
+            x = 2.0
+    a[i] = x
+
+
+def inherited(i, a):
+    TOTAL += a[i]
+
+
+def rebound(i, a):
+    a = a + 1
+
+
+def caught(i, a):
+    try:
+        a[i] = 1
+    except ValueError:
+        pass
+
+
+def returns(i, a):
+    return a[i]
+
+
+def leaves(i, a):
+    for _ in range(3):
+        return
+
+
+def random(i, a):
+    a[i] = np.random.random()
+
+
+def written(i, a, table=TABLE):
+    table[0] = a[i]
+
+
+def reads_sum(i, a):
+    err += a[i]
+    a[i] = err
+
+
+def out(i, a):
+    np.add(a[i], 1, out=a)
+
+
+def _hidden(x):
+    SHARED[0] = x
+
+
+def hidden(i, a):
+    _hidden(a[i])
+
+
+def _recursive(x):
+    return _recursive(x - 1) if x > 0 else 0
+
+
+def recursive(i, a):
+    a[i] = _recursive(3)
+
+
+def listed(i, a):
+    parts = [a[i : i + 2]]
+    a[i] = parts[0][0]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_names_line_and_mend(name: str) -> None:
+    body = globals()[name]
+    what, instead = REFUSED[name]
+    first = body.__code__.co_firstlineno
+    with pytest.raises(LoopError) as caught_error:
+        gl.parallel_for(gl.range(4))(body)(gl.array(np.zeros(6)))
+    message = str(caught_error.value)
+    assert what in message
+    assert instead in message
+    file, line, _ = message.split(":", 2)
+    assert file == "test_loop_analysis.py"
+    assert first <= int(line) <= first + 6 or name in ("recursive", "hidden")
+
+
+def test_what_numba_cannot_compile_is_named() -> None:
+    held = object()
+
+    def other(i, a):
+        a[i] = 1.0 if held else 2.0
+
+    with pytest.raises(LoopError, match=r"test_loop_analysis\.py:\d+: .*Numba cannot compile it"):
+        gl.parallel_for(gl.range(4))(other)(gl.array(np.zeros(4)))
+
+
+def test_arrays_that_share_memory_are_refused() -> None:
+    whole = gl.array(np.zeros(6))
+    part = gl.Array(whole.values[2:])
+
+    def body(i, a, b):
+        a[i] = b[i] + 1
+
+    with pytest.raises(LoopError, match="a and b share memory"):
+        gl.parallel_for(gl.range(4))(body)(whole, part)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_loops_run_as_they_were_meant(seed: int) -> None:
+    """`benchmarks.loops_analysis` does this with 200."""
+    assert problems(generated(seed), (2,)) == []

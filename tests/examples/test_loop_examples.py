@@ -1,0 +1,38 @@
+"""The programs in examples/loops/ run and learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import girih.loop as gl
+from examples.loops import logistic_regression, matrix_factorisation
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "loops"
+
+
+def test_matrix_factorisation(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    errors = matrix_factorisation.main()
+    assert errors[-1] < errors[0]
+    assert "H travels in" in capsys.readouterr().out
+    entries = matrix_factorisation.made_up(60, 40, 3000).entries
+    table = np.column_stack([*entries.keys, entries.columns[0]])
+    np.savetxt(tmp_path / "r.csv", table, delimiter=",", fmt="%g")
+    assert len(matrix_factorisation.main(str(tmp_path / "r.csv"), epochs=2)) == 2
+
+
+def test_logistic_regression(tmp_path: Path) -> None:
+    losses, parts = logistic_regression.main()
+    assert losses[-1] < losses[0] < np.log(2)
+    assert parts[-1] > 0.95
+    (tmp_path / "s.svm").write_text("1 1:0.5 3:1\n-1 2:1\n+1 1:1 2:0.25 3:1\n" * 5)
+    samples = logistic_regression.read(str(tmp_path / "s.svm"))
+    assert len(samples) == 15
+    assert logistic_regression.sparse_regression(samples, 3, epochs=2)[-1] < np.log(2)
+
+
+def test_examples_are_tested() -> None:
+    assert {"matrix_factorisation", "logistic_regression"} <= {path.stem for path in EXAMPLES.glob("*.py")}
+    assert gl.workers() >= 1

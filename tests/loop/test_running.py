@@ -1,0 +1,240 @@
+"""Loops as users write them: results, buffers, accumulators, random numbers, determinism, bad input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import girih.loop as gl
+from benchmarks import loop_bodies
+from benchmarks.loop_cases import Case, problems
+from girih.capture.loops.errors import LoopError
+from girih.simulate.loops import simulated
+
+
+@pytest.mark.parametrize("case", loop_bodies.paper(), ids=lambda case: case.name)
+def test_loops_of_the_thesis_run_as_they_were_meant(case: Case) -> None:
+    """Ordered loops have the bits of a serial run, unordered ones the result of a serial order of their blocks."""
+    assert problems(case, (3,)) == []
+
+
+def ratings(count: int = 3000, m: int = 60, n: int = 40, dtype: type = np.float32) -> gl.Space:
+    draw = np.random.default_rng(0)
+    i, j = draw.integers(0, m, count), draw.integers(0, n, count)
+    return gl.sparse((i, j), draw.standard_normal(count).astype(dtype), shape=(m, n))
+
+
+def factors(space: gl.Space, rank: int, dtype: type = np.float32) -> tuple[gl.Array, gl.Array]:
+    draw = np.random.default_rng(1)
+    return tuple(gl.array(draw.normal(0, 0.3, (size, rank)), dtype) for size in space.shape)  # type: ignore[return-value]
+
+
+def sgd(key, v, W, H, step):
+    i, j = key
+    d = v - W[i] @ H[j]
+    W[i], H[j] = W[i] + step * d * H[j], H[j] + step * d * W[i]
+
+
+@pytest.mark.parametrize("rank", [1, 3, 16, 100])
+def test_the_lowered_body_is_numpys(rank: int) -> None:
+    space = ratings(300)
+    W, H = factors(space, rank)
+    expected = W.numpy(), H.numpy()
+    for key, v in zip(
+        zip(*(keys.tolist() for keys in space.entries.keys), strict=True), space.entries.columns[0], strict=True
+    ):
+        sgd(key, v, *expected, 0.05)
+    gl.parallel_for(space)(sgd).serial(W, H, step=0.05)
+    np.testing.assert_allclose(W.values, expected[0], rtol=2e-4, atol=1e-5)
+    np.testing.assert_allclose(H.values, expected[1], rtol=2e-4, atol=1e-5)
+
+
+def test_the_same_seed_and_workers_give_the_same_bits() -> None:
+    space = ratings()
+    results = []
+    for _ in range(3):
+        W, H = factors(space, 8)
+        loop = gl.parallel_for(space, workers=3)(sgd)
+        for _ in range(3):
+            loop(W, H, step=0.05)
+        results.append(W.numpy())
+    assert all(np.array_equal(results[0], item) for item in results[1:])
+
+
+def test_accumulators_are_sums_products_and_extremes() -> None:
+    total, most, least, product = (gl.accumulator(*given) for given in (
+        (10.0,), (-np.inf, "max"), (np.inf, "min"), (1.0, "product")))  # fmt: skip
+
+    @gl.parallel_for(gl.dense(np.linspace(0.5, 1.5, 101)), workers=3)
+    def loop(i, v):
+        total += v
+        most = max(most, v)
+        least = min(least, v)
+        product *= v
+
+    loop()
+    loop()
+    values = np.linspace(0.5, 1.5, 101)
+    assert total.value == pytest.approx(10 + 2 * values.sum())
+    assert (most.value, least.value) == (1.5, 0.5)
+    assert product.value == pytest.approx(np.prod(values) ** 2)
+    assert total.aggregate(lambda a, b: a + b) == pytest.approx(2 * values.sum())
+    total.reset()
+    assert total.value == 10
+
+
+def test_buffered_writes_come_late_by_no_more_than_the_delay() -> None:
+    """With one worker and a delay of d, iteration i sees the writes of all iterations before i - i % d."""
+    for delay in (1, 5, None):
+        a, seen = gl.array(np.zeros(1)), gl.array(np.zeros(20))
+
+        def body(i, a, late, seen):
+            seen[i] = a[0]
+            late[0] += 1
+
+        gl.parallel_for(gl.range(20), workers=1)(body)(a, gl.buffer(a, delay=delay), seen)
+        step = delay or 20
+        assert seen.numpy().tolist() == [i - i % step for i in range(20)]
+        assert a[0] == 20
+
+
+def test_buffers_are_applied_by_the_users_function_and_do_not_depend_on_timing() -> None:
+    space = loop_bodies.buffered()[0]
+
+    def halved(w, u):
+        return 0.5 * w + u
+
+    results = []
+    for _ in range(2):
+        w = gl.array(np.ones(15))
+        loop = gl.parallel_for(space, workers=3)(loop_bodies.slr)
+        loop(w, gl.buffer(w, halved, delay=4), step=0.1)
+        results.append(w.numpy())
+        assert loop.explain().kind == "1d"
+    assert np.array_equal(*results)
+    assert np.all(results[0] < 1)
+
+
+def test_random_numbers_are_the_iterations_own() -> None:
+    def body(i, a):
+        a[i] = gl.random()
+
+    results = []
+    for workers in (1, 2, 3):
+        a = gl.array(np.zeros(1000))
+        loop = gl.parallel_for(gl.range(1000), workers=workers, seed=5)(body)
+        loop(a)
+        results.append(a.numpy())
+        loop(a)
+        assert not np.array_equal(results[0], a.values)
+    assert all(np.array_equal(results[0], item) for item in results)
+    assert abs(results[0].mean() - 0.5) < 0.05
+    assert len(set(results[0])) == 1000
+    with pytest.raises(RuntimeError, match="in the body of a parallel loop"):
+        gl.random()
+
+
+def test_a_subscript_below_zero_is_no_other_element() -> None:
+    def body(i, a, b):
+        b[i] = a[i - 1]
+
+    a, b = gl.array(np.arange(4.0)), gl.array(np.zeros(4))
+    with pytest.raises(IndexError, match=r"test_running\.py:\d+: subscript `i - 1` lies outside .* of 4; below 0"):
+        gl.parallel_for(gl.range(4))(body)(a, b)
+    gl.parallel_for(gl.range((1, 4)))(body)(a, b)
+    assert b.numpy()[1:].tolist() == [0, 1, 2]
+
+    def guarded(i, a, b):
+        if i > 0:
+            b[i] = a[i - 1]
+
+    gl.parallel_for(gl.range(4))(guarded)(a, b)
+
+
+def test_an_index_from_data_is_checked() -> None:
+    def body(i, v, a):
+        a[int(v)] += 1.0
+
+    with pytest.raises(IndexError, match="lies outside"):
+        gl.parallel_for(gl.dense(np.array([0.0, 9.0])))(body)(gl.array(np.zeros(4)))
+
+
+def test_a_failure_in_one_block_ends_the_others() -> None:
+    def body(key, v, a):
+        i, j = key
+        a[i, j + int(v)] = 1.0
+
+    space = gl.sparse((np.arange(40), np.arange(40)), np.where(np.arange(40) == 30, 50.0, 0.0))
+    loop = gl.parallel_for(space, workers=4)(body)
+    with pytest.raises(IndexError):
+        loop(gl.array(np.zeros((40, 40))))
+    assert loop.executions == 0
+
+
+def test_bad_calls_say_what_was_expected() -> None:
+    space = ratings(10)
+    loop = gl.parallel_for(space)(sgd)
+    W, H = factors(space, 4)
+    with pytest.raises(TypeError, match="sgd needs step"):
+        loop(W, H)
+    with pytest.raises(TypeError, match="takes 3 arguments"):
+        loop(W, H, 1, 2)
+    with pytest.raises(LoopError, match="has not been called yet"):
+        loop.explain()
+    with pytest.raises(TypeError, match=r"expected gl\.sparse"):
+        gl.parallel_for(3)
+    with pytest.raises(TypeError, match=r"expected gl\.array"):
+        gl.buffer(np.zeros(3))
+    with pytest.raises(ValueError, match="delay=0"):
+        gl.buffer(W, delay=0)
+    with pytest.raises(ValueError, match="operation='mean'"):
+        gl.accumulator(0.0, "mean")
+    with pytest.raises(ValueError, match="workers=0"):
+        gl.workers(0)
+
+
+def test_explain_says_what_happens() -> None:
+    space = ratings()
+    W, H = factors(space, 8)
+    loop = gl.parallel_for(space, workers=2)(sgd)
+    loop(W, H, step=0.05)
+    told = loop.explain()
+    assert told.kind == "2d"
+    assert told.vectors == ("(0, +∞)", "(+∞, 0)")
+    assert told.bytes_moved == 40 * 8 * 4 * told.plan.hand_overs // 4 == 40 * 8 * 4 * 15
+    assert "H travels in 4 parts" in str(told)
+    assert "W stays with its worker" in str(told)
+    assert told.seconds is not None
+    assert told.predicted is not None
+
+
+def test_equal_bodies_are_compiled_once() -> None:
+    space = ratings(50)
+    loops = [gl.parallel_for(space, workers=count)(sgd) for count in (1, 2)]
+    kernels = [
+        loop.prepared(loop.bound((*factors(space, 4), 0.1), {}), count).kernel.run
+        for loop, count in zip(loops, (1, 2), strict=True)
+    ]
+    assert kernels[0] is kernels[1]
+
+
+def test_the_unordered_schedule_is_faster_and_hides_messages() -> None:
+    from girih.partition.loops.schedule import rotation, wavefront
+
+    work = np.ones((4, 4))
+    ordered, unordered = simulated(wavefront(4, 4), work), simulated(rotation(4, 1), work)
+    assert ordered.seconds == 7
+    assert unordered.seconds == 4
+    halves = np.full((4, 8), 0.5)
+    slow = {"part_bytes": 0.5, "bytes_per_second": 1.0}
+    assert simulated(rotation(4, 2), halves, **slow).seconds == pytest.approx(4)
+    assert simulated(rotation(4, 1), work, part_bytes=1.0, bytes_per_second=1.0).seconds > 6
+
+
+def test_importing_the_face_is_quick() -> None:
+    code = "import sys, girih.loop; print(*[name for name in ('torch', 'numba', 'numpy') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

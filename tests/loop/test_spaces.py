@@ -1,0 +1,145 @@
+"""Iteration spaces from arrays, SciPy, text, npz and Parquet; what is wrong in them is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import girih.loop as gl
+from girih.lower.loops.entries import Ragged, by_turns, sorted_by
+
+
+def listed(space: gl.Space) -> list[tuple]:
+    entries = space.listed()
+    return sorted(zip(*(item.tolist() for item in (*entries.keys, *entries.columns)), strict=True))
+
+
+TRIPLES = [(0, 1, 0.5), (2, 0, 1.5), (1, 1, -2.0)]
+
+
+def test_all_sources_give_the_same_space(tmp_path: Path) -> None:
+    i, j, v = (np.array(item) for item in zip(*TRIPLES, strict=True))
+    spaces = [gl.sparse((i, j), v.astype(np.float32))]
+    spaces.append(gl.sparse(scipy.sparse.coo_array((v, (i, j)), shape=(3, 2))))
+    np.savez(tmp_path / "own.npz", keys0=i, keys1=j, values=v)
+    scipy.sparse.save_npz(tmp_path / "scipy.npz", scipy.sparse.csr_matrix((v, (i, j)), shape=(3, 2)))
+    (tmp_path / "a.csv").write_text("".join(f"{a},{b},{c}\n" for a, b, c in TRIPLES))
+    (tmp_path / "b.txt").write_text("# users items\n" + "".join(f"{a} {b} {c}\n" for a, b, c in TRIPLES))
+    spaces += [gl.sparse(tmp_path / name) for name in ("own.npz", "scipy.npz", "a.csv", "b.txt")]
+    spaces.append(gl.sparse(tmp_path / "a.csv", parse=lambda line: ((int(line[0]), int(line[2])), float(line[4:]))))
+    spaces.append(gl.text(tmp_path / "a.csv").map(lambda line: line.split(",")).map(
+        lambda words: ((int(words[0]), int(words[1])), float(words[2]))).space())  # fmt: skip
+    for space in spaces:
+        assert listed(space) == sorted(TRIPLES)
+        assert space.shape == (3, 2)
+        assert len(space) == 3
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    i, j, v = (list(item) for item in zip(*TRIPLES, strict=True))
+    parquet.write_table(pyarrow.table({"user": i, "item": j, "rating": v}), tmp_path / "r.parquet")
+    assert listed(gl.sparse(tmp_path / "r.parquet")) == sorted(TRIPLES)
+    assert listed(gl.sparse(tmp_path / "r.parquet", keys=["user", "item"])) == sorted(TRIPLES)
+    with pytest.raises(ValueError, match="there is no film"):
+        gl.sparse(tmp_path / "r.parquet", keys=["user", "film"])
+
+
+def test_a_line_that_cannot_be_parsed_is_named(tmp_path: Path) -> None:
+    """In line 7,000,000 as in line 70,000."""
+    path = tmp_path / "ratings.csv"
+    lines = ["1,2,3.5\n"] * 70_000
+    lines[69_998] = "1,2,three\n"
+    path.write_text("".join(lines))
+    with pytest.raises(ValueError, match=r"ratings\.csv:69999: cannot parse '1,2,three': ValueError"):
+        gl.sparse(path)
+
+    def parse(line: str):
+        a, b, c = line.split(",")
+        return (int(a), int(b)), float(c)
+
+    with pytest.raises(ValueError, match=r"ratings\.csv:69999: cannot parse '1,2,three'"):
+        gl.sparse(path, parse=parse)
+    path.write_text("1,2,3\n1,2\n")
+    with pytest.raises(ValueError, match=r":2: cannot parse '1,2'"):
+        gl.sparse(path, parse=parse)
+    path.write_text("1,2,3\n-1,2,4\n")
+    with pytest.raises(ValueError, match=r":2: the key is"):
+        gl.sparse(path, parse=parse)
+    path.write_bytes(b"1,2,3\n\xff\xfe,2,4\n")
+    with pytest.raises(ValueError, match=r"ratings\.csv:\d+: no UTF-8 text"):
+        gl.sparse(path, parse=parse)
+    with pytest.raises(FileNotFoundError):
+        gl.sparse(tmp_path / "nothing.csv")
+
+
+def test_bad_entries_are_named() -> None:
+    with pytest.raises(ValueError, match=r"entry 1 has key -3 in dimension 0"):
+        gl.sparse((np.array([0, -3]), np.array([0, 1])))
+    with pytest.raises(ValueError, match=r"entry 0 has key 5 in dimension 1: expected 0 ≤ key < 4"):
+        gl.sparse((np.array([0]), np.array([5])), shape=(2, 4))
+    with pytest.raises(ValueError, match="columns of 2, 3 entries"):
+        gl.sparse((np.array([0, 1]), np.array([0, 1, 2])))
+    with pytest.raises(ValueError, match="expected integers"):
+        gl.sparse((np.array([0.5]),))
+    with pytest.raises(ValueError, match="expected 0 ≤ start ≤ stop"):
+        gl.range((3, 1))
+
+
+def test_group_by_map_and_split() -> None:
+    space = gl.sparse((np.array([0, 2, 0]), np.array([1, 1, 0])), np.array([1.0, 2.0, 3.0]))
+    assert listed(space.map(lambda v: 2 * v)) == [(0, 0, 6.0), (0, 1, 2.0), (2, 1, 4.0)]
+    sums = gl.array(np.zeros(3))
+
+    @gl.parallel_for(space.group_by(0), workers=2)
+    def loop(i, v, sums):
+        others, values = v
+        for k in range(len(others)):
+            sums[i] += values[k] * (1 + others[k])
+
+    loop(sums)
+    assert sums.numpy().tolist() == [5.0, 0.0, 4.0]
+    first, second = gl.range(50, 20).split(0.25)
+    assert len(first) + len(second) == 1000
+    assert 150 < len(second) < 350
+
+
+def test_randomized_keys_spread_heavy_rows() -> None:
+    i = np.concatenate([np.arange(10), np.zeros(200, int)])
+    j = np.concatenate([np.arange(10), np.arange(200) % 10])
+    space = gl.sparse((i, j), np.arange(210.0))
+    other = space.randomize(0, seed=3)
+    labels = dict(other.relabelled)[0]
+    assert sorted(labels) == list(range(10))
+    assert np.array_equal(labels[other.entries.keys[0]], i)
+    assert np.array_equal(other.entries.keys[1], j)
+
+
+def test_ragged_columns_follow_their_entries() -> None:
+    column = Ragged(np.arange(6.0), np.array([0, 1, 3, 6]))
+    space = gl.sparse((np.array([2, 0, 1]),), (column,))
+    found = gl.array(np.zeros(3))
+
+    @gl.parallel_for(space, ordered=True, workers=2)
+    def loop(i, v, found):
+        (values,) = v
+        found[i] = values.sum()
+
+    loop(found)
+    assert found.numpy().tolist() == [3.0, 12.0, 0.0]
+
+
+def test_rows_by_turns_is_a_permutation_within_groups() -> None:
+    draw = np.random.default_rng(0)
+    rows, group = draw.integers(0, 40, 500), draw.integers(0, 4, 500)
+    order = sorted_by(group, 4, sorted_by(rows, 40, np.arange(500)))
+    turns = by_turns(order, rows, group, 8)
+    assert sorted(turns) == list(range(500))
+    assert group[turns].tolist() == sorted(group)
+    neighbours = rows[turns]
+    assert (neighbours[1:] == neighbours[:-1]).mean() < (rows[order][1:] == rows[order][:-1]).mean() / 5
