@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.run.tables.keyed import Log, Places, add_rows, add_sorted, read_rows, write_rows
+from girih.run.tables.keyed import Log, Places, add_rows, add_sorted, read_rows, take_rows, write_rows
 from girih.run.tables.options import TableSpec
 from girih.run.tables.sparse import SparseRows
 
@@ -66,6 +66,10 @@ class Cached:
         """Whether more is on its way than there is memory for."""
         return self.sent_bytes > self.spec.memory // 4
 
+    def nearly_overfull(self, more: int) -> bool:
+        """Whether it would be, with so many bytes more: the servers should acknowledge them at once."""
+        return self.sent_bytes + more > self.spec.memory // 4
+
     def acknowledge(self, server: int, applied: int) -> None:
         """The server's rows have all updates up to this message."""
         if not self.sent:
@@ -83,13 +87,12 @@ class Cached:
     def take(self, positions: Rows, whole: bool) -> Rows:
         """Updates that are sent now, as the servers will add them; with `half` and not whole, what rounding to 16 bits
         leaves stays in the log."""
-        deltas = self.log.deltas[positions]
-        self.log.live[positions] = 0
+        deltas = np.empty((len(positions), self.log.deltas.shape[1]), self.spec.kind)
+        take_rows(self.log.deltas, self.log.live, positions, deltas)
         if self.spec.half and not whole:
             rounded = np.clip(deltas, -65504, 65504).astype(np.float16).astype(self.spec.kind)
             self.log.deltas[positions] = deltas - rounded
             return rounded
-        self.log.deltas[positions] = 0
         return deltas
 
     def on_its_way(self, server: int, sequence: int, keys: Rows, deltas: Rows) -> None:

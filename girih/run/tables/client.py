@@ -84,9 +84,18 @@ class Client:
 
     def continue_read(self, read: Read) -> bool:
         """Whether it is done. Call again after messages have come."""
-        if not read.begun and min(self.ages) >= self.clock - self.options.staleness:
+        if not read.begun and min(self.ages) >= self.clock - self.options.staleness and not self._coming(read):
             self._begin(read)
         return read.done
+
+    def _coming(self, read: Read) -> bool:
+        """Whether rows of it have been asked for by a prefetch, and are not there yet."""
+        for other in self._reads:
+            if other.values is None and other.table == read.table:
+                slots, missing = self.tables[read.table].places.find(read.rows)
+                if missing and np.isin(read.rows[slots < 0], other.rows).any():
+                    return True
+        return False
 
     def _begin(self, read: Read) -> None:
         read.begun = True
@@ -184,7 +193,7 @@ class Client:
             for begin in range(0, len(own_keys), step):
                 part = slice(begin, begin + step)
                 arrays: list[Rows]
-                flags = m.WANTS_ACK if self.options.managed or table.sent_bytes > spec.memory // 16 else 0
+                flags = m.WANTS_ACK if self.options.managed or table.nearly_overfull(deltas.nbytes) else 0
                 if spec.sparse:
                     local = own_rows[part] // servers * spec.width + own_keys[part] % spec.width
                     arrays = [local.astype(np.int64, copy=False)]

@@ -154,6 +154,16 @@ def add_sorted(keys, deltas, wanted, rows):  # type: ignore[no-untyped-def]
                 rows[i, j] += deltas[low, j]
 
 
+@numba.njit(nogil=True, cache=True)
+def take_rows(deltas, live, positions, out):  # type: ignore[no-untyped-def]
+    """out[i] = deltas[positions[i]], which are 0 from then on, and not live."""
+    for i in range(len(positions)):
+        live[positions[i]] = 0
+        for j in range(deltas.shape[1]):
+            out[i, j] = deltas[positions[i], j]
+            deltas[positions[i], j] = 0
+
+
 class Places:
     """Which rows are cached, and where: `capacity` slots at most, or one for each row if all fit."""
 

@@ -7,8 +7,7 @@ order in which they were sent; every one has a number, and says the last number 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,8 +28,7 @@ HALF, WANTS_ACK, VERSIONED = 1, 2, 4
 HEADER = struct.Struct("<BBHIIiII")
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """kind: as above. table: its number. sequence: the message's number on its way from this sender to this receiver.
     received: the last number that came from the other side; applied: the last whose updates are in the rows. clock: of
     an update, the tick that it belongs to; of a pull, the age that the rows need; else the sender's clock. count: how
@@ -46,18 +44,16 @@ class Header:
     applied: int = 0
 
     def pack(self) -> bytes:
-        return HEADER.pack(
-            self.kind, self.table, self.flags, self.sequence, self.received, self.clock, self.count, self.applied
-        )
+        return HEADER.pack(*self)
 
 
 def message(header: Header, *arrays: NDArray[Any]) -> bytes:
     """Header and arrays as one frame."""
-    return b"".join((header.pack(), *(np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)))
+    return b"".join([HEADER.pack(*header), *[array.tobytes() for array in arrays]])
 
 
 def header_of(frame: bytes) -> Header:
-    return Header(*HEADER.unpack_from(frame))
+    return Header._make(HEADER.unpack_from(frame))
 
 
 class Reader:
@@ -68,9 +64,8 @@ class Reader:
         self._place = HEADER.size
 
     def take(self, dtype: Any, count: int) -> NDArray[Any]:
-        kind = np.dtype(dtype)
-        part = np.frombuffer(self._frame, kind, count, self._place)
-        self._place += count * kind.itemsize
+        part = np.frombuffer(self._frame, dtype, count, self._place)
+        self._place += part.nbytes
         return part
 
 

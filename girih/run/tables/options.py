@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -50,7 +51,7 @@ class TableSpec:
         if self.memory < 4096:
             raise TableError(f"table {self.name!r}: memory {self.memory} bytes; a worker needs at least 4096")
 
-    @property
+    @cached_property
     def kind(self) -> np.dtype:
         return np.dtype(self.dtype)
 
@@ -102,11 +103,11 @@ class Options:
         if self.queue < 1024 or self.bandwidth < 0:
             raise TableError(f"queue {self.queue} bytes, bandwidth {self.bandwidth} B/s: at least 1024, and at least 0")
 
-    @property
+    @cached_property
     def managed(self) -> bool:
         return self.bandwidth > 0
 
-    @property
+    @cached_property
     def held(self) -> bool:
         """Whether servers keep the updates of a clock until all workers have ended it, and add them in the order of
         the workers: with staleness 0 nobody may see them earlier, and so all sums have the same bits in every run."""
