@@ -1,18 +1,18 @@
 """Matrix factorisation over slow links: managed communication beside plain bounded staleness and bulk synchronous.
 
-What: SGD matrix factorisation of ratings drawn from a factor model with noise, items by a power law (a few have most
-of the ratings), on four hosts of one worker and one server each, joined by links of 200 Mbit/s. Users' factors stay with
+What: SGD matrix factorisation of ratings drawn from a factor model with noise, items by a power law (a few have most of
+the ratings), on four hosts of one worker and one server each, joined by links of 200 Mbit/s. Users' factors stay with
 the worker that has the user's ratings; items' factors are a table. A clock is one pass over the ratings (the paper's
-setting), cut into batches: a batch reads the rows of its items, computes, and adds what they changed.
-How: hosts are network namespaces of this machine, and `tc` limits both directions of every host's link; where that is
-not allowed (no root, `ip` or `tc`) the processes share this host's loopback, only the budget of managed communication
-limits anybody, plain runs are limited by nothing, and the notes say so. Managed communication may use half of the link
-for each of a host's two processes. The mean squared error is computed after the run, on a fixed sample of all ratings,
-from the model as the first worker had it at the end of each of its passes; times are those of the slowest worker.
-Every way runs with each step size, and its best counts: a smaller error is reached sooner by larger steps only where
-updates are seen soon. The target is what one worker alone has after five passes with its best step, plus 5 %.
-Against: staleness 2 without managed communication, and staleness 0. Floors: 2.5 times as fast as both in wall time
-(`--floor`), and by relative magnitude 25 % sooner than by random choice.
+setting), cut into batches: a batch reads the rows of its items, computes, and adds what they changed. How: hosts are
+network namespaces of this machine, and `tc` limits both directions of every host's link; where that is not allowed (no
+root, `ip` or `tc`) the processes share this host's loopback, only the budget of managed communication limits anybody,
+plain runs are limited by nothing, and the notes say so. Managed communication may use half of the link for each of a
+host's two processes. The mean squared error is computed after the run, on a fixed sample of all ratings, from the model
+as the first worker had it at the end of each of its passes; times are those of the slowest worker. Every way runs with
+each step size, and its best counts: a smaller error is reached sooner by larger steps only where updates are seen soon.
+The target is what one worker alone has after five passes with its best step, plus 5 %. Against: staleness 2 without
+managed communication, and staleness 0. Floors: 2.5 times as fast as both in wall time (`--floor`), and by relative
+magnitude 25 % sooner than by random choice.
 """
 
 from __future__ import annotations
@@ -221,9 +221,14 @@ def run_all(options: argparse.Namespace, workers: Any, addresses: Any, target: f
         for number, step in enumerate(steps):
             own = addresses(len(rows) * len(steps) + number)
             found = workers.call(
-                "benchmarks.tables_bandwidth:host", quick=options.quick, name=way.name, step=step, addresses=own, rate=RATE,
+                "benchmarks.tables_bandwidth:host",
+                quick=options.quick,
+                name=way.name,
+                step=step,
+                addresses=own,
+                rate=RATE,
                 timeout=200.0,
-            )  # fmt: skip
+            )
             loss, seconds = errors(problem, found)
             reached = next((at for at, value in enumerate(loss) if value <= target), None)
             each = seconds[-1] / len(seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_PLACES = {"tables": "girih.loop.tables", "AdaRevision": "girih.loop.tables"}
+_PLACES = {"tables": "girih.loop.shared", "AdaRevision": "girih.loop.shared"}
 __all__ = ["AdaRevision", "tables"]
 
 
@@ -13,5 +13,5 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_PLACES[name]), name)
-    globals()[name] = value  # also over the module of the same name
+    globals()[name] = value
     return value

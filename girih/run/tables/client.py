@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from girih.run.tables import messages as m
 from girih.run.tables.bandwidth import Bucket, Link, first
-from girih.run.tables.cache import VERSION, DenseCached, Rowset, SparseCached
 from girih.run.tables.messages import Header, Reader, header_of, message
 from girih.run.tables.options import Options, TableError, TableSpec
+from girih.run.tables.rows.cache import VERSION, DenseCached, Rowset, SparseCached
 
 Rows = NDArray[Any]
 LARGEST = 1 << 20
@@ -63,7 +63,7 @@ class Client:
         self.clock = clock
         self.tables = [(SparseCached if spec.sparse else DenseCached)(spec, options.servers) for spec in specs]
         self.ages = [clock] * options.servers
-        self.laggards: set[int] = set()
+        self.laggards: dict[int, set[int]] = {}
         self.pulled_rows = self.hit_rows = 0
         self.early_messages = 0
         self._put = send
@@ -123,11 +123,11 @@ class Client:
                 continue
             rows = (read.rows[positions] // servers).astype(np.int32)
             need = self.clock - self.options.staleness
-            sequence = self._send(server, Header(m.PULL, read.table, clock=need, count=len(rows)), rows)
+            sequence = self._send(server, Header(m.PULL, read.table, clock=need, rows=len(rows)), rows)
             read.pulls[server, sequence] = positions
 
     def _tell_dropped(self, number: int) -> None:
-        """Which rows this worker has no more. Any moment is right: what came back, or is on its way, is not among them."""
+        """Which rows this worker has no more. Any moment is right: what came back, or will, is not among them."""
         table = self.tables[number]
         pulled = [read.rows for read in self._reads if read.table == number]
         rows = table.forgotten(pulled)
@@ -135,7 +135,7 @@ class Client:
         for server in range(servers):
             own = rows if servers == 1 else rows[rows % servers == server]
             if len(own):
-                self._send(server, Header(m.FORGET, number, count=len(own)), (own // servers).astype(np.int32))
+                self._send(server, Header(m.FORGET, number, rows=len(own)), (own // servers).astype(np.int32))
 
     def prefetch(self, table: int, rows: Rows) -> Read:
         """Ask for rows that are not cached, and do not wait."""
@@ -207,7 +207,7 @@ class Client:
                     arrays.append(own_deltas[part].astype(np.float16))
                 else:
                     arrays.append(own_deltas[part])
-                header = Header(m.UPDATE, number, flags, clock=self.clock, count=len(own_keys[part]))
+                header = Header(m.UPDATE, number, flags, clock=self.clock, rows=len(own_keys[part]))
                 sequence = self._send(server, header, *arrays)
                 table.on_its_way(server, sequence, own_keys[part], own_deltas[part])
 
@@ -234,8 +234,7 @@ class Client:
             self._send(server, Header(m.BYE, clock=self.clock))
 
     def ask_who(self) -> None:
-        """Ask the servers that are behind for the workers they wait for; see `laggards`."""
-        self.laggards.clear()
+        """Ask the servers that are behind for the workers they wait for; the answers come into `laggards`."""
         for server, age in enumerate(self.ages):
             if age < self.clock - self.options.staleness:
                 self._send(server, Header(m.ASK))
@@ -257,24 +256,24 @@ class Client:
         elif header.kind == m.AGE:
             self.ages[server] = max(self.ages[server], header.clock)
         elif header.kind == m.LAGGARDS:
-            self.laggards.update(Reader(frame).take(np.int32, header.count).tolist())
+            self.laggards[server] = set(Reader(frame).take(np.int32, header.rows).tolist())
 
     def _rows(self, server: int, header: Header, frame: bytes) -> None:
         table, spec, servers = self.tables[header.table], self.specs[header.table], self.options.servers
         reader = Reader(frame)
-        local = reader.take(np.int32, header.count).astype(np.int64)
+        local = reader.take(np.int32, header.rows).astype(np.int64)
         rows = local if servers == 1 else local * servers + server
         asked = header.kind == m.ROWS
         values: Any
         if isinstance(table, SparseCached):
-            counts = reader.take(np.int32, header.count)
+            counts = reader.take(np.int32, header.rows)
             total = int(counts.sum())
             got = Rowset(counts, reader.take(np.int32, total), reader.take(spec.kind, total))
             values = table.receive(rows, got, asked)
         else:
-            versions = reader.take(np.int32, header.count) if header.flags & m.VERSIONED else None
+            versions = reader.take(np.int32, header.rows) if header.flags & m.VERSIONED else None
             kind = np.float16 if header.flags & m.HALF else spec.kind
-            found = reader.take(kind, header.count * spec.width).reshape(header.count, spec.width)
+            found = reader.take(kind, header.rows * spec.width).reshape(header.rows, spec.width)
             values = table.receive(rows, found, versions, asked)
         if asked:
             self._answered(server, header.clock, values)
@@ -300,7 +299,7 @@ class Client:
         self._sequence[server] += 1
         sequence = self._sequence[server]
         own = Header(
-            header.kind, header.table, header.flags, sequence, self._received[server], header.clock, header.count
+            header.kind, header.table, header.flags, sequence, self._received[server], header.clock, header.rows
         )
         frame = message(own, *arrays)
         if self.options.managed:
@@ -357,9 +356,7 @@ def _joined(read: Read) -> Rowset:
     own: dict[int, tuple[Rows, Rows]] = {}
     for positions, part in read.parts:
         ends = np.cumsum(part.counts)
-        for position, begin, end in zip(
-            positions.tolist(), (ends - part.counts).tolist(), ends.tolist(), strict=True
-        ):
+        for position, begin, end in zip(positions.tolist(), (ends - part.counts).tolist(), ends.tolist(), strict=True):
             own[int(read.rows[position])] = part.columns[begin:end], part.values[begin:end]
     pieces = [own[row] for row in read.rows.tolist()]
     counts[:] = [len(columns) for columns, _ in pieces]

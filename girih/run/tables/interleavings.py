@@ -1,11 +1,11 @@
 """Does the protocol keep its promise in every order of events? All of them are tried, for small cases.
 
-The clients and servers are those that run over ZeroMQ; here lists take the place of lines, and at every point each event
-that can happen next is followed: a message arrives, a worker takes its next step, a client or server sends early. States
-that are the same are followed once. Worker w adds 1 to column w of a row, so that a row that is read shows how many
-updates of whom it has. Checked at every read: of every other worker at least those of the ticks up to t − S − 1, and no
-more than were made; of its own exactly all (read my writes). At the end: nobody waits for ever, and the servers have
-the sum. Cost: the number of states, which grows exponentially with workers, ticks and reads.
+The clients and servers are those that run over ZeroMQ; here lists take the place of lines, and at every point each
+event that can happen next is followed: a message arrives, a worker takes its next step, a client or server sends early.
+States that are the same are followed once. Worker w adds 1 to column w of a row, so that a row that is read shows how
+many updates of whom it has. Checked at every read: of every other worker at least those of the ticks up to t − S − 1,
+and no more than were made; of its own exactly all (read my writes). At the end: nobody waits for ever, and the servers
+have the sum. Cost: the number of states, which grows exponentially with workers, ticks and reads.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from girih.run.tables.cache import DenseCached
 from girih.run.tables.client import Client, Read
-from girih.run.tables.keyed import Places
 from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.rows.cache import DenseCached
+from girih.run.tables.rows.keyed import Places
 from girih.run.tables.server import GONE, Server
 
 Step = tuple[Literal["inc", "read"], int]
@@ -256,14 +256,12 @@ def _at_the_end(case: Case, world: World) -> str:
 def small_cases() -> dict[str, Case]:
     """Two workers, one or two servers, staleness 0 to 2; with evictions, and with early sends."""
     plain: tuple[Step, ...] = (("inc", 0), ("read", 0))
-    two = (("inc", 0), ("read", 1), ("inc", 1), ("read", 0))
+    two: tuple[Step, ...] = (("inc", 0), ("read", 1), ("inc", 1), ("read", 0))
     cases = {}
     for staleness in (0, 1, 2):
         ticks = staleness + 2
         cases[f"S={staleness}, one server"] = Case(((plain,) * ticks, (plain,) * ticks), staleness)
-        cases[f"S={staleness}, two servers"] = Case(
-            ((plain, two[:2]), (two[2:], plain)), staleness, servers=2, rows=2
-        )
+        cases[f"S={staleness}, two servers"] = Case(((plain, two[:2]), (two[2:], plain)), staleness, servers=2, rows=2)
         cases[f"S={staleness}, evictions"] = Case(
             (
                 ((("read", 0), ("read", 1)), (("read", 2),), (("read", 0),)),

@@ -31,7 +31,7 @@ HEADER = struct.Struct("<BBHIIiII")
 class Header(NamedTuple):
     """kind: as above. table: its number. sequence: the message's number on its way from this sender to this receiver.
     received: the last number that came from the other side; applied: the last whose updates are in the rows. clock: of
-    an update, the tick that it belongs to; of a pull, the age that the rows need; else the sender's clock. count: how
+    an update, the tick that it belongs to; of a pull, the age that the rows need; else the sender's clock. rows: how
     many rows or entries."""
 
     kind: int
@@ -40,7 +40,7 @@ class Header(NamedTuple):
     sequence: int = 0
     received: int = 0
     clock: int = 0
-    count: int = 0
+    rows: int = 0
     applied: int = 0
 
     def pack(self) -> bytes:

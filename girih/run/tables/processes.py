@@ -1,7 +1,7 @@
 """Servers and workers of this host, as processes or as threads of this one.
 
-Processes come from a fork server that has loaded what they need (`girih.run.engines.fork_server`): nothing of the user's
-main module runs again, and functions travel by cloudpickle. A process ends when the pipe to the session closes,
+Processes come from a fork server that has loaded what they need (`girih.run.engines.fork_server`): nothing of the
+user's main module runs again, and functions travel by cloudpickle. A process ends when the pipe to the session closes,
 whatever it is doing.
 """
 

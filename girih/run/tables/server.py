@@ -21,8 +21,8 @@ from girih.run.tables import messages as m
 from girih.run.tables.bandwidth import Bucket, Link, first
 from girih.run.tables.messages import Header, Reader, header_of, message
 from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.rows.store import Partition, Update
 from girih.run.tables.snapshots import Snapshot
-from girih.run.tables.store import Partition, Update
 
 GONE = (1 << 31) - 1
 """The clock of a worker that has left: it holds nobody."""
@@ -89,14 +89,14 @@ class Server:
             if header.flags & m.WANTS_ACK:
                 self._send(worker, Header(m.ACK), now=now)
         elif header.kind == m.PULL:
-            rows = Reader(frame).take(np.int32, header.count)
+            rows = Reader(frame).take(np.int32, header.rows)
             pull = Pull(worker, header.table, rows, header.clock, header.sequence)
             if header.clock <= self.clock:
                 self._answer(pull, now)
             else:
                 self._pulls.append(pull)
         elif header.kind == m.FORGET:
-            rows = Reader(frame).take(np.int32, header.count)
+            rows = Reader(frame).take(np.int32, header.rows)
             table = self.tables[header.table]
             table.present[worker, rows] = False
             table.dirty[worker, rows] = False
@@ -114,7 +114,7 @@ class Server:
             self._advance(now)
         elif header.kind == m.ASK:
             late = np.array([rank for rank, clock in enumerate(self.clocks) if clock <= self.clock], np.int32)
-            self._send(worker, Header(m.LAGGARDS, count=len(late)), late, now=now)
+            self._send(worker, Header(m.LAGGARDS, rows=len(late)), late, now=now)
         elif header.kind == m.HELLO:
             self._send(worker, Header(m.WELCOME), now=now)
 
@@ -123,17 +123,17 @@ class Server:
         reader = Reader(frame)
         versions = columns = None
         if spec.sparse:
-            entries = reader.take(np.int64, header.count)
+            entries = reader.take(np.int64, header.rows)
             rows, columns = entries // spec.width, (entries % spec.width).astype(np.int32)
         else:
-            rows = reader.take(np.int32, header.count)
+            rows = reader.take(np.int32, header.rows)
         if header.flags & m.VERSIONED:
-            versions = reader.take(np.int32, header.count)
+            versions = reader.take(np.int32, header.rows)
         kind = np.float16 if header.flags & m.HALF else spec.kind
         if spec.sparse:
-            deltas = reader.take(kind, header.count).astype(spec.kind, copy=False)
+            deltas = reader.take(kind, header.rows).astype(spec.kind, copy=False)
         else:
-            deltas = reader.take(kind, header.count * spec.width).reshape(header.count, spec.width)
+            deltas = reader.take(kind, header.rows * spec.width).reshape(header.rows, spec.width)
             deltas = deltas.astype(spec.kind, copy=False)
         update = Update(rows, deltas, columns, versions)
         if self.options.held:
@@ -177,7 +177,9 @@ class Server:
             self.clock += 1
             every = self.options.snapshot_every
             if every and self.clock % every == 0:
-                self.begin_snapshot(self._shadows.pop(self.clock, None) or Snapshot(self, self.clock))
+                self.begin_snapshot(
+                    self._shadows.pop(self.clock) if self.clock in self._shadows else Snapshot(self, self.clock)
+                )
         waiting, self._pulls = self._pulls, []
         for pull in waiting:
             if pull.need <= self.clock:
@@ -187,9 +189,9 @@ class Server:
         for worker, clock in enumerate(self.clocks):
             if clock == GONE:
                 continue
-            for number, table in enumerate(self.tables):
-                rows = np.flatnonzero(table.dirty[worker])
-                step = max(1, LARGEST // (4 + table.spec.width * table.spec.kind.itemsize))
+            for number, partition in enumerate(self.tables):
+                rows = np.flatnonzero(partition.dirty[worker])
+                step = max(1, LARGEST // (4 + partition.spec.width * partition.spec.kind.itemsize))
                 for begin in range(0, len(rows), step):
                     self._send_rows(m.PUSH, worker, number, rows[begin : begin + step], 0, now)
             self._send(worker, Header(m.AGE, clock=self.clock), now=now)
@@ -215,7 +217,7 @@ class Server:
                 arrays.append(parts[1])
             arrays.append(values)
         clock = answers if kind == m.ROWS else self.clock
-        self._send(worker, Header(kind, table, flags, clock=clock, count=len(rows)), *arrays, now=now)
+        self._send(worker, Header(kind, table, flags, clock=clock, rows=len(rows)), *arrays, now=now)
 
     def _send(self, worker: int, header: Header, *arrays: NDArray[Any], now: float) -> None:
         self._sequence[worker] += 1
@@ -226,7 +228,7 @@ class Server:
             self._sequence[worker],
             self._received[worker],
             header.clock,
-            header.count,
+            header.rows,
             self._applied[worker],
         )
         frame = message(own, *arrays)
@@ -265,9 +267,7 @@ class Server:
             assert table.change is not None
             start = int(np.searchsorted(rows, self._cursor[worker]))
             sizes = table.store.sizes(rows) if self.options.priority == "relative" else rows
-            chosen = first(
-                self.options.priority, limit, table.change[worker, rows], sizes, self._generator(), start
-            )
+            chosen = first(self.options.priority, limit, table.change[worker, rows], sizes, self._generator(), start)
             rows = rows[chosen]
             self._cursor[worker] = int(rows[-1]) + 1
         self._send_rows(m.PUSH, worker, number, rows, 0, now)

@@ -177,7 +177,7 @@ class Session:
         memory: str | int | None = None,
         half: bool = False,
     ) -> TableView:
-        """A table whose rows are maps from columns 0 … width − 1 to values that are not 0. initial: of SciPy's formats."""
+        """A table whose rows are maps from columns to values that are not 0. initial: of one of SciPy's formats."""
         return self._table(TableSpec(name, rows, width, str(np.dtype(dtype)), True, self._own(memory), half), initial)
 
     def __getitem__(self, name: str) -> TableView:
@@ -199,7 +199,9 @@ class Session:
         view = self._views[spec.name] = TableView(self, number)
         if initial is not None:
             if np.shape(initial) != (spec.rows, spec.width):
-                raise TableError(f"table {spec.name!r}: initial {np.shape(initial)}; expected {(spec.rows, spec.width)}")
+                raise TableError(
+                    f"table {spec.name!r}: initial {np.shape(initial)}; expected {(spec.rows, spec.width)}"
+                )
             self._initial.append((number, np.arange(spec.rows), initial))
         return view
 
@@ -237,7 +239,7 @@ class Session:
 
     def _write(self, number: int, rows: NDArray[Any], values: Any) -> None:
         control, spec, servers = self._ready(), self.specs[number], self.options.servers
-        whole = csr_array(values).astype(spec.kind) if spec.sparse else np.asarray(values, spec.kind)
+        whole: Any = csr_array(values).astype(spec.kind) if spec.sparse else np.asarray(values, spec.kind)
         for server in range(servers):
             mine = np.flatnonzero(rows % servers == server)
             step = max(1, PIECE // (spec.width * spec.kind.itemsize))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.run.tables.options import Options, TableSpec
-from girih.run.tables.store import Dense, Shadow, Update
+from girih.run.tables.rows.store import Dense, Shadow, Update
 
 MAGIC = "girih tables 1"
 PART = 4 << 20  # bytes that are copied at one time
@@ -325,5 +325,3 @@ def restore(server: Any, folder: str, clock: int) -> None:
         if dense and table.store.versions is not None:
             table.store.versions.numbers[:] = np.frombuffer(take(4 * table.count), np.int32)
     server.begin(clock)
-
-

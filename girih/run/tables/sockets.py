@@ -1,5 +1,5 @@
-"""The protocol over ZeroMQ: one ROUTER for each server, one DEALER for each worker and server. ZeroMQ keeps the order of
-messages of a line, connects whoever starts first, and sends in a thread of its own.
+"""The protocol over ZeroMQ: one ROUTER for each server, one DEALER for each worker and server. ZeroMQ keeps the order
+of messages of a line, connects whoever starts first, and sends in a thread of its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from girih.run.tables.server import GONE, Server
 from girih.run.tables.snapshots import Snapshot, SnapshotError, check_snapshot, restore
 
 SESSION = b"s"
+
+
 def worker_name(rank: int, epoch: int) -> bytes:
     """epoch: how often the workers were started anew; messages of those before are not heard any more."""
     return b"w%d.%d" % (rank, epoch)
@@ -28,8 +30,8 @@ class HeldError(RuntimeError):
     """A worker waited too long for others; the message names them."""
 
 
-class Stopped(Exception):  # noqa: N818: no error: the program that runs the workers has ended them
-    """The run of this worker was ended."""
+class Stopped(Exception):  # noqa: N818
+    """The run of this worker was ended by the program that runs it: no error."""
 
 
 # ------------------------------------------------------------------------------------------- workers
@@ -112,7 +114,8 @@ class Lines:
                 self.client.ask_who()
                 asked = now
             if now - began > self.options.timeout:
-                late = ", ".join(str(rank) for rank in sorted(self.client.laggards)) or "unknown"
+                named = set().union(*self.client.laggards.values())
+                late = ", ".join(map(str, sorted(named))) or "(no server answers)"
                 raise HeldError(
                     f"worker {self.client.rank} waited {now - began:.0f} s at clock {self.client.clock} for {what}; "
                     f"with staleness {self.options.staleness} it is held by worker {late}"

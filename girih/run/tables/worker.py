@@ -128,7 +128,8 @@ class Table:
         found = np.asarray(keys)
         if found.size and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= self.spec.width):
             raise TableError(
-                f"table {self.spec.name!r}: keys are whole numbers from 0 to {self.spec.width - 1}, not {found.ravel()[:3]}"
+                f"table {self.spec.name!r}: keys are whole numbers from 0 to {self.spec.width - 1}, "
+                f"not {found.ravel()[:3]}"
             )
 
 
@@ -141,9 +142,7 @@ class Worker:
         self.rank = lines.client.rank
         self.workers = lines.options.workers
         self.state = state
-        self._tables = {
-            spec.name: Table(number, spec, lines) for number, spec in enumerate(lines.client.specs)
-        }
+        self._tables = {spec.name: Table(number, spec, lines) for number, spec in enumerate(lines.client.specs)}
         self.failures: list[str] = []
 
     def __getitem__(self, name: str) -> Table:
@@ -158,7 +157,7 @@ class Worker:
         return self._lines.client.clock
 
     def clock(self, state: Any = None) -> None:
-        """End a tick (Clock): what was added becomes visible to all, at the latest when they are `staleness` + 1 ticks on.
+        """End a tick (Clock): all see what was added, at the latest when they are `staleness` + 1 ticks on.
 
         state: what this worker needs besides the tables to go on from here: numbers, strings, lists, dictionaries and
         NumPy arrays, or a function that makes them. It is kept with the snapshot of this clock, if one is taken.

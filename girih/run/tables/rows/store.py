@@ -1,7 +1,7 @@
 """A server's partition of one table: the values, who has which rows, and what has changed for whom.
 
-Rows are numbered within the partition. A shadow holds rows as they were at a clock, so that a snapshot of that clock can
-be written while updates go on (`Shadow`). Cost of an update: O(its entries + its rows × workers).
+Rows are numbered within the partition. A shadow holds rows as they were at a clock, so that a snapshot of that clock
+can be written while updates go on (`Shadow`). Cost of an update: O(its entries + its rows × workers).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.run.tables.functions import ServerFunction, Versions
 from girih.run.tables.options import Options, TableSpec
-from girih.run.tables.sparse import SparseRows
+from girih.run.tables.rows.functions import ServerFunction, Versions
+from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
 
@@ -115,7 +115,7 @@ class Dense:
         return self.values[rows], self.versions.numbers[rows]
 
     def sizes(self, rows: Rows) -> Rows:
-        return np.abs(self.values[rows]).sum(axis=1)
+        return np.asarray(np.abs(self.values[rows]).sum(axis=1))
 
 
 def _once_each(update: Update) -> list[Update]:

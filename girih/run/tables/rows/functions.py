@@ -41,8 +41,8 @@ class ServerFunction(Protocol):
 class AdaRevision:
     """Adaptive revision (McMahan and Streeter 2014, algorithm 2): AdaGrad that tolerates delays. Updates are gradients.
 
-    step: the step size α. Further numbers: the sum of all gradients, z and z'. A gradient that was computed while others
-    were applied (their sum is `missed`) gets a smaller step, and the steps that they got are revised.
+    step: the step size α. Further numbers: the sum of all gradients, z and z'. A gradient that was computed while
+    others were applied (their sum is `missed`) gets a smaller step, and the steps that they got are revised.
     """
 
     step: float
@@ -99,13 +99,14 @@ class Versions:
     def can_remember(self, ids: NDArray[Any], clock: int) -> NDArray[Any]:
         """Which rows can be sent without forgetting a version that is in use."""
         known = (self._known[ids] == self.numbers[ids][:, None]).any(axis=1)
-        return known | self._free(ids, clock).any(axis=1)
+        return np.asarray(known | self._free(ids, clock).any(axis=1))
 
     def seen(self, ids: NDArray[Any], versions: NDArray[Any]) -> NDArray[Any]:
         """What was seen with these versions; with a forgotten one, what was seen with the oldest that is known."""
         match = self._known[ids] == versions[:, None]
         oldest = np.where(self._known[ids] >= 0, self._known[ids], np.iinfo(np.int32).max).argmin(axis=1)
-        return self._sums[ids, np.where(match.any(axis=1), match.argmax(axis=1), oldest)]
+        known: NDArray[Any] = self._sums[ids, np.where(match.any(axis=1), match.argmax(axis=1), oldest)]
+        return known
 
     def changed(self, ids: NDArray[Any], clock: int) -> None:
         """These rows have been updated."""
@@ -116,4 +117,4 @@ class Versions:
 
     def _free(self, ids: NDArray[Any], clock: int) -> NDArray[Any]:
         superseded = self._superseded[ids].astype(np.int64)
-        return (self._known[ids] < 0) | (superseded + self._staleness + 1 < clock)
+        return np.asarray((self._known[ids] < 0) | (superseded + self._staleness + 1 < clock))

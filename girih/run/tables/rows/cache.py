@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from girih.run.tables.keyed import Log, Places, add_rows, add_sorted, read_rows, take_rows, write_rows
 from girih.run.tables.options import TableSpec
-from girih.run.tables.sparse import SparseRows
+from girih.run.tables.rows.keyed import Log, Places, add_rows, add_sorted, read_rows, take_rows, write_rows
+from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
 VERSION = 1 << 31

@@ -20,7 +20,7 @@ MIX = 0x9E3779B97F4A7C15  # of Fibonacci hashing: 2**64 over the golden ratio
 @numba.njit(nogil=True, cache=True)
 def _mixed(key: int) -> int:
     product = np.uint64(key) * np.uint64(MIX)
-    return np.int64(product >> np.uint64(32))
+    return np.int64(product >> np.uint64(32))  # type: ignore[return-value]
 
 
 @numba.njit(nogil=True, cache=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @numba.njit(nogil=True, cache=True)
 def add_entries(start, length, room, columns, values, used, rows, keys, deltas, begin):  # type: ignore[no-untyped-def]
-    """values of (rows[i], keys[i]) += deltas[i], from `begin` on. (used by then, where it stopped: the arrays are full)."""
+    """values of (rows[i], keys[i]) += deltas[i] from `begin` on. (what is used then, where it stopped: all is full)."""
     for i in range(begin, len(rows)):
         row, key = rows[i], keys[i]
         low, high = start[row], start[row] + length[row]
@@ -120,7 +120,16 @@ class SparseRows:
         at = 0
         while True:
             self._used, at = add_entries(
-                self._start, self._length, self._room, self._columns, self._values, self._used, rows, columns, deltas, at
+                self._start,
+                self._length,
+                self._room,
+                self._columns,
+                self._values,
+                self._used,
+                rows,
+                columns,
+                deltas,
+                at,
             )
             if at == len(rows):
                 return
@@ -148,7 +157,5 @@ class SparseRows:
         need = int(self._length.astype(np.int64).sum())
         size = max(2 * len(self._columns), 1024) if 4 * need > len(self._columns) else len(self._columns)
         columns, values = np.zeros(size, np.int32), np.zeros(size, self._values.dtype)
-        self._used = pack_entries(
-            self._start, self._length, self._room, self._columns, self._values, columns, values
-        )
+        self._used = pack_entries(self._start, self._length, self._room, self._columns, self._values, columns, values)
         self._columns, self._values = columns, values

@@ -1,26 +1,25 @@
 """`with gl.tables(workers=4, staleness=2) as t:` tables of parameters that workers share, by bounded staleness.
 
-    import girih.loop as gl
+import girih.loop as gl
 
-    def count(t, rank, words):
-        for part in range(t.ticks, 10):
-            t["counts"].inc_rows(words[part::10], np.ones((len(words[part::10]), 1)))
-            t.clock()
+def count(t, rank, words):
+    for part in range(t.ticks, 10):
+        t["counts"].inc_rows(words[part::10], np.ones((len(words[part::10]), 1)))
+        t.clock()
 
-    with gl.tables(workers=4, staleness=2) as t:
-        t.dense("counts", rows=1000, width=1)
-        t.run(count, words)
-        print(t["counts"].read())
+with gl.tables(workers=4, staleness=2) as t:
+    t.dense("counts", rows=1000, width=1)
+    t.run(count, words)
+    print(t["counts"].read())
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from girih.run.tables.functions import AdaRevision, ServerFunction
 from girih.run.tables.options import Options, Priority, TableError, bytes_of, rate_of
+from girih.run.tables.rows.functions import AdaRevision, ServerFunction
 from girih.run.tables.session import Event, Joining, Session, session
 
 __all__ = ["AdaRevision", "ServerFunction", "tables"]
