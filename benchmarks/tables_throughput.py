@@ -1,12 +1,13 @@
 """Reads and updates of shared rows per second: girih's tables beside a Ray actor and redis doing the same.
 
-What: a table of 100,000 rows of 16 numbers on one server; two clients, each of which reads 128 random rows and adds to
+What: a table of 100,000 rows of 16 numbers on one server; two clients, each of which reads 32 random rows and adds to
 the same rows, again and again. Every row that is read and every row that is added to counts as one operation.
 How: all on this host, each client a process, by turns; the figure is the median of the runs' operations per second of
 wall time, from the first client's start to the last one's end, after a warm-up. Nobody has the rows in the client: a
 client of girih may use 64 KB (cache, buffered updates and updates on their way together), ends a clock after every 32
 batches, and runs with staleness 2 over ZeroMQ. Ray: an actor that holds a NumPy array and takes and gives whole batches
-of rows; updates are not waited for, beyond 64 KB of them. redis: one string for each row, read by MGET; updates by a
+of rows; updates are not waited for, beyond 64 KB of them. Both ask for batches
+four ahead, within those 64 KB. redis: one string for each row, read by MGET; updates by a
 pipeline of BITFIELD … INCRBY, one command for each row of 16 integers, and, the other way, by one script for each batch
 that adds floats; the faster way counts. CPU seconds of girih's processes are not shown: both cores are busy.
 Against: Ray and redis. Floors: 10 times Ray (`--floor`), 2 times redis. Where there is no redis-server, that floor is
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,8 @@ import numpy as np
 
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option, times
 
-ROWS, WIDTH, BATCH, CLIENTS = 100_000, 16, 128, 2
+ROWS, WIDTH, BATCH, CLIENTS = 100_000, 16, 32, 2
+AHEAD = 4
 TICK = 32
 MEMORY = 64 << 10
 REDIS_FLOOR = 2.0
@@ -62,10 +65,14 @@ def table_client(t: Any, rank: int, count: int) -> tuple[float, float, int]:
     table = t["rows"]
     table.inc_rows(rows[0], table.get_rows(rows[0]) * 0)
     t.clock()
+    for own in rows[:AHEAD]:
+        table.prefetch(own)
     began = time.time()
     done = 0
     for number, own in enumerate(rows):
         table.get_rows(own)
+        if number + AHEAD < count:
+            table.prefetch(rows[number + AHEAD])
         table.inc_rows(own, deltas[: len(own)])
         done += 2 * len(own)
         if number % TICK == TICK - 1:
@@ -112,8 +119,11 @@ def ray_client(server: Any, rank: int, count: int) -> tuple[float, float, int]:
     ray.get(server.get.remote(rows[0]))
     began = time.time()
     done, waiting = 0, []
-    for own in rows:
-        ray.get(server.get.remote(own))
+    coming = deque(server.get.remote(own) for own in rows[:AHEAD])
+    for number, own in enumerate(rows):
+        ray.get(coming.popleft())
+        if number + AHEAD < count:
+            coming.append(server.get.remote(rows[number + AHEAD]))
         waiting.append(server.add.remote(own, deltas[: len(own)]))
         if len(waiting) * BATCH * WIDTH * 4 >= MEMORY:
             ray.get(waiting.pop(0))
@@ -209,12 +219,12 @@ def rate_of(spans: Any) -> float:
 def measure(options: argparse.Namespace) -> Report:
     scale = 1 if options.quick else 8
     repeats = 1 if options.quick else options.repeats
-    runs: dict[str, Callable[[], float]] = {"girih": girih(500 * scale)}
+    runs: dict[str, Callable[[], float]] = {"girih": girih(1000 * scale)}
     misses = []
     try:
         import ray
 
-        runs["Ray actor"] = ray_peer(100 * scale)
+        runs["Ray actor"] = ray_peer(200 * scale)
     except ImportError:
         misses.append("Ray is not installed: not compared")
     server = None
@@ -230,8 +240,8 @@ def measure(options: argparse.Namespace) -> Report:
     try:
         if server is not None:
             path = server.__enter__()
-            runs["redis, BITFIELD pipeline"] = redis_peer(path, 100 * scale, "bitfield")
-            runs["redis, script"] = redis_peer(path, 100 * scale, "script")
+            runs["redis, BITFIELD pipeline"] = redis_peer(path, 200 * scale, "bitfield")
+            runs["redis, script"] = redis_peer(path, 400 * scale, "script")
         found: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(repeats):
             for name, run in runs.items():

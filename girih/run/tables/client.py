@@ -31,7 +31,7 @@ MOST_DROPPED = 4096
 """Rows that were dropped, of which the servers are told before the tick ends."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Read:
     """A read that may have to wait. values: [n, width], or of a sparse table a Rowset, when it is done."""
 
@@ -89,12 +89,9 @@ class Client:
         return read.done
 
     def _coming(self, read: Read) -> bool:
-        """Whether rows of it have been asked for by a prefetch, and are not there yet."""
-        for other in self._reads:
-            if other.values is None and other.table == read.table:
-                slots, missing = self.tables[read.table].places.find(read.rows)
-                if missing and np.isin(read.rows[slots < 0], other.rows).any():
-                    return True
+        """Whether rows of it are missing that may come by a prefetch which is under way."""
+        if any(other.values is None and other.table == read.table for other in self._reads):
+            return self.tables[read.table].places.find(read.rows)[1] > 0
         return False
 
     def _begin(self, read: Read) -> None:
@@ -139,12 +136,13 @@ class Client:
 
     def prefetch(self, table: int, rows: Rows) -> Read:
         """Ask for rows that are not cached, and do not wait."""
-        _, missing = self.tables[table].places.find(rows)
+        slots, missing = self.tables[table].places.find(rows)
         read = Read(table, rows, begun=True)
         if missing:
-            absent = np.unique(rows[self.tables[table].places.find(rows)[0] < 0])
-            read.rows = absent
-            self._pull(read, np.arange(len(absent)))
+            read.rows = rows[slots < 0] if missing < len(rows) else rows
+            if self.specs[table].sparse:
+                read.rows = np.unique(read.rows)
+            self._pull(read, np.arange(len(read.rows)))
         return read
 
     # ------------------------------------------------------------------------------------------- updates

@@ -71,6 +71,7 @@ class Lines:
             socket.connect(address)
             self._sockets.append(socket)
             self._poller.register(socket, zmq.POLLIN)
+        self._waiting: list[list[bytes]] = [[] for _ in addresses]
         self.client = Client(rank, specs, options, self._send, clock)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -85,6 +86,7 @@ class Lines:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        self.flush()
         for socket in self._sockets:
             socket.close()
         if self._owns:
@@ -122,26 +124,34 @@ class Lines:
                 )
 
     def pump(self, milliseconds: int) -> None:
-        """Receive what there is; if there is nothing, wait for it so long."""
+        """Send what waits, and receive what there is; if there is nothing, wait for it so long."""
+        self.flush()
         now = time.monotonic() if self.options.managed else 0.0
-        if len(self._sockets) == 1:
-            if milliseconds and not self._sockets[0].poll(milliseconds):
-                return
-            self._drain(0, now)
+        if milliseconds == 0:
+            for server, socket in enumerate(self._sockets):
+                if socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                    self._drain(server, now)
             return
         for socket, _ in self._poller.poll(milliseconds):
             self._drain(self._sockets.index(socket), now)
 
     def _drain(self, server: int, now: float) -> None:
         receive, socket = self.client.receive, self._sockets[server]
-        try:
-            while True:
-                receive(server, socket.recv(zmq.NOBLOCK), now)
-        except zmq.Again:
-            return
+        while True:
+            for frame in socket.recv_multipart():
+                receive(server, frame, now)
+            if not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                return
 
     def _send(self, server: int, frame: bytes) -> None:
-        self._sockets[server].send(frame)
+        self._waiting[server].append(frame)
+
+    def flush(self) -> None:
+        """Send what the client has said; frames of one moment are one message of ZeroMQ."""
+        for socket, frames in zip(self._sockets, self._waiting, strict=True):
+            if frames:
+                socket.send_multipart(frames)
+                frames.clear()
 
     def _communicate(self) -> None:
         """The thread of managed communication."""
@@ -150,6 +160,7 @@ class Lines:
             with self.lock:
                 self.pump(0)
                 pause = self.client.communicate(time.monotonic())
+                self.flush()
 
 
 # ------------------------------------------------------------------------------------------- servers
@@ -195,20 +206,22 @@ class _Loop:
             milliseconds = 0 if busy else 500
             if server.options.managed:
                 milliseconds = min(milliseconds, max(1, round(pause * 1000)))
-            if not socket.poll(milliseconds) and not server.options.managed:
+            ready = socket.getsockopt(zmq.EVENTS) & zmq.POLLIN or socket.poll(milliseconds)
+            if not ready and not server.options.managed:
                 continue
-            for _ in range(256):
-                try:
-                    name, frame = socket.recv_multipart(zmq.NOBLOCK)
-                except zmq.Again:
+            for _ in range(64):
+                if not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                     break
+                name, *frames = socket.recv_multipart()
                 rank = self.ranks.get(name)
                 if rank is not None:
-                    self._hear(rank, frame)
+                    for frame in frames:
+                        self._hear(rank, frame)
                 elif name.startswith(SESSION):
+                    self._send()
                     self._asker = name
-                    going = self._control(frame) and going
-                self._send()
+                    going = self._control(frames[0]) and going
+            self._send()
             if server.options.managed:
                 pause = server.communicate(time.monotonic())
                 self._send()
@@ -222,9 +235,11 @@ class _Loop:
 
     def _send(self) -> None:
         if self.server.outbox:
+            messages: dict[int, list[bytes]] = {}
             for worker, frame in self.server.outbox:
-                self.socket.send(self.names[worker], zmq.SNDMORE)
-                self.socket.send(frame)
+                messages.setdefault(worker, [self.names[worker]]).append(frame)
+            for parts in messages.values():
+                self.socket.send_multipart(parts)
             self.server.outbox.clear()
 
     def _control(self, frame: bytes) -> bool:

@@ -30,7 +30,7 @@ def find_slots(tags, stamps, wanted, slots, now):  # type: ignore[no-untyped-def
     missing = 0
     for i in range(len(wanted)):
         key = wanted[i]
-        place = key if ways == 1 else _mixed(key) & (sets - 1)
+        place = key if ways == 1 else _mixed(key) % sets
         slots[i] = -1
         for way in range(ways):
             if tags[place, way] == key:
@@ -50,7 +50,7 @@ def claim_slots(tags, stamps, wanted, slots, dropped, now):  # type: ignore[no-u
     gone = 0
     for i in range(len(wanted)):
         key = wanted[i]
-        place = key if ways == 1 else _mixed(key) & (sets - 1)
+        place = key if ways == 1 else _mixed(key) % sets
         chosen = 0
         for way in range(ways):
             if tags[place, way] == key:
@@ -171,10 +171,7 @@ class Places:
         if rows <= capacity:
             shape = (rows, 1)
         else:
-            sets = 1
-            while sets * 2 * WAYS <= capacity:
-                sets *= 2
-            shape = (sets, min(WAYS, max(2, capacity)))
+            shape = (max(1, capacity // WAYS), min(WAYS, max(2, capacity)))
         self.slots = shape[0] * shape[1]
         self._tags = np.full(shape, -1, np.int64)
         self._stamps = np.zeros(shape, np.int64)
