@@ -55,6 +55,10 @@ NAMES = (
     "arrays_straggler",
     "paper_speedups",
     "array_api",
+    "tables_ssp",
+    "tables_throughput",
+    "tables_bandwidth",
+    "loops_faults",
 )
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "Accumulator": "girih.loop.arrays",
+    "AdaRevision": "girih.loop.shared",
     "Array": "girih.loop.arrays",
     "Buffer": "girih.loop.arrays",
     "LoopError": "girih.capture.loops.errors",
@@ -36,13 +37,14 @@ _HOMES = {
     "restore": "girih.loop.checkpoint",
     "save": "girih.loop.checkpoint",
     "sparse": "girih.loop.spaces",
-    "tables": "girih.loop.tables",
+    "tables": "girih.loop.shared",
     "text": "girih.loop.text",
     "workers": "girih.loop.parallel",
 }
 
 __all__ = [
     "Accumulator",
+    "AdaRevision",
     "Array",
     "Buffer",
     "LoopError",
@@ -58,6 +60,7 @@ __all__ = [
     "restore",
     "save",
     "sparse",
+    "tables",
     "text",
     "workers",
 ]
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from girih.loop.arrays import Accumulator, Array, Buffer, accumulator, array, buffer, random
     from girih.loop.checkpoint import restore, save
     from girih.loop.parallel import ParallelLoop, parallel_for, workers
+    from girih.loop.shared import AdaRevision, tables
     from girih.loop.spaces import Space, dense, range, sparse
     from girih.loop.text import text
 

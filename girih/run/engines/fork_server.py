@@ -26,10 +26,25 @@ import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-WORKER = ("girih.run.engines.processes", "main")
-LOADED = ("torch", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared")
+
+@dataclass(frozen=True)
+class Kind:
+    """Processes with one main. module, main: what a worker calls with its arguments. loaded: modules that the fork
+    server loads beforehand."""
+
+    module: str
+    main: str
+    loaded: tuple[str, ...]
+
+
+CREW = Kind(
+    "girih.run.engines.processes",
+    "main",
+    ("torch", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared"),
+)
 NUMBER = struct.Struct("q")
 MOST_FILES = 250  # the kernel hands over 253 with a message
 
@@ -50,17 +65,16 @@ class Process(Protocol):
         """End it at once."""
 
 
-def launch(arguments: Sequence[str], files: Sequence[int], threads: int) -> Process:
+def launch(arguments: Sequence[str], files: Sequence[int], threads: int, kind: Kind = CREW) -> Process:
     """A new process in which the worker's main has these arguments, and behind them the numbers of the open files.
 
     Raises:
         OSError: it could not be started.
     """
     if sys.platform == "linux" and len(files) <= MOST_FILES:
-        return _server(threads).fork(arguments, files)
-    module, name = WORKER
+        return _server(threads, kind).fork(arguments, files)
     return subprocess.Popen(
-        [sys.executable, "-c", f"from {module} import {name}; {name}()", *arguments, *map(str, files)],
+        [sys.executable, "-c", f"from {kind.module} import {kind.main}; {kind.main}()", *arguments, *map(str, files)],
         env=_environment(threads),
         pass_fds=tuple(files),
         stdin=subprocess.DEVNULL,
@@ -81,38 +95,38 @@ def _environment(threads: int) -> dict[str, str]:
 
 # ------------------------------------------------------------------------------------------- in the driver
 
-_known: dict[tuple[int, int], ForkServer] = {}  # by driver (a fork of one is another) and threads
+_known: dict[tuple[int, int, Kind], ForkServer] = {}  # by driver (a fork of one is another), threads and kind
 _lock = threading.Lock()
 
 
 @atexit.register
 def _end_all() -> None:
-    for (driver, _), server in _known.items():
+    for (driver, *_), server in _known.items():
         if driver == os.getpid():
             server.close()
 
 
-def _server(threads: int) -> ForkServer:
+def _server(threads: int, kind: Kind) -> ForkServer:
     with _lock:
-        key = os.getpid(), threads
+        key = os.getpid(), threads, kind
         known = _known.get(key)
         if known is None or not known.lives:
             if known is not None:
                 known.close()
-            known = _known[key] = ForkServer(threads)
+            known = _known[key] = ForkServer(threads, kind)
         return known
 
 
 class ForkServer:
     """A process that forks workers of so many threads, until it is closed or its driver ends."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, kind: Kind = CREW) -> None:
         self.threads = threads
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())],
+                [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno()), *_words(kind)],
                 env=_environment(threads),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -141,6 +155,10 @@ class ForkServer:
         finally:
             os.close(theirs)
         return Forked(status)
+
+
+def _words(kind: Kind) -> list[str]:
+    return [kind.module, kind.main, *kind.loaded]
 
 
 class Forked:
@@ -188,9 +206,10 @@ class Forked:
 
 
 def main() -> None:
-    """A fork server, from its command line: its end of the socket."""
+    """A fork server, from its command line: its end of the socket, and its kind."""
     orders = socket.socket(fileno=int(sys.argv[1]))
-    for name in LOADED:
+    kind = Kind(sys.argv[2], sys.argv[3], tuple(sys.argv[4:]))
+    for name in kind.loaded:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a worker need not touch, and so copy, what all share
@@ -215,7 +234,7 @@ def main() -> None:
         text = _received(orders, NUMBER.unpack(order)[0])
         pid = os.fork()
         if pid == 0:
-            _become_worker(pickle.loads(text), files)
+            _become_worker(kind, pickle.loads(text), files)
         pipes[pid] = files[0]
         with suppress(BrokenPipeError):  # the driver was interrupted meanwhile; the child sees it and ends
             os.write(files[0], NUMBER.pack(pid))
@@ -243,7 +262,7 @@ def _bury(pipes: dict[int, int]) -> None:
             os.close(pipe)
 
 
-def _become_worker(order: tuple[list[str], dict[str, str], str], files: list[int]) -> NoReturn:
+def _become_worker(kind: Kind, order: tuple[list[str], dict[str, str], str], files: list[int]) -> NoReturn:
     arguments, environment, directory = order
     code = 1
     try:
@@ -261,8 +280,7 @@ def _become_worker(order: tuple[list[str], dict[str, str], str], files: list[int
         os.environ.update(environment)
         os.chdir(directory)
         sys.path[:] = ["", *environment["PYTHONPATH"].split(os.pathsep)]
-        module, name = WORKER
-        work: Any = getattr(importlib.import_module(module), name)
+        work: Any = getattr(importlib.import_module(kind.module), kind.main)
         work([*arguments, *map(str, files[3:])])
         code = 0
     except BaseException:

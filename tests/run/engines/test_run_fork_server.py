@@ -79,7 +79,7 @@ def test_workers_are_apart() -> None:
 def test_a_fork_server_that_was_killed_is_replaced() -> None:
     (first, _) = told()
     os.kill(first["parent"], signal.SIGKILL)
-    server._known[os.getpid(), server_threads(first)]._process.wait()
+    server._known[os.getpid(), server_threads(first), server.CREW]._process.wait()
     (second, _) = told()
     assert second["parent"] != first["parent"]
 

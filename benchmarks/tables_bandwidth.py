@@ -1,0 +1,321 @@
+"""Matrix factorisation over slow links: managed communication beside plain bounded staleness and bulk synchronous.
+
+What: SGD matrix factorisation of ratings drawn from a factor model with noise, items by a power law (a few have most of
+the ratings), on four hosts of one worker and one server each, joined by links of 200 Mbit/s. Users' factors stay with
+the worker that has the user's ratings; items' factors are a table. A clock is one pass over the ratings (the paper's
+setting), cut into batches: a batch reads the rows of its items, computes, and adds what they changed. How: hosts are
+network namespaces of this machine, and `tc` limits both directions of every host's link; where that is not allowed (no
+root, `ip` or `tc`) the processes share this host's loopback, only the budget of managed communication limits anybody,
+plain runs are limited by nothing, and the notes say so. Managed communication may use half of the link for each of a
+host's two processes. The mean squared error is computed after the run, on a fixed sample of all ratings, from the model
+as the first worker had it at the end of each of its passes; times are those of the slowest worker. Every way runs with
+each step size, and its best counts: a smaller error is reached sooner by larger steps only where updates are seen soon.
+The target is what one worker alone has after five passes with its best step, plus 5 %. Against: staleness 2 without
+managed communication, and staleness 0. Floors: 2.5 times as fast as both in wall time (`--floor`), and by relative
+magnitude 25 % sooner than by random choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from benchmarks.common import Benchmark, Report, Row, note
+from benchmarks.namespaces import Workers, network, refusal
+
+HOSTS = 4
+RATE = 200e6
+PRIORITY_FLOOR = 1.25
+PASSES_ALONE = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    users: int
+    items: int
+    ratings: int
+    rank: int
+    batch: int
+    passes: int
+
+
+FULL = Problem(users=8_000, items=4_000, ratings=2_000_000, rank=32, batch=25_000, passes=60)
+QUICK = Problem(users=1_000, items=500, ratings=100_000, rank=8, batch=5_000, passes=6)
+STEPS = (0.003, 0.01, 0.03)
+
+
+@dataclass(frozen=True)
+class Way:
+    name: str
+    staleness: int
+    priority: str = ""
+
+
+WAYS = (
+    Way("bulk synchronous", 0),
+    Way("staleness 2", 2),
+    Way("managed, random", 2, "random"),
+    Way("managed, round robin", 2, "round-robin"),
+    Way("managed, absolute", 2, "absolute"),
+    Way("managed, relative", 2, "relative"),
+)
+
+
+@lru_cache(maxsize=1)
+def ratings(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(users, items, values), in random order."""
+    generator = np.random.default_rng(7)
+    users = generator.integers(0, problem.users, problem.ratings)
+    shares = 1.0 / np.arange(1, problem.items + 1) ** 0.9
+    items = generator.choice(problem.items, problem.ratings, p=shares / shares.sum())
+    own = generator.standard_normal((problem.users, 8)).astype(np.float32)
+    other = generator.standard_normal((problem.items, 8)).astype(np.float32)
+    exact = np.einsum("ij,ij->i", own[users], other[items]) / math.sqrt(8)
+    values = exact + 0.3 * generator.standard_normal(problem.ratings).astype(np.float32)
+    return users.astype(np.int32), items.astype(np.int32), values.astype(np.float32)
+
+
+def start(rows: int, rank: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0.0, 0.5 / math.sqrt(rank), (rows, rank)).astype(np.float32)
+
+
+@numba.njit(nogil=True, fastmath=True, cache=True)
+def sgd(users, items, values, W, H, step, decay):  # type: ignore[no-untyped-def]
+    for n in range(len(values)):
+        i, j = users[n], items[n]
+        error = values[n]
+        for k in range(W.shape[1]):
+            error -= W[i, k] * H[j, k]
+        for k in range(W.shape[1]):
+            old = W[i, k]
+            W[i, k] += step * (error * H[j, k] - decay * old)
+            H[j, k] += step * (error * old - decay * H[j, k])
+
+
+DECAY = 0.01
+
+
+def factorise(t: Any, rank: int, problem: Problem, step: float) -> dict[str, Any]:
+    """One worker: its users' factors and its view of the items' at the end of each pass, and when that was."""
+    users, items, values = ratings(problem)
+    mine = users % HOSTS == rank
+    users, items, values = users[mine] // HOSTS, items[mine], values[mine]
+    W = start(problem.users, problem.rank, 1)[rank::HOSTS].copy()
+    table = t["items"]
+    everything = np.arange(problem.items)
+    table.get_rows(everything)
+    sgd(users[:1], items[:1], values[:1], W.copy(), start(problem.items, problem.rank, 2), 0.0, 0.0)
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    times = []
+    parts = [np.unique(items[begin : begin + problem.batch]) for begin in range(0, len(items), problem.batch)]
+    local = np.zeros(problem.items, np.int32)
+    t.clock()
+    table.get_rows(everything[:1])
+    began = time.time()
+    for _ in range(problem.passes):
+        for number, rows in enumerate(parts):
+            part = slice(number * problem.batch, (number + 1) * problem.batch)
+            H = table.get_rows(rows)
+            before = H.copy()
+            local[rows] = np.arange(len(rows))
+            sgd(users[part], local[items[part]], values[part], W, H, step, DECAY)
+            table.inc_rows(rows, H - before)
+        t.clock()
+        times.append(time.time())
+        kept.append((W.copy(), table.get_rows(everything)))
+    return {
+        "began": began, "times": times, "W": [W for W, _ in kept], "H": [H for _, H in kept] if rank == 0 else [],
+        "messages": t.statistics["early_messages"],
+    }  # fmt: skip
+
+
+def host(rank: int, quick: bool, name: str, step: float, addresses: list[str], rate: float) -> dict[str, Any]:
+    """What a host runs."""
+    import girih.loop as gl
+
+    problem, way = QUICK if quick else FULL, next(one for one in WAYS if one.name == name)
+    managed = rate / 16 if way.priority else None  # bytes per second, half of the link
+    options: dict[str, Any] = {"priority": way.priority, "bandwidth": managed} if way.priority else {}
+    with gl.tables(HOSTS, way.staleness, rank=rank, addresses=addresses, queue="32 KiB", timeout=120, **options) as t:
+        t.dense("items", problem.items, problem.rank, initial=start(problem.items, problem.rank, 2))
+        result: dict[str, Any] = t.run(factorise, problem, step)
+    return result
+
+
+def errors(problem: Problem, found: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """(mean squared error, seconds since the start) after each pass."""
+    users, items, values = ratings(problem)
+    sample = np.random.default_rng(3).choice(problem.ratings, min(problem.ratings, 100_000), replace=False)
+    users, items, values = users[sample], items[sample], values[sample]
+    began = min(one["began"] for one in found)
+    loss, seconds = [], []
+    for number in range(problem.passes):
+        H = found[0]["H"][number]
+        W = np.empty((problem.users, problem.rank), np.float32)
+        for rank, one in enumerate(found):
+            W[rank::HOSTS] = one["W"][number]
+        with np.errstate(all="ignore"):
+            error = values - np.einsum("ij,ij->i", W[users], H[items])
+            loss.append(float(np.mean(np.square(error, dtype=np.float64))))
+        seconds.append(max(one["times"][number] for one in found) - began)
+    return loss, seconds
+
+
+def alone(problem: Problem, step: float) -> float:
+    """What one worker has after some passes."""
+    users, items, values = ratings(problem)
+    W, H = start(problem.users, problem.rank, 1), start(problem.items, problem.rank, 2)
+    for _ in range(min(PASSES_ALONE, problem.passes)):
+        sgd(users, items, values, W, H, step, DECAY)
+    with np.errstate(all="ignore"):
+        return float(np.mean(np.square(values - np.einsum("ij,ij->i", W[users], H[items]), dtype=np.float64)))
+
+
+class LocalWorkers:
+    """Threads of this process in place of hosts, where there can be no network namespaces."""
+
+    def call(self, function: str, *, timeout: float, **fields: Any) -> list[Any]:
+        name = function.partition(":")[2]
+        results: list[Any] = [None] * HOSTS
+
+        def work(rank: int) -> None:
+            results[rank] = globals()[name](rank, **fields)
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(HOSTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if any(result is None for result in results):
+            raise RuntimeError("a worker failed; its traceback is above")
+        return results
+
+
+def free_ports() -> list[str]:
+    sockets = [socket.socket() for _ in range(HOSTS)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    found = [f"tcp://127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return found
+
+
+def run_all(options: argparse.Namespace, workers: Any, addresses: Any, target: float) -> list[Row]:
+    problem = QUICK if options.quick else FULL
+    steps = options.steps
+    rows: list[Row] = []
+    for way in WAYS:
+        best: Row = {"way": way.name, "step": None, "passes": None, "seconds": None}
+        for number, step in enumerate(steps):
+            own = addresses(len(rows) * len(steps) + number)
+            found = workers.call(
+                "benchmarks.tables_bandwidth:host",
+                quick=options.quick,
+                name=way.name,
+                step=step,
+                addresses=own,
+                rate=RATE,
+                timeout=200.0,
+            )
+            loss, seconds = errors(problem, found)
+            reached = next((at for at, value in enumerate(loss) if value <= target), None)
+            each = seconds[-1] / len(seconds)
+            row: Row = {
+                "way": way.name,
+                "step": step,
+                "passes": None if reached is None else reached + 1,
+                "seconds": None if reached is None else seconds[reached],
+                "each": each,
+                "least": min((value for value in loss if math.isfinite(value)), default=math.inf),
+                "messages": sum(one["messages"] for one in found) / problem.passes,
+            }
+            note(row)
+            if best["seconds"] is None or (row["seconds"] is not None and row["seconds"] < best["seconds"]):
+                best = row
+        rows.append(best)
+    return rows
+
+
+def measure(options: argparse.Namespace) -> Report:
+    problem = QUICK if options.quick else FULL
+    target = 1.05 * min(alone(problem, step) for step in options.steps)
+    note({"target": target})
+    why = refusal()
+    notes = [f"target: mean squared error {target:.4g}"]
+    if why:
+        notes.append(f"no network namespaces ({why}): links are loopback, only the managed budget limits anybody")
+        rows = run_all(options, LocalWorkers(), lambda number: free_ports(), target)
+    else:
+        with network(HOSTS, RATE) as hosts, Workers(hosts) as workers:
+
+            def addresses(number: int) -> list[str]:
+                return [f"tcp://{address}:{31_000 + number}" for address in hosts.addresses]
+
+            rows = run_all(options, workers, addresses, target)
+    seconds = {row["way"]: row["seconds"] for row in rows}
+    misses, summary = [], []
+    ours = seconds["managed, relative"]
+    for row in rows:
+        row["ratio"] = row["seconds"] / ours if row["seconds"] is not None and ours else None
+    if ours is None:
+        misses.append("managed communication did not reach the target")
+    else:
+        for way in ("staleness 2", "bulk synchronous"):
+            if seconds[way] is None:
+                each = next(row["each"] for row in rows if row["way"] == way)
+                least = each * problem.passes / ours
+                text = f"more than {least:.3g} × as fast as {way} (which never reached it)"
+                ratio = least
+            else:
+                ratio = seconds[way] / ours
+                text = f"{ratio:.3g} × as fast as {way}"
+            summary.append(text)
+            if ratio < options.floor:
+                misses.append(f"{text}, below {options.floor:g}")
+        random = seconds["managed, random"]
+        better = math.inf if random is None else random / ours
+        summary.append(f"relative {better:.3g} × random")
+        if better < PRIORITY_FLOOR:
+            misses.append(f"relative magnitude {better:.3g} × random, below {PRIORITY_FLOOR}")
+    return Report(
+        f"matrix factorisation on {HOSTS} hosts, 200 Mbit/s: to the target",
+        (
+            ("way", "way"),
+            ("best step", "step"),
+            ("passes", "passes"),
+            ("seconds", "seconds"),
+            ("s / pass", "each"),
+            ("least error", "least"),
+            ("early messages / pass", "messages"),
+            ("relative is … × as fast", "ratio"),
+        ),
+        tuple(rows),
+        "; ".join(summary),
+        tuple(misses),
+        tuple(notes),
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=float, nargs="+", default=list(STEPS), help="step sizes that are tried")
+
+
+BENCHMARK = Benchmark(
+    "tables_bandwidth", __doc__ or "", measure, 2.5, "times as fast as without managed communication", add_options
+)
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(BENCHMARK.main())

@@ -1,0 +1,553 @@
+"""The program's side of tables: it declares them, starts servers and workers, watches them, and starts them again.
+
+Bösen §3.1.1, fault tolerance: if a worker or a server dies, all start again from the last snapshot. Here only the
+workers start again where all servers live.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from girih.run.tables import snapshots
+from girih.run.tables.client import checked_rows
+from girih.run.tables.options import Options, TableError, TableSpec, bytes_of
+from girih.run.tables.processes import (
+    Ended,
+    Job,
+    ProcessHost,
+    ServerWork,
+    ThreadHost,
+    WorkerWork,
+    outcome_of,
+    wait_for,
+)
+from girih.run.tables.server import GONE
+from girih.run.tables.sockets import Control
+
+PIECE = 4 << 20
+"""Bytes of rows in one message."""
+START_SECONDS = 120.0
+LOOK = 0.25
+"""Seconds between two looks at the servers' clocks."""
+
+
+class TablesError(RuntimeError):
+    """A worker or a server failed or died; the message names it, and the snapshot from which one can go on."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Workers that have not ended a clock for longer than the session's patience, while others wait for them."""
+
+    workers: tuple[int, ...]
+    clock: int
+    waiting: tuple[int, ...]
+
+    def __str__(self) -> str:
+        late, others = ", ".join(map(str, self.workers)), ", ".join(map(str, self.waiting))
+        return f"worker {late} is at clock {self.clock} and holds worker {others}"
+
+
+@dataclass(frozen=True)
+class SnapshotTaken:
+    clock: int
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """All workers start again at this clock."""
+
+    clock: int
+    why: str
+
+
+Event = Held | SnapshotTaken | Restarted | snapshots.SnapshotFailed
+
+
+@dataclass(frozen=True)
+class Joining:
+    """This process is one of several programs that run the same code, started by torchrun, Ray or by hand."""
+
+    rank: int
+    addresses: tuple[str, ...]
+
+
+class TableView:
+    """A table in the program: what the servers hold between two runs."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session, self._number = session, number
+
+    @property
+    def spec(self) -> TableSpec:
+        return self._session.specs[self._number]
+
+    def read(self, rows: Any = None) -> Any:
+        """Rows by their numbers, or all: values [n, width], or of a sparse table a `scipy.sparse.csr_array`."""
+        wanted = np.arange(self.spec.rows) if rows is None else checked_rows(self.spec, rows)
+        return self._session.read(self._number, wanted)
+
+    def write(self, values: Any, rows: Any = None) -> None:
+        """Set rows by their numbers, or all of them, before the first run. values: [n, width], dense or SciPy's."""
+        wanted = np.arange(self.spec.rows) if rows is None else checked_rows(self.spec, rows)
+        if np.shape(values) != (len(wanted), self.spec.width):
+            raise TableError(
+                f"table {self.spec.name!r}: values of shape {np.shape(values)}; "
+                f"expected {(len(wanted), self.spec.width)}"
+            )
+        self._session.write(self._number, wanted, values)
+
+
+class Session:
+    """Tables, their servers and workers. A context manager: at its end all processes are gone."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        memory: str | int = 256 << 20,
+        backend: str = "processes",
+        threads: int = 1,
+        restarts: int = 0,
+        resume: bool | int = False,
+        observer: Callable[[Event], None] | None = None,
+        join: Joining | None = None,
+    ) -> None:
+        if backend not in ("processes", "threads"):
+            raise TableError(f"backend {backend!r}: it must be 'processes' or 'threads'")
+        if restarts and not options.snapshot_every:
+            raise TableError("workers can only start again from a snapshot: give snapshots=FOLDER")
+        self.options = options
+        self.specs: tuple[TableSpec, ...] = ()
+        self.events: list[Event] = []
+        self.clock = 0
+        self._memory = bytes_of(memory)
+        self._restarts, self._resume, self._observer, self._join = restarts, resume, observer, join
+        self._host = ThreadHost(threads) if backend == "threads" else ProcessHost(threads)
+        self._servers: dict[int, Job] = {}
+        self._control: Control | None = None
+        self._addresses: tuple[str, ...] = ()
+        self._views: dict[str, TableView] = {}
+        self._initial: list[tuple[int, NDArray[Any], Any]] = []
+        self._resumed = False
+        self._epoch = 0
+        self._pids: tuple[int, ...] = ()
+
+    # ------------------------------------------------------------------------------------------- tables
+
+    def dense(
+        self,
+        name: str,
+        rows: int,
+        width: int,
+        dtype: Any = "float32",
+        *,
+        initial: Any = None,
+        memory: str | int | None = None,
+        half: bool = False,
+        function: Any = None,
+    ) -> TableView:
+        """A table of rows [width], all 0 or as `initial` [rows, width] says.
+
+        memory: what a worker may use for it. half: floats travel in 16 bits; what updates lose by that is sent with the
+        next. function: what servers do with updates, such as `AdaRevision(step=0.1)`; None: they add.
+        """
+        return self._table(
+            TableSpec(name, rows, width, str(np.dtype(dtype)), False, self._own(memory), half, function), initial
+        )
+
+    def sparse(
+        self,
+        name: str,
+        rows: int,
+        width: int,
+        dtype: Any = "float32",
+        *,
+        initial: Any = None,
+        memory: str | int | None = None,
+        half: bool = False,
+    ) -> TableView:
+        """A table whose rows are maps from columns to values that are not 0. initial: of one of SciPy's formats."""
+        return self._table(TableSpec(name, rows, width, str(np.dtype(dtype)), True, self._own(memory), half), initial)
+
+    def __getitem__(self, name: str) -> TableView:
+        try:
+            return self._views[name]
+        except KeyError:
+            raise TableError(f"there is no table {name!r}: there are {', '.join(self._views) or 'none'}") from None
+
+    def _own(self, memory: str | int | None) -> int:
+        return self._memory if memory is None else bytes_of(memory)
+
+    def _table(self, spec: TableSpec, initial: Any) -> TableView:
+        if self._control is not None:
+            raise TableError(f"table {spec.name!r}: all tables are declared before the first run, read or write")
+        if spec.name in self._views:
+            raise TableError(f"there is a table {spec.name!r} already")
+        number = len(self.specs)
+        self.specs += (spec,)
+        view = self._views[spec.name] = TableView(self, number)
+        if initial is not None:
+            if np.shape(initial) != (spec.rows, spec.width):
+                raise TableError(
+                    f"table {spec.name!r}: initial {np.shape(initial)}; expected {(spec.rows, spec.width)}"
+                )
+            self._initial.append((number, np.arange(spec.rows), initial))
+        return view
+
+    # ------------------------------------------------------------------------------------------- rows
+
+    def read(self, number: int, rows: NDArray[Any]) -> Any:
+        self._start()
+        control, spec, servers = self._ready(), self.specs[number], self.options.servers
+        self._all_gone()
+        out = np.zeros((len(rows), spec.width), spec.kind) if not spec.sparse else None
+        parts: list[tuple[NDArray[Any], Any]] = []
+        for server in range(servers):
+            mine = np.flatnonzero(rows % servers == server)
+            step = max(1, PIECE // (spec.width * spec.kind.itemsize))
+            for begin in range(0, len(mine), step):
+                at = mine[begin : begin + step]
+                found = control.ask(server, "read", table=number, rows=(rows[at] // servers).astype(np.int32))
+                if out is not None:
+                    out[at] = found[0]
+                else:
+                    bounds = np.concatenate([[0], np.cumsum(found[0])])
+                    parts.append((at, csr_array((found[2], found[1], bounds), shape=(len(at), spec.width))))
+        if out is not None:
+            return out
+        from scipy.sparse import vstack
+
+        stacked = csr_array(vstack([part for _, part in parts]))
+        return stacked[np.argsort(np.concatenate([at for at, _ in parts]), kind="stable")]
+
+    def write(self, number: int, rows: NDArray[Any], values: Any) -> None:
+        """Before the first run."""
+        if self._control is not None:
+            raise TableError("rows are written before the first run; workers add to them")
+        self._initial.append((number, rows, values))
+
+    def _write(self, number: int, rows: NDArray[Any], values: Any) -> None:
+        control, spec, servers = self._ready(), self.specs[number], self.options.servers
+        whole: Any = csr_array(values).astype(spec.kind) if spec.sparse else np.asarray(values, spec.kind)
+        for server in range(servers):
+            mine = np.flatnonzero(rows % servers == server)
+            step = max(1, PIECE // (spec.width * spec.kind.itemsize))
+            for begin in range(0, len(mine), step):
+                at = mine[begin : begin + step]
+                part = whole[at]
+                arrays = [part] if not spec.sparse else [np.diff(part.indptr), part.indices, part.data]
+                local = (rows[at] // servers).astype(np.int32)
+                control.ask(server, "write", table=number, rows=local, parts=arrays)
+
+    # ------------------------------------------------------------------------------------------- servers
+
+    def _ready(self) -> Control:
+        assert self._control is not None
+        return self._control
+
+    def _start(self) -> None:
+        """Servers with the initial values, or those of a snapshot."""
+        if self._control is not None:
+            return
+        if not self.specs:
+            raise TableError("there are no tables: declare them by dense(…) or sparse(…)")
+        options = self.options
+        clock = self._clock_to_resume()
+        join = self._join
+        mine = range(options.servers) if join is None else [join.rank] if join.rank < options.servers else []
+        wanted = [self._host.address(server) for server in range(options.servers)] if join is None else join.addresses
+        found = list(wanted)
+        for server in mine:
+            own = wanted[server] if join is None else _bound(wanted[server])
+            job = self._servers[server] = self._host.start(ServerWork(server, own, self.specs, options))
+            address = job.ready(START_SECONDS)
+            if address is None:
+                self._failed("server", server, job.ended())
+            if join is None:
+                found[server] = address
+        self._addresses = tuple(found)
+        rank = 0 if join is None else join.rank
+        self._control = Control(self._addresses, self._host.context, max(60.0, options.timeout), rank)
+        if clock is not None:
+            for server in mine:
+                self._control.ask(server, "restore", folder=options.folder, clock=clock)
+            self.clock, self._resumed = clock, True
+        elif rank == 0:
+            for number, rows, values in self._initial:
+                self._write(number, rows, values)
+            if options.snapshot_every:
+                self._empty_states(0)
+            self._control.ask_all("written", save=options.snapshot_every > 0)
+        self._initial.clear()
+
+    def _clock_to_resume(self) -> int | None:
+        options = self.options
+        if not options.snapshot_every:
+            if self._resume is not False:
+                raise TableError("there is nothing to resume: give snapshots=FOLDER")
+            return None
+        there = snapshots.clocks_of(options.folder)
+        if self._resume is False:
+            if there and (self._join is None or self._join.rank == 0):
+                raise TableError(
+                    f"{options.folder} has snapshots of clocks {', '.join(map(str, there[::-1]))}: "
+                    "resume=True goes on from them; a new run needs a new folder"
+                )
+            return None
+        if self._resume is not True:
+            snapshots.check_snapshot(options.folder, int(self._resume), self.specs, options)
+            return int(self._resume)
+        clock, wrong = snapshots.newest(options.folder, self.specs, options)
+        damaged = [words for words in wrong if "not whole" not in words]
+        if damaged:
+            rest = "no older one is whole" if clock is None else f"resume={clock} goes on from the newest that is whole"
+            raise snapshots.SnapshotError(f"{damaged[0]}; {rest}")
+        return clock
+
+    def _empty_states(self, clock: int) -> None:
+        for worker in range(self.options.workers):
+            failed = snapshots.write_state(self.options, clock, worker, b"")
+            if failed is not None:
+                self._tell(failed)
+
+    # ------------------------------------------------------------------------------------------- runs
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(t, rank, *arguments) in every worker, t a `Worker`; what they return, by rank.
+
+        In a session that was joined, this process is one of the workers, and what its own call returns is returned.
+
+        Raises:
+            TablesError: a worker or a server died, more often than it may, or a function raised something.
+        """
+        self._start()
+        if self._join is not None:
+            return self._run_here(function, arguments)
+        self._all_gone()
+        epoch_clock = self.clock
+        resumed = self._resumed
+        left = self._restarts
+        while True:
+            self._epoch += 1
+            self._ready().ask_all("begin", clock=epoch_clock, epoch=self._epoch)
+            jobs = [
+                self._host.start(
+                    WorkerWork(
+                        rank, self._addresses, self.specs, self.options, function, arguments, epoch_clock,
+                        self._epoch, resumed,
+                    )
+                )
+                for rank in range(self.options.workers)
+            ]  # fmt: skip
+            self._pids = tuple(job.pid for job in jobs)
+            try:
+                lost = self._watch(jobs)
+            finally:
+                for job in jobs:
+                    if job.ended() is None:
+                        job.kill()
+                    else:
+                        job.leave()
+            if lost is None:
+                break
+            if left == 0:
+                raise TablesError(lost + self._advice())
+            left -= 1
+            epoch_clock = self._go_back(lost)
+            resumed = True
+        self._all_gone()
+        self.clock = max(int(status["clock"]) for status in self._statuses())
+        self._resumed = False
+        results = []
+        for job in jobs:
+            outcome = job.ended()
+            assert outcome is not None
+            value, failures = outcome.result
+            for words in failures:
+                self._warn(words)
+            results.append(value)
+        return results
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process numbers of the workers of the present or last run."""
+        return self._pids
+
+    @property
+    def server_pids(self) -> tuple[int, ...]:
+        return tuple(job.pid for job in self._servers.values())
+
+    def _run_here(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        assert self._join is not None
+        if self._epoch:
+            raise TableError("a session that was joined runs one function")
+        self._epoch = 1
+        work = WorkerWork(
+            self._join.rank, self._addresses, self.specs, self.options, function, arguments, self.clock, 0,
+            self._resumed,
+        )  # fmt: skip
+        outcome = outcome_of(work, None, lambda value: None, lambda: False)
+        if not outcome.ok:
+            self._failed("worker", self._join.rank, outcome)
+        value, failures = outcome.result
+        for words in failures:
+            self._warn(words)
+        self._all_gone()
+        return value
+
+    def _watch(self, jobs: Sequence[Job]) -> str | None:
+        """Wait for all workers. None, or how one was lost."""
+        looked = time.monotonic()
+        told: tuple[int, ...] = ()
+        since, clocks = looked, [-1] * len(jobs)
+        while True:
+            for rank, job in enumerate(jobs):
+                outcome = job.ended()
+                if outcome is not None and not outcome.ok:
+                    if not outcome.lost:
+                        self._failed("worker", rank, outcome)
+                    return f"worker {rank} {outcome.result}"
+            for number, server in self._servers.items():
+                outcome = server.ended()
+                if outcome is not None:
+                    return f"server {number} {outcome.result if outcome.lost else 'ended'}"
+            if all(job.ended() is not None for job in jobs):
+                return None
+            wait_for(jobs, LOOK)
+            now = time.monotonic()
+            if now - looked >= LOOK and all(job.ended() is None for job in self._servers.values()):
+                looked = now
+                with suppress(TimeoutError):
+                    statuses = self._statuses(timeout=5.0)
+                    seen = [min(status["clocks"][rank] for status in statuses) for rank in range(len(jobs))]
+                    if min(seen) != min(clocks):
+                        since, told = now, ()
+                    clocks = seen
+                    late = tuple(rank for rank, clock in enumerate(seen) if clock == min(seen))
+                    waiting = tuple(
+                        rank for rank, clock in enumerate(seen) if min(seen) + self.options.staleness < clock < GONE
+                    )
+                    if now - since > self.options.patience and waiting and late != told:
+                        told = late
+                        self._tell(Held(late, min(seen), waiting))
+
+    def _statuses(self, timeout: float | None = None) -> list[Any]:
+        """Of all servers; what they report goes to the observer."""
+        control = self._ready()
+        statuses = [control.ask(server, "status", timeout) for server in range(self.options.servers)]
+        for status in statuses:
+            for clock, path, reason in status["events"]:
+                if reason:
+                    self._warn(snapshots.SnapshotFailed(clock, path, reason))
+                else:
+                    self._tell(SnapshotTaken(clock))
+                    if self._join is None or self._join.rank == 0:
+                        snapshots.remove_older(self.options.folder, self.specs, self.options)
+        return statuses
+
+    def _all_gone(self) -> None:
+        """Return when the servers have heard from all workers of a run that they have left."""
+        if not self._epoch:
+            return
+        deadline = time.monotonic() + self.options.timeout
+        while True:
+            statuses = self._statuses()
+            if all(min(status["clocks"]) == GONE for status in statuses):
+                return
+            if time.monotonic() > deadline:
+                late = [rank for rank, clock in enumerate(statuses[0]["clocks"]) if clock != GONE]
+                raise TablesError(f"worker {', '.join(map(str, late))} did not leave within {self.options.timeout:g} s")
+            time.sleep(0.005)
+
+    def _go_back(self, why: str) -> int:
+        """All servers have the newest snapshot; its clock."""
+        for number, job in list(self._servers.items()):
+            if job.ended() is not None:
+                job.kill()
+                server = self._servers[number] = self._host.start(
+                    ServerWork(number, self._addresses[number], self.specs, self.options)
+                )
+                if server.ready(START_SECONDS) is None:
+                    self._failed("server", number, server.ended())
+        clock, wrong = snapshots.newest(self.options.folder, self.specs, self.options)
+        for words in wrong:
+            if "not whole" not in words:
+                self._warn(words)
+        if clock is None:
+            raise TablesError(f"{why}, and there is no whole snapshot: {'; '.join(wrong) or self.options.folder}")
+        self._ready().ask_all("restore", folder=self.options.folder, clock=clock)
+        self._tell(Restarted(clock, why))
+        return clock
+
+    def _advice(self) -> str:
+        if not self.options.snapshot_every:
+            return "; with snapshots=FOLDER and restarts=N workers would start again"
+        clock, _ = snapshots.newest(self.options.folder, self.specs, self.options)
+        where = "there is no whole snapshot" if clock is None else f"resume=True goes on from clock {clock}"
+        return f"; {where} in {self.options.folder}"
+
+    def _failed(self, what: str, number: int, outcome: Ended | None) -> None:
+        if outcome is None or not isinstance(outcome.result, BaseException):
+            raise TablesError(f"{what} {number} {outcome.result if outcome else 'ended'}")
+        error = TablesError(
+            f"{what} {number} failed: {type(outcome.result).__name__}: {outcome.result}\n\n{outcome.details.rstrip()}"
+        )
+        raise error from outcome.result
+
+    def _warn(self, event: snapshots.SnapshotFailed | str) -> None:
+        warnings.warn(f"{event}; the run goes on, snapshots before it are as they were", RuntimeWarning, stacklevel=3)
+        if not isinstance(event, str):
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        self.events.append(event)
+        if self._observer is not None:
+            self._observer(event)
+
+    # ------------------------------------------------------------------------------------------- the end
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        try:
+            if self._control is not None and kind is None:
+                users = 1 if self._join is None else self.options.workers
+                with suppress(TimeoutError):
+                    self._control.ask_all("stop", of=users)
+                for job in self._servers.values():
+                    while users > 1 and job.ended() is None:
+                        wait_for([job], LOOK)
+                    job.leave()
+        finally:
+            if isinstance(self._host, ThreadHost) and self._control is not None and kind is not None:
+                with suppress(TimeoutError):
+                    self._control.ask_all("stop", of=1)
+            for job in self._servers.values():
+                if job.ended() is None:
+                    job.kill()
+            if self._control is not None:
+                self._control.close()
+            self._host.close()
+
+
+def _bound(address: str) -> str:
+    """The address under which a server listens: any interface, the port that others were told."""
+    if not address.startswith("tcp://"):
+        return address
+    return f"tcp://*:{address.rpartition(':')[2]}"
+
+
+def session(options: Options, **more: Any) -> Session:
+    return Session(replace(options, folder=str(Path(options.folder))) if options.folder else options, **more)

@@ -1,0 +1,327 @@
+"""Snapshots of tables strictly after a clock: written while updates go on, checked when they are read.
+
+A folder `clock-000012` has a file of each server and one of each worker (what the worker gave to `clock(state=…)`); a
+snapshot is whole when all are there. A file is a line of JSON that says what is in it, the arrays, and a digest of all
+that. It gets its name when it is on the disk, so that at any moment it is there as a whole or not at all. What is to be
+written is copied in parts between two messages of the server, and written by a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import queue
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.rows.store import Dense, Shadow, Update
+
+MAGIC = "girih tables 1"
+PART = 4 << 20  # bytes that are copied at one time
+NAME = re.compile(r"clock-(\d{6,})")
+
+
+class SnapshotError(RuntimeError):
+    """A snapshot cannot be read: which file, and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class SnapshotFailed:
+    """A snapshot could not be written; those before are as they were."""
+
+    clock: int
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the snapshot of clock {self.clock} could not be written to {self.path}: {self.reason}"
+
+
+def folder_of(options: Options, clock: int) -> Path:
+    return Path(options.folder) / f"clock-{clock:06d}"
+
+
+class Snapshot:
+    """A snapshot of one server that is being taken. server: a `girih.run.tables.server.Server`."""
+
+    def __init__(self, server: Any, clock: int) -> None:
+        self._server, self.clock = server, clock
+        self._shadows = [Shadow(table.store, table.count) for table in server.tables]
+        self.path = str(folder_of(server.options, clock) / f"server-{server.number}")
+        self.failed: SnapshotFailed | None = None
+        self._steps: Iterator[None] | None = None
+        self._parts: queue.Queue[bytes | None] = queue.Queue(maxsize=2)
+        self._writer: threading.Thread | None = None
+
+    def protect(self, table: int, rows: NDArray[Any]) -> None:
+        self._shadows[table].protect(rows)
+
+    def add(self, table: int, update: Update) -> None:
+        self._shadows[table].add(update)
+
+    def open(self, left: list[int]) -> None:
+        """The clock is reached: from now on it is written. left: the workers that had ended before."""
+        self._steps = self._produce(left)
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
+
+    def advance(self) -> bool:
+        """Copy the next part, unless the disk is behind. Whether there is more to do."""
+        assert self._steps is not None
+        assert self._writer is not None
+        if self._parts.full() and self._writer.is_alive():
+            return True
+        if next(self._steps, self) is self:  # all parts are handed over
+            if self._writer.is_alive():
+                self._writer.join(0.002)
+            return self._writer.is_alive()
+        return True
+
+    def finish(self) -> None:
+        """All of it, now."""
+        while self.advance():
+            pass
+
+    def abandon(self) -> None:
+        """Write no more of it."""
+        if self._writer is not None:
+            self.failed = SnapshotFailed(self.clock, self.path, "the run was stopped")
+            while self._writer.is_alive():
+                try:
+                    self._parts.put(None, timeout=0.01)
+                except queue.Full:
+                    continue
+                self._writer.join(1.0)
+
+    def _produce(self, left: list[int]) -> Iterator[None]:
+        server = self._server
+        tables = [_described(table.spec, table.count) for table in server.tables]
+        head = {
+            "magic": MAGIC,
+            "clock": self.clock,
+            "server": server.number,
+            "servers": server.options.servers,
+            "workers": server.options.workers,
+            "left": left,
+            "tables": tables,
+        }
+        self._hand(msgspec.json.encode(head) + b"\n")
+        yield
+        for table, shadow in zip(server.tables, self._shadows, strict=True):
+            row_bytes = max(64, table.spec.width * table.spec.kind.itemsize)
+            step = max(1, PART // row_bytes)
+            for begin in range(0, table.count, step):
+                end = min(table.count, begin + step)
+                arrays = shadow.read(begin, end)
+                sizes = np.array([begin, end, len(arrays), *(array.nbytes for array in arrays)], np.int64)
+                self._hand(b"".join([sizes.tobytes(), *(array.tobytes() for array in arrays)]))
+                yield
+            store = table.store
+            if isinstance(store, Dense) and store.versions is not None:
+                numbers = store.versions.numbers
+                self._hand(numbers.tobytes())
+                yield
+        self._hand(None)
+
+    def _hand(self, part: bytes | None) -> None:
+        assert self._writer is not None
+        while self._writer.is_alive():
+            try:
+                self._parts.put(part, timeout=0.05)
+                return
+            except queue.Full:
+                continue
+
+    def _write(self) -> None:
+        """The thread."""
+        try:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open(self.path + ".part", "wb") as file:
+                digest = hashlib.blake2b(digest_size=16)
+                while (part := self._parts.get()) is not None:
+                    digest.update(part)
+                    file.write(part)
+                file.write(digest.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            if self.failed is None:
+                os.replace(self.path + ".part", self.path)
+        except OSError as error:
+            self.failed = SnapshotFailed(self.clock, self.path, f"{error.strerror or error}")
+        if self.failed is not None:
+            Path(self.path + ".part").unlink(missing_ok=True)
+
+
+def _described(spec: TableSpec, count: int) -> dict[str, Any]:
+    columns = 0 if spec.function is None else spec.function.columns
+    return {
+        "name": spec.name, "rows": spec.rows, "width": spec.width, "dtype": spec.dtype, "sparse": spec.sparse,
+        "columns": columns, "count": count,
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- workers' own state
+
+
+def write_state(options: Options, clock: int, worker: int, state: bytes) -> SnapshotFailed | None:
+    """What a worker wants to have again when it goes on from this clock."""
+    path = folder_of(options, clock) / f"worker-{worker}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            head = msgspec.json.encode({"magic": MAGIC, "clock": clock, "worker": worker, "bytes": len(state)}) + b"\n"
+            file.write(head + state + hashlib.blake2b(head + state, digest_size=16).digest())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        path.with_suffix(".part").unlink(missing_ok=True)
+        return SnapshotFailed(clock, str(path), f"{error.strerror or error}")
+    return None
+
+
+def read_state(folder: str, clock: int, worker: int) -> bytes:
+    """What the worker gave for this clock; b"" if it gave nothing."""
+    path = Path(folder) / f"clock-{clock:06d}" / f"worker-{worker}"
+    body = checked(path)
+    return body[body.index(b"\n") + 1 :]
+
+
+# ------------------------------------------------------------------------------------------- reading
+
+
+def checked(path: Path) -> bytes:
+    """The contents of a file of a snapshot, without the digest.
+
+    Raises:
+        SnapshotError: it is missing, cut short or damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SnapshotError(f"{path}: {error.strerror or error}; the snapshot is not whole") from None
+    body, digest = data[:-16], data[-16:]
+    if len(data) < 17 or hashlib.blake2b(body, digest_size=16).digest() != digest:
+        raise SnapshotError(f"{path}: damaged: its contents ({len(data)} bytes) do not have the digest at its end")
+    try:
+        head = msgspec.json.decode(body[: body.index(b"\n")])
+        known = head["magic"] == MAGIC
+    except (ValueError, KeyError, TypeError, msgspec.DecodeError):
+        known = False
+    if not known:
+        raise SnapshotError(f"{path}: not a snapshot of tables of this version")
+    return body
+
+
+def head_of(path: Path) -> dict[str, Any]:
+    body = checked(path)
+    head: dict[str, Any] = msgspec.json.decode(body[: body.index(b"\n")])
+    return head
+
+
+def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], options: Options) -> None:
+    """Everything that a restart from this clock needs is there and sound.
+
+    Raises:
+        SnapshotError: naming the file.
+    """
+    place = Path(folder) / f"clock-{clock:06d}"
+    left: set[int] = set()
+    for server in range(options.servers):
+        path = place / f"server-{server}"
+        head = head_of(path)
+        if (head["servers"], head["workers"]) != (options.servers, options.workers):
+            raise SnapshotError(
+                f"{path}: of {head['servers']} servers and {head['workers']} workers; "
+                f"this run has {options.servers} and {options.workers}"
+            )
+        wanted = [_described(spec, spec.local_rows(server, options.servers)) for spec in specs]
+        if head["tables"] != wanted:
+            raise SnapshotError(f"{path}: of other tables: {head['tables']}; this run has {wanted}")
+        left |= set(head["left"])
+    for worker in set(range(options.workers)) - left:
+        checked(place / f"worker-{worker}")
+
+
+def clocks_of(folder: str) -> list[int]:
+    """The clocks of which there is anything, the newest first."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted((int(match[1]) for name in names if (match := NAME.fullmatch(name))), reverse=True)
+
+
+def newest(folder: str, specs: tuple[TableSpec, ...], options: Options) -> tuple[int | None, list[str]]:
+    """(the newest clock whose snapshot is whole, or None; what is wrong with those that are newer)."""
+    wrong = []
+    for clock in clocks_of(folder):
+        try:
+            check_snapshot(folder, clock, specs, options)
+        except SnapshotError as error:
+            wrong.append(str(error))
+            continue
+        return clock, wrong
+    return None, wrong
+
+
+def remove_older(folder: str, specs: tuple[TableSpec, ...], options: Options) -> None:
+    """Keep the newest whole snapshots, so many as the options say, and what is newer than they."""
+    whole = 0
+    for clock in clocks_of(folder):
+        if whole >= options.keep:
+            place = Path(folder) / f"clock-{clock:06d}"
+            for path in place.iterdir():
+                path.unlink(missing_ok=True)
+            place.rmdir()
+        else:
+            files = [Path(folder) / f"clock-{clock:06d}" / f"server-{server}" for server in range(options.servers)]
+            whole += all(path.exists() for path in files)
+
+
+def restore(server: Any, folder: str, clock: int) -> None:
+    """Give a server the tables of a snapshot that was checked, and all workers this clock."""
+    path = Path(folder) / f"clock-{clock:06d}" / f"server-{server.number}"
+    body = checked(path)
+    data = memoryview(body)[body.index(b"\n") + 1 :]
+
+    def take(count: int) -> memoryview:
+        nonlocal data
+        part, data = data[:count], data[count:]
+        return part
+
+    for table in server.tables:
+        dense = isinstance(table.store, Dense)
+        if dense and table.spec.function is not None:
+            table.store.reset()
+        elif not dense:
+            table.store.rows.clear()
+        done = 0
+        while done < table.count:
+            begin, end, arrays = np.frombuffer(take(24), np.int64).tolist()
+            sizes = np.frombuffer(take(8 * arrays), np.int64).tolist()
+            parts = [take(size) for size in sizes]
+            rows = np.arange(begin, end)
+            if dense:
+                width = table.spec.width
+                table.store.values[begin:end] = np.frombuffer(parts[0], table.spec.kind).reshape(-1, width)
+                if table.store.further is not None:
+                    further = np.frombuffer(parts[1], table.spec.kind)
+                    table.store.further[:, begin:end] = further.reshape(-1, end - begin, width)
+            else:
+                counts, columns = np.frombuffer(parts[0], np.int32), np.frombuffer(parts[1], np.int32)
+                table.store.rows.set(rows, counts, columns, np.frombuffer(parts[2], table.spec.kind))
+            done = end
+        if dense and table.store.versions is not None:
+            table.store.versions.numbers[:] = np.frombuffer(take(4 * table.count), np.int32)
+    server.begin(clock)
