@@ -9,6 +9,7 @@ of overlap between devices; the simulator judges each, and what is better than i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
@@ -85,7 +86,9 @@ def held(plan: Plan, hold: str, *, order: str = "auto", store: str | Path | None
     for number, window in enumerate(windows):  # with less overlap less is held
         note("hold", number / len(windows))
         same = window == plan.overlap
-        way = _Ways(plan if same else replace(plan, overlap=window), store, host is not None and hold != "recompute", order)
+        way = _Ways(
+            plan if same else replace(plan, overlap=window), store, host is not None and hold != "recompute", order
+        )
         way.explore(again=hold != "swap", note=partial(_note_part, note, number, len(windows)))
         ways.append(way)
         if way.best is not None and way.best[0] <= (1 + ENOUGH) * (plan.unlimited or 0.0):
@@ -124,6 +127,10 @@ class _Ways:
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
+        with ThreadPoolExecutor(1) as beside:  # HiGHS needs no interpreter
+            self._explore(again, note, beside)
+
+    def _explore(self, again: bool, note: Callable[[float], None], beside: Executor) -> None:
         clock = Clock()
         order: Sequence = self.named_order() if self.named != "auto" else None
         for other in self.orders() if self.named == "auto" else ():
@@ -134,7 +141,10 @@ class _Ways:
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
         host = self.plan.machine.host if self.moving else None
-        self.bound = memory_bound(lives, limit, computing, host, recompute=again).seconds
+        bound = beside.submit(memory_bound, lives, limit, computing, host, recompute=again)
+        if self.steps is None:  # judging takes long: it may not be worth while
+            self.bound = bound.result().seconds
+        least = self.bound if self.bound is not None else float(computing.sum())
         pivot = pivot_of(lives)
         unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
 
@@ -150,7 +160,7 @@ class _Ways:
             if self.fastest == np.inf:
                 return False
             late = perf_counter() > clock.end(SECONDS) and len(tried) > LEAST
-            return late or self.fastest <= (1 + ENOUGH) * (self.bound or 0.0)
+            return late or self.fastest <= (1 + ENOUGH) * least
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
@@ -174,6 +184,7 @@ class _Ways:
                     if not over():
                         self.judge(sequence, share)
         self.write()
+        self.bound = bound.result().seconds
 
     @property
     def fastest(self) -> float:
