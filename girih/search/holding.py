@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.lower.steps import node_of
+from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
@@ -140,7 +141,7 @@ class _Ways:
         lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
-        host = self.plan.machine.host if self.moving else None
+        host = self.host if self.moving else None
         bound = beside.submit(memory_bound, lives, limit, computing, host, recompute=again)
         if self.steps is None:  # judging takes long: it may not be worth while
             self.bound = bound.result().seconds
@@ -215,10 +216,15 @@ class _Ways:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
         return sum(1 / rate for rate in self.rates) if self.moving else seconds / peak
 
+    @cached_property
+    def host(self) -> Tier | None:
+        """The large memory as it is simulated: with what was measured of it, if anything was."""
+        return self._priced.simulated.host
+
     @property
     def rates(self) -> tuple[float, float]:
         """Bytes/s of copies out, and in."""
-        host = self.plan.machine.host
+        host = self.host
         assert host is not None
         both = host.both_bytes_per_second / 2 or np.inf
         return min(host.out_bytes_per_second, both), min(host.in_bytes_per_second, both)
