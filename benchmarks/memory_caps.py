@@ -2,7 +2,8 @@
 
 What: a ResNet, a GPT and an LSTM at 75, 50 and 25 % of what their step needs, moving tensors to files without names,
 and computing them again. How: each capped plan and the plan without a cap run in turn, `--rounds` steps each behind the
-first; seconds are medians. Peaks are measured by PyTorch's profiler; the weights after these steps are held against
+first; seconds are medians. Plans and predictions go by what `girih calibrate` measures before, of each model's calls and
+of copies to files: `--calibrate` seconds for each model. Peaks are measured by PyTorch's profiler; the weights after these steps are held against
 those of the uncapped run. Against: the cap; the uncapped run, times the slowdown that was simulated; and PyTorch's own
 way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its measured peak is given to girih as a
 cap, and the seconds of both are compared. Floors: no cap exceeded, planned = measured to the byte, equal bits; seconds
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from functools import partial
 from typing import Any
@@ -91,17 +93,24 @@ def same(first: Any, second: Any) -> bool:
 
 def measure(options: argparse.Namespace) -> Report:
     import girih
+    from girih.run.calibrate.calibrate import calibrate
 
     rows: list[Row] = []
-    misses = []
+    misses, notes = [], []
+    folder = tempfile.TemporaryDirectory(prefix="girih-memory-caps-")
     for name, batch, sizes, blocks in QUICK if options.quick else MODELS:
         step, inputs = training(name, batch, sizes)
         free = girih.plan(step, inputs, machine="local:1", compare=())
+        store = f"{folder.name}/{name}.sqlite"
+        seconds = 3.0 if options.quick else options.calibrate
+        profile = calibrate("local:1", store_path=store, programs=[free.program], budget_seconds=seconds)
+        notes.append(f"{name}: copies to files as measured: {profile.moving}")
+        free = girih.plan(step, inputs, machine="local:1", compare=(), store=store)
         eager, theirs = checkpointed(name, batch, sizes, blocks)
         for what in (*SHARES, "checkpoint"):
             cap = theirs if what == "checkpoint" else int(free.peak * float(what))
             label = f"{name}@{batch}, {what if isinstance(what, str) else f'{what:.0%}'}"
-            plan = girih.plan(step, inputs, machine="local:1", memory=cap, compare=())
+            plan = girih.plan(step, inputs, machine="local:1", memory=cap, compare=(), store=store)
             with free.start(backend="threads") as uncapped, plan.start(backend="threads") as capped:
                 runs = {"free": partial(uncapped.step, inputs), "capped": partial(capped.step, inputs)}
                 if what == "checkpoint":
@@ -140,10 +149,12 @@ def measure(options: argparse.Namespace) -> Report:
         tuple(rows),
         f"{len(rows)} caps kept, equal bits, at most {max(row['capped / free'] for row in rows):.2f} × the free step",
         tuple(misses),
+        tuple(notes),
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--calibrate", type=float, default=20.0, help="seconds of measuring for each model (20)")
     parser.add_argument("--rounds", type=int, default=5, help="steps of each run that are timed (default 5)")
 
 

@@ -23,6 +23,17 @@ NO_TIME = 1e18  # bytes per second of a link that takes none
 
 
 @dataclass(frozen=True)
+class Moving:
+    """Copies between a device and its large memory, as measured beside computation. share: of the device's computing
+    that it loses to a copy while that runs."""
+
+    out_bytes_per_second: float
+    in_bytes_per_second: float
+    latency_seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
 class Profile:
     """Measured numbers of a machine.
 
@@ -32,7 +43,8 @@ class Profile:
     others. when: ISO 8601, UTC. carried: the workers' own cores carry the messages, so that what a message takes is
     work of its sender and receiver, and nothing runs beside it. handing: what a step takes besides its program, by the
     bytes of the batch that each worker is handed: from the driver and back to it. one_process: the workers were threads
-    of one process, where the receiver of a message alone copies.
+    of one process, where the receiver of a message alone copies. moving: what copies to the large memory take, and what
+    they cost the device; None where that was not measured.
     """
 
     machine: str
@@ -46,6 +58,7 @@ class Profile:
     carried: bool = False
     handing: SizeTable | None = None
     one_process: bool = False
+    moving: Moving | None = None
 
     @property
     def device(self) -> Device:
@@ -81,7 +94,17 @@ class Profile:
             levels = tuple(
                 replace(level, bytes_per_second=rate, latency_seconds=latency, **figures) for level in levels
             )
-        return replace(item, device=device, levels=levels, source=self.source, groups=())
+        host, moving = item.host, self.moving
+        if host is not None and moving is not None:
+            host = replace(
+                host,
+                out_bytes_per_second=moving.out_bytes_per_second,
+                in_bytes_per_second=moving.in_bytes_per_second,
+                both_bytes_per_second=0.0,
+                latency_seconds=moving.latency_seconds,
+                computing_share=moving.share,
+            )
+        return replace(item, device=device, levels=levels, source=self.source, groups=(), host=host)
 
     def simulated(self, item: Machine) -> Machine:
         """`applied`, but where workers carry the messages links take no time: that is in the prices of their work."""
@@ -128,6 +151,7 @@ def parse_profile(text: str) -> Profile:
             bool(data.get("carried", False)),
             _table(data["handing"]) if data.get("handing") else None,
             bool(data.get("one_process", data["backend"] == "threads")),
+            _moving(data["moving"]) if data.get("moving") else None,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -141,6 +165,15 @@ def _table(data: Any) -> SizeTable:
     if not sizes or len(sizes) != len(seconds) or list(sizes) != sorted(set(sizes)) or min(seconds) <= 0:
         raise ValueError("a table of sizes and seconds is empty, out of order, or has no time")
     return SizeTable(tuple(map(int, sizes)), seconds, _numbers(data["spreads"]))
+
+
+def _moving(data: Any) -> Moving:
+    out, back, latency, share = _numbers(
+        [data[name] for name in ("out_bytes_per_second", "in_bytes_per_second", "latency_seconds", "share")]
+    )
+    if not (out > 0 and back > 0 and share <= 1):
+        raise ValueError("copies that take no time, or more than the device has")
+    return Moving(float(out), float(back), float(latency), float(share))
 
 
 def _numbers(data: Any) -> tuple[Any, ...]:

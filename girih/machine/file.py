@@ -26,6 +26,7 @@ host:                          # the large memory behind each device; none if it
   in: 12 GB/s                  # copies back; default as out
   both: 20 GB/s                # both ways together; each then has half of it at most; default the sum
   latency: 10 us               # default 0 us
+  computing: 50%               # of the device's computing that a copy takes while it runs; default 0%, as a GPU's
 """
 
 from __future__ import annotations
@@ -170,6 +171,15 @@ class _Place:
             raise self.error(f"expected between {LEAST:g} and {MOST:g} in the basic unit, got {self.given}")
         return value
 
+    def share(self) -> float:
+        number, percent, rest = str(self.node.value).partition("%") if self.node.id == "scalar" else ("", "", "")
+        digits = number.strip()
+        if not percent or rest.strip() or not digits.isascii() or not digits.replace(".", "", 1).isdecimal():
+            raise self.error(f"expected a share such as 50%, got {self.given}")
+        if float(digits) > 100:
+            raise self.error(f"expected a share from 0% to 100%, got {self.given}")
+        return float(digits) / 100
+
     def count(self) -> int:
         digits = str(self.node.value) if self.node.id == "scalar" else ""
         if not digits.isdecimal() or not digits.isascii() or not digits.strip("0"):
@@ -245,7 +255,7 @@ def _device(place: _Place) -> Device:
 
 
 def _host(place: _Place) -> Tier:
-    places = place.mapping(("name", "memory", "out", "in", "both", "latency"))
+    places = place.mapping(("name", "memory", "out", "in", "both", "latency", "computing"))
     memory = place.need(places, "memory")
     size = memory.amount(MEMORY, "64 GB or 64 GiB")
     if not 1 <= size <= 1 << 60:
@@ -258,6 +268,7 @@ def _host(place: _Place) -> Tier:
         places["in"].amount(BYTES_PER_SECOND, "12 GB/s") if "in" in places else out,
         places["both"].amount(BYTES_PER_SECOND, "20 GB/s") if "both" in places else 0.0,
         places["latency"].amount(SECONDS, "10 us", zero=True) if "latency" in places else 0.0,
+        places["computing"].share() if "computing" in places else 0.0,
     )
 
 

@@ -50,7 +50,8 @@ class Tier:
     """The large memory behind each device, such as the host's behind a GPU: what each device may use of it, in bytes,
     and bytes/s of copies out to it and in from it. both_bytes_per_second: of copies both ways together, where that is
     less than the sum: each way is then taken to have half of it at most, also while nothing goes the other way.
-    latency_seconds: of a copy."""
+    latency_seconds: of a copy. computing_share: of the device's computing, what a copy takes away while it runs: 0
+    where an engine of its own copies, as on a GPU, 1 where the device's only core does."""
 
     name: str
     memory_bytes: int
@@ -58,6 +59,11 @@ class Tier:
     in_bytes_per_second: float
     both_bytes_per_second: float = 0.0
     latency_seconds: float = 0.0
+    computing_share: float = 0.0
+
+    def own_seconds(self, size: float, out: bool) -> float:
+        """Of the device's own time, what one copy takes that runs beside computation."""
+        return self.computing_share * self.copy_seconds(size, out)
 
     def copy_seconds(self, size: float, out: bool) -> float:
         """Of one copy."""

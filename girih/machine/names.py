@@ -80,7 +80,7 @@ def _local(name: str, count: int) -> Machine:
         Device("CPU process", 30e9, memory, 8e9, 8e-6),
         (Level("loopback", two_axes(count), 1.5e9, 300e-6),),
         "processes of this host; defaults, not calibrated",
-        host=Tier("files", memory, 3e9, 3e9),
+        host=Tier("files", memory, 3e9, 3e9, computing_share=1 / max(1, (os.cpu_count() or 1) // count)),
     )
 
 

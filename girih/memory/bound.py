@@ -5,7 +5,9 @@ each step what is in use less what is off the device has to be within the cap. R
 the device in any gap; then the least time is a linear program:
 
     minimise T  such that   used[t] - sum of what is off the device in gaps around t <= cap    for each step t
-                            T >= computing + computing again,   T >= copying out,   T >= copying in
+                            T >= computing + computing again + s · copying,   T >= copying out,   T >= copying in
+
+where s is the share of its computing that the device loses to a copy (0 where an engine of its own copies), and:
 
 - A gap of a storage that is needed again costs a copy in.
 - A storage is copied out once at most: after that it has a copy in the large memory, and leaves without copying. Of
@@ -89,6 +91,7 @@ def memory_bound(
     prices, used = np.asarray(seconds, np.float64), lives.used
     compute = float(prices.sum())
     bound = MemoryBound(compute, compute, 0, 0, "compute")
+    own = 0.0 if host is None else host.computing_share
     over = np.flatnonzero(used > cap)
     if not len(over):
         return bound
@@ -99,7 +102,7 @@ def memory_bound(
     def solved(splits: int) -> tuple[MemoryBound, Floats]:
         columns = gaps.columns(sampled)
         need = (used[sampled] - cap).astype(np.float64)
-        bound, share = _solved(columns, need, clock[sampled], compute, splits)
+        bound, share = _solved(columns, need, clock[sampled], compute, own, splits)
         return bound, used - gaps.away(columns, share) - cap
 
     for _ in range(1 + ROUNDS):
@@ -351,9 +354,11 @@ class _Variables(NamedTuple):
     written: Whole
 
 
-def _solved(columns: _Columns, need: Floats, clock: Floats, compute: float, splits: int) -> tuple[MemoryBound, Floats]:
+def _solved(
+    columns: _Columns, need: Floats, clock: Floats, compute: float, own: float, splits: int
+) -> tuple[MemoryBound, Floats]:
     """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away.
-    clock: seconds of computing before each sampled step.
+    clock: seconds of computing before each sampled step. own: the share of its seconds that the device loses to a copy.
 
     Amounts are in units of the largest need, times in those of the longest.
     """
@@ -376,7 +381,8 @@ def _solved(columns: _Columns, need: Floats, clock: Floats, compute: float, spli
     away = program.variable(np.full(count, np.inf), need / unit)
     program.one(0.0, (moved, out), (written, shared), (total, -1.0))
     program.one(0.0, (moved, back), (total, -1.0))
-    program.one(-compute / longest, (dropped, again), (total, -1.0))
+    copying = ((moved, own * (out + back)), (written, own * shared)) if own else ()
+    program.one(-compute / longest, (dropped, again), *copying, (total, -1.0))
     sharing, both = np.flatnonzero(columns.value >= 0), np.flatnonzero(movable & able)
     program.each(np.zeros(len(sharing)), (moved[sharing], 1.0), (written[columns.value[sharing]], -1.0))
     program.each(most[both], (moved[both], 1.0), (dropped[both], 1.0))
@@ -402,8 +408,9 @@ def _solved(columns: _Columns, need: Floats, clock: Floats, compute: float, spli
     if solution is None:
         return MemoryBound(np.inf, compute, 0, 0, "compute"), np.zeros(len(most))
     value, amounts = solution
+    lost = own * float((out + back) @ amounts[moved] + shared @ amounts[written])
     times = {
-        "compute": compute / longest + float(again @ amounts[dropped]),
+        "compute": compute / longest + float(again @ amounts[dropped]) + lost,
         "copy out": float(out @ amounts[moved] + shared @ amounts[written]),
         "copy in": float(back @ amounts[moved]),
     }

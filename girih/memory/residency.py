@@ -145,7 +145,7 @@ def touches_of(lives: Lifetimes) -> Touches:
 
 
 def by_step(touched: Integers, owner: Integers, steps: int) -> tuple[Integers, Integers]:
-    """(starts, storages of each step) of touches in the order of their storages, and of the last act, which has none."""
+    """(starts, storages of each step) of touches in the order of their storages; the last act has none."""
     real = touched >= 0
     at, item = touched[real], owner[real]
     starts = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=steps + 1))])

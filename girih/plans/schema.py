@@ -49,6 +49,7 @@ class TierFile(Struct, frozen=True, forbid_unknown_fields=True):
     in_bytes_per_second: Rate
     both_bytes_per_second: Annotated[float, Meta(ge=0.0, le=1e30)] = 0.0
     latency_seconds: Seconds = 0.0
+    computing_share: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
 class MachineFile(Struct, frozen=True, forbid_unknown_fields=True):

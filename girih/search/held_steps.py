@@ -75,7 +75,7 @@ class HeldSteps:
             np.int32,
         )
         pattern[starts] = numbers[which.reshape(-1)]
-        before = np.where(works, own[np.where(works, number, 0)], 0)
+        before = np.where(works, own[np.where(works, number, 0)], self._lost(what, sizes))
         row_of = np.full((2, len(stays)), NO_ROW, np.int64)  # the start of each stay's copy, in and out
         partner = np.arange(len(kept), dtype=np.int32)
         for way, (begins, ends) in enumerate(((IN, END_IN), (OUT, END_OUT))):
@@ -89,6 +89,15 @@ class HeldSteps:
         if counts.sum():
             self._releases(graph, np.repeat(incoming, counts), row_of[1, _after(plan, number[incoming])])
         return graph
+
+    def _lost(self, what: Integers, sizes: Integers) -> Ticks:
+        """What the device loses to each copy, where it comes to its end."""
+        lost = np.zeros(len(what), np.int64)
+        for ends, out in ((END_IN, False), (END_OUT, True)):
+            ending = what == ends
+            different, which = np.unique(sizes[ending], return_inverse=True)
+            lost[ending] = ports_of(self.machine).own(different, out)[which.reshape(-1)]
+        return lost
 
     @staticmethod
     def _releases(graph: TaskGraph, waiting: Integers, ending: Integers) -> None:

@@ -10,6 +10,7 @@ is better than its neighbours is refined.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from girih.lower import BlockStep
 from girih.lower.steps import node_of
+from girih.machine.machine import Tier
 from girih.machine.units import format_bytes
 from girih.memory.accounts import host_bytes
 from girih.memory.again import with_again
@@ -163,6 +165,10 @@ class _Ways:
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
+        with ThreadPoolExecutor(1) as beside:  # HiGHS needs no interpreter
+            self._explore(again, note, beside)
+
+    def _explore(self, again: bool, note: Callable[[float], None], beside: Executor) -> None:
         clock = Clock()
         order: Sequence = self.named_order() if self.named != "auto" else None
         for other in self.orders() if self.named == "auto" else ():
@@ -172,8 +178,11 @@ class _Ways:
         lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
-        host = self.plan.machine.host if self.moving else None
-        self.bound = memory_bound(lives, limit, computing, host, recompute=again).seconds
+        host = self.host if self.moving else None
+        bound = beside.submit(memory_bound, lives, limit, computing, host, recompute=again)
+        if self.steps is None:  # judging takes long: it may not be worth while
+            self.bound = bound.result().seconds
+        least = self.bound if self.bound is not None else float(computing.sum())
         pivot = pivot_of(lives)
         unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
 
@@ -189,7 +198,7 @@ class _Ways:
             if self.fastest == np.inf:
                 return False
             late = perf_counter() > clock.end(self.budget) and len(tried) > LEAST
-            return late or self.fastest <= (1 + ENOUGH) * (self.bound or 0.0)
+            return late or self.fastest <= (1 + ENOUGH) * least
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
             """The best so far behind these."""
@@ -222,6 +231,7 @@ class _Ways:
                     self.judge(sequence, LRU)
 
         self.write()
+        self.bound = bound.result().seconds
 
     @property
     def fastest(self) -> float:
@@ -279,10 +289,15 @@ class _Ways:
         """What copying it out and in takes; without a large memory, the time of the step for each byte of the peak."""
         return sum(1 / rate for rate in self.rates) if self.moving else seconds / peak
 
+    @cached_property
+    def host(self) -> Tier | None:
+        """The large memory as it is simulated: with what was measured of it, if anything was."""
+        return self._seconds.machine.host
+
     @property
     def rates(self) -> tuple[float, float]:
         """Bytes/s of copies out, and in."""
-        return copy_rates(self.plan.machine)
+        return copy_rates(self._seconds.machine)
 
     @cached_property
     def _seconds(self) -> StepSeconds:

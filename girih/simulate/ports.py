@@ -64,6 +64,12 @@ class Ports:
         copied: Ticks = np.maximum(ticks(np.asarray(seconds, np.float64)), 1)
         return copied
 
+    def own(self, amounts: NDArray[np.int64], out: bool) -> Ticks:
+        """Ticks of their own that devices lose to such copies, which run beside computation."""
+        if self.host is None:
+            return np.zeros(len(amounts), np.int64)
+        return ticks(np.asarray([self.host.own_seconds(int(size), out) for size in amounts], np.float64))
+
     @cached_property
     def delay(self) -> Ticks:
         """Ticks of each mesh axis that a message is under way after it has left its ports: [axes]."""

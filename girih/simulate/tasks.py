@@ -8,7 +8,10 @@ arrived), and for a transfer the message tasks of its exchange. A row may post m
 - a start step takes `before` and posts its transfer's messages; the transfer step, later, waits and takes `after`;
 - a transfer step without a start takes `before`, posts, waits, and takes `after`;
 - so it is with moves, whose copies are message tasks of one device: they occupy a copier of it. A copy that waits for
-  others (`StartStep.after`) is ready when they have ended, too.
+  others (`StartStep.after`) is ready when they have ended, too. Where the device's own cores copy, a copy that was
+  started takes a share of its seconds from the device (`Tier.own_seconds`), which does that work when it comes to the
+  copy's end; where it has to wait there for longer, it has lost nothing. (At a rate 1 - s beside a copy of D seconds, a
+  device with work for W does it by max(D, W + s·D).)
 
 A message task is ready when its sender and its receiver have posted; it occupies the sender's port out and the
 receiver's port in, on the level of the outermost mesh axis on which the two differ, from the first moment at which it
@@ -224,6 +227,8 @@ class TaskGraph:
                 if begun:
                     posting = started.pop(step.target)
                     before[position] = 0
+                    if isinstance(step, MoveStep) and amounts is not None:
+                        before[position] = self.store.ports.own(amounts[step.target], step.out)
                 if len(patterns[pattern]):
                     kind = WAITS if begun else POSTS | WAITS
             if kind == 0 and not works[position]:

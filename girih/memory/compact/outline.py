@@ -32,9 +32,9 @@ class Sequenced:
     outline that it is, for the first time or again. read_starts, reads, write_starts, writes: buffers of each position;
     a buffer that comes again is another one. lies_in: of each buffer its storage. looks_at, looked: of a buffer that is
     a view, the buffer that it looks at and the position that makes it, else NOBODY. main: of each storage, the buffer
-    that is its own, NOBODY where it has none. results: the buffers that are read when the program has ended. taken: of each
-    position the storage whose memory its result takes over. copy_of, made_at: of each buffer the one of the outline
-    that it is, and the position that makes it."""
+    that is its own, NOBODY where it has none. results: the buffers that are read when the program has ended. taken: of
+    each position the storage whose memory its result takes over. copy_of, made_at: of each buffer the one of the
+    outline that it is, and the position that makes it."""
 
     sequence: Integers
     touches: Touches
@@ -66,8 +66,9 @@ class Sequenced:
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What does not change with the sequence. lives: in the program's own. facts: arrays of the steps. count: of the steps. bytes, movable: of each
-    storage. state: pairs of storages, old and new. last_act: bytes of the worker's last act. outputs: buffers."""
+    """What does not change with the sequence. lives: in the program's own. facts: arrays of the steps. count: of the
+    steps. bytes, movable: of each storage. state: pairs of storages, old and new. last_act: bytes of the worker's last
+    act. outputs: buffers."""
 
     lives: Lifetimes
     facts: Facts

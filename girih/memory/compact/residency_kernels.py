@@ -53,7 +53,8 @@ class Touches(NamedTuple):
     @property
     def state(self) -> Flags:
         """Of each storage, is it one of a pair of state?"""
-        return (self.old != NOBODY) | (self.new != NOBODY)
+        state: Flags = (self.old != NOBODY) | (self.new != NOBODY)
+        return state
 
 
 @inside()
@@ -169,10 +170,8 @@ def planned(touches, cap, clock, recent, lru, home, forever):  # type: ignore[no
                         ends += 1
             needed = 0
         elif step < end:
-            ends = 0
-            for at in range(touches.step_starts[step], touches.step_starts[step + 1]):
-                ending[ends] = touches.of_step[at]
-                ends += 1
+            begin, ends = touches.step_starts[step], touches.step_starts[step + 1] - touches.step_starts[step]
+            ending[:ends] = touches.of_step[begin : begin + ends]
             needed = touches.extra[step]
         else:
             ends = 0

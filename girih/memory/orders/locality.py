@@ -46,8 +46,8 @@ def staying(lives: Lifetimes, cap: int) -> tuple[int, ...]:
 def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple[int, ...]:
     """The sequence in which parameters are updated as soon as their gradients are there, so that these need not wait.
 
-    order: of the other steps; None: as they are. What an update reads beside gradients, and is computed from old state alone, comes right before it. Other steps stay
-    in their order. Cost: linear.
+    order: of the other steps; None: as they are. What an update reads beside gradients, and is computed from old state
+    alone, comes right before it. Cost: linear.
     """
     steps = lives.steps
     update = [lives.program.graph.nodes[node_of(step)].phase == "update" for step in steps]

@@ -20,7 +20,7 @@ import numpy as np
 
 from girih.cost.calls import Call
 from girih.cost.device_calls import local_calls
-from girih.cost.profile import SEND, Profile, save_profile
+from girih.cost.profile import SEND, Moving, Profile, save_profile
 from girih.cost.roofline import fit
 from girih.cost.setting import setting_of, threads_of
 from girih.cost.store import Measurement, Setting, Store
@@ -41,6 +41,7 @@ from girih.run.calibrate.measure_links import (
     patterns,
     sizes_of,
 )
+from girih.run.calibrate.measure_moves import Moved, MoveTask
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
@@ -50,6 +51,7 @@ from girih.run.worker.service import Options
 Observe = Callable[[str, float], None]
 
 LINK_SHARE, COPY_SHARE = 0.25, 0.1  # of the budget; operators have the rest,
+MOVE_SHARE = 0.05  # for copies to the large memory; it comes on top
 PREPARE_SHARE = 0.15  # of which this for making inputs and the first executions
 MOST_SECONDS = 0.25  # for each call
 HANDED = (1 << 10, 1 << 16, 1 << 20, 1 << 23)  # bytes of a batch
@@ -109,10 +111,11 @@ def calibrate(
             links = tuple(measured_links(crew, budget_seconds * LINK_SHARE, largest_bytes, note, between))
             copy, combine = _copies(crew, workers, budget_seconds * COPY_SHARE, largest_bytes, note)
             handing = measured_handing(crew, largest_bytes)
+            moving = measured_moving(crew, budget_seconds * MOVE_SHARE) if device == "cpu" else None
         finally:
             crew.close()
         roofline = fit(store.samples(setting), where.device)
-        measured = (setting, roofline, links, copy, combine, _now(), crew.carries, handing, engine.one_process)
+        measured = (setting, roofline, links, copy, combine, _now(), crew.carries, handing, engine.one_process, moving)
         profile = Profile(machine_name, engine.name, *measured)
         save_profile(store, profile)
     note("done", 1.0)
@@ -254,6 +257,15 @@ def measured_handing(crew: Crew, largest: int = HANDED[-1]) -> SizeTable:
             took.append(time.perf_counter() - began)
         points.append((size, _measurement([Sample(float(np.median(took[1:])), 0.0, HANDINGS)])))
     return _table(points)
+
+
+def measured_moving(crew: Crew, budget_seconds: float) -> Moving:
+    """What copies to files and back take beside computation, and how much slower that is meanwhile; of all workers the
+    mean."""
+    replies: list[Moved] = _ask(crew, MoveTask(budget_seconds))
+    figures = (np.mean([getattr(reply, name) for reply in replies]) for name in ("out", "back", "latency", "share"))
+    out, back, latency, share = map(float, figures)
+    return Moving(1 / out, 1 / back, latency, share)
 
 
 def _table(measurements: list[tuple[int, Measurement]]) -> SizeTable:

@@ -1,0 +1,93 @@
+"""Measure copies between memory and files beside computation, as a step that moves tensors does them.
+
+Copies of a worker that computes on a processor are made by threads of its own (`girih.run.worker.moves`), on the cores
+that compute. So both are measured at once: matrix products and sums in a loop, alone and while a copier has copies to
+do without a break. What the loop does less of meanwhile is the copies' share of the device's computing; the seconds of
+a copy are those beside the loop. One size says the rate, a small one what a copy takes at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from girih.run.transport.transport import Transport
+from girih.run.worker.moves import Copiers, HostMemory
+from girih.run.worker.parts import Tensor
+
+SMALL, LARGE = 1 << 12, 1 << 24  # bytes of a copy
+WIDTH = 384  # of the matrices of the loop
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Moved:
+    """out, back: seconds for each byte. latency: seconds of a copy. share: of the device's computing."""
+
+    out: float
+    back: float
+    latency: float
+    share: float
+
+
+@dataclass(frozen=True)
+class MoveTask:
+    """Copy to a file and back beside computation for about `seconds`."""
+
+    seconds: float
+
+    def __call__(self, transport: Transport, rank: int, device: Any) -> Moved:
+        copiers = Copiers(HostMemory(device), device)
+        try:
+            large, small = torch.ones(LARGE // 4, device=device), torch.ones(SMALL // 4, device=device)
+            host = {tensor: copiers.out(tensor, str(tensor.nbytes)).result() for tensor in (large, small)}
+            turn = self.seconds / (5 * ROUNDS)
+            ways: list[tuple[Tensor, Callable[[], Any]]] = [
+                (tensor, work)
+                for tensor in (large, small)
+                for work in (
+                    lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
+                    lambda tensor=tensor: copiers.into(host[tensor], []),
+                )
+            ]
+            alone: list[float] = []
+            beside: list[list[tuple[float, float]]] = [[] for _ in ways]
+            for _ in range(ROUNDS):  # in turn, so that all find the host as busy
+                alone.append(_together(turn, None)[0])
+                for (_, work), found in zip(ways, beside, strict=True):
+                    found.append(_together(turn, work))
+        finally:
+            copiers.close()
+        rate = median(alone)
+        out, back, *small_ones = (median(seconds for _, seconds in found) for found in beside)
+        latency = max(0.0, min(small_ones))
+        slower = [1 - median(rate_of for rate_of, _ in found) / rate for found in beside[:2]]
+        per_byte = [max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back)]
+        return Moved(*per_byte, latency, min(1.0, max(0.0, sum(slower) / 2)))
+
+
+def _together(seconds: float, copy: Callable[[], Any] | None) -> tuple[float, float]:
+    """(turns of the loop each second, seconds of a copy) while the loop runs for so long, and copies beside it."""
+    matrix, rows = torch.ones(WIDTH, WIDTH), torch.ones(WIDTH, WIDTH)
+    into, total = torch.empty(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH)
+    turns = copies = 0
+    began = perf_counter()
+    under_way = [copy() for _ in range(2)] if copy is not None else []
+    while perf_counter() - began < seconds:
+        torch.mm(rows, matrix, out=into)
+        total.add_(into)
+        turns += 1
+        while under_way and copy is not None and under_way[0].done():
+            under_way.pop(0)
+            under_way.append(copy())
+            copies += 1
+    took = perf_counter() - began
+    for each in under_way:
+        each.result()
+    whole = perf_counter() - began
+    return turns / took, whole / (copies + len(under_way)) if under_way else 0.0

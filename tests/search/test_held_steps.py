@@ -1,0 +1,111 @@
+"""What is judged without a Program is what its Program takes, to the last bit; sequences on arrays are those of walks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import perceptron
+
+from girih.api import plan_graph
+from girih.capture import capture
+from girih.graph import Graph
+from girih.machine import machine
+from girih.machine.machine import Machine, Tier
+from girih.memory.accounts import host_bytes
+from girih.memory.again import sequenced, with_again
+from girih.memory.compact.outline import Outline
+from girih.memory.cut import cheapest, pivot_of
+from girih.memory.lifetimes import lifetimes
+from girih.memory.orders.locality import staying, updates_early
+from girih.memory.residency import TooSmallError, floor, held, touches_of
+from girih.models import example
+from girih.plans.plan import Plan
+from girih.plans.predict import predict
+from girih.search.held_steps import HeldSteps
+from girih.search.holding import _Ways
+
+
+def recurrent() -> Graph:
+    """Two unrolled layers: weights are read again and again, and views of them are looked at."""
+    import torch
+
+    from girih.capture import TrainingStep
+
+    made = example("rnn-tiny", device="meta")
+    optimizer = torch.optim.SGD(made.module.parameters(), lr=0.1, momentum=0.9)
+    return capture(TrainingStep(made.module, step=made.step, optimizer=optimizer), made.inputs).graph
+
+
+def on(rate: float, share: float) -> Machine:
+    host = Tier("host", 1 << 50, rate, 1.3 * rate, latency_seconds=1e-7, computing_share=share)
+    return replace(machine("p3.2xlarge"), host=host)
+
+
+@pytest.fixture(scope="module", params=["perceptron", "recurrent"])
+def plan(request: pytest.FixtureRequest) -> Plan:
+    graph = perceptron(3, 64, 32) if request.param == "perceptron" else recurrent()
+    return plan_graph(graph, machine=on(1e9, 0.0), compare=())
+
+
+def sequences(plan: Plan) -> list[tuple[int, ...] | None]:
+    lives = plan.lifetimes
+    seconds, pivot = _Ways(plan, None, True).seconds(None), pivot_of(lives)
+    again = [with_again(lives, pivot, cheapest(lives, seconds, pivot, price)) for price in (1e-11, 1e-9)]
+    return [None, updates_early(lives), updates_early(lives, staying(lives, plan.peak // 2)), *again]
+
+
+def test_lifetimes_in_any_sequence_follow_from_one_walk(plan: Plan) -> None:
+    outline = Outline.of(plan.lifetimes)
+    for sequence in filter(None, sequences(plan)):
+        program = sequenced(plan.lowered, sequence)
+        walked, item = lifetimes(program), outline.sequenced(sequence)
+        for name, expected in touches_of(walked)._asdict().items():
+            np.testing.assert_array_equal(getattr(item.touches, name), expected, err_msg=name)
+        np.testing.assert_array_equal(item.used, walked.used)
+        derived = outline.lifetimes(item, program)
+        assert derived.storages == walked.storages
+        assert (derived.views, derived.state, derived.steps) == (walked.views, walked.state, walked.steps)
+        assert (dict(derived.takers), dict(derived.taken)) == (dict(walked.takers), dict(walked.taken))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("rate", [1e8, 1e11])
+def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share: float) -> None:
+    where, judged = on(rate, share), 0
+    plan = plan_graph(plan.graph, machine=where, compare=())
+    ways, outline = _Ways(replace(plan, memory=plan.peak), None, True), Outline.of(plan.lifetimes)
+    seconds = ways.seconds(None)
+    for sequence in sequences(plan):
+        item = outline.sequenced(sequence)
+        for cap in (floor(plan.lifetimes)[0], plan.peak * 6 // 10):
+            try:
+                residency = held(item.touches, cap, seconds[item.sequence], rates=ways.rates)
+            except TooSmallError:
+                continue
+            written = replace(plan, memory=cap).held(sequence, residency.residency)
+            assert written.peak <= cap
+            expected = predict(written, memory=False).seconds, host_bytes(written.program)
+            assert HeldSteps(outline, where, cap, seconds).simulated(item, residency) == expected
+            judged += 1
+    assert judged >= 5
+
+
+def test_copies_by_the_devices_own_cores_take_its_time() -> None:
+    graph = perceptron(4, 512, 256)
+    limit = plan_graph(graph, machine=on(12e9, 0.0)).peak * 6 // 10
+    plans = [plan_graph(graph, machine=on(12e9, share), memory=limit, hold="swap") for share in (0.0, 0.5, 1.0)]
+    times = [plan.simulated for plan in plans]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+    for plan, share in zip(plans, (0.0, 0.5, 1.0), strict=True):
+        assert plan.memory_bound is not None
+        assert plan.residency is not None
+        assert plan.machine.host is not None
+        assert plan.memory_bound <= plan.simulated * (1 + 1e-9)
+        sizes = [item.bytes for item in plan.lifetimes.storages]
+        copies = [(sizes[stay.storage], True) for stay in plan.residency.stays if stay.copied]
+        copies += [(sizes[stay.storage], False) for stay in plan.residency.stays if not stay.fresh]
+        own = sum(plan.machine.host.copy_seconds(size, out) for size, out in copies) * share
+        assert plan.simulated >= plan.unlimited + own - 1e-9
