@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from girih.layout import Placement
 from girih.lower.liveness import lasting
 from girih.lower.orders import arranged
 from girih.lower.program import Program
@@ -34,8 +35,33 @@ def moved(lives: Lifetimes, residency: Residency, cap: int) -> Program:
         ValueError: the program has several orders, or moves already.
     """
     program = lives.program
-    if program.orders or program.host:
-        raise ValueError("expected a program in which all devices do the same, without moves: start from `lower`")
+    if program.orders:
+        raise ValueError("expected a program in which all devices do the same: see `girih.memory.apart`")
+    part = written(lives, residency, cap)
+    whole = replace(program, places=part.places, value_of=part.value_of, host=part.host)
+    return arranged(whole, part.steps, lasting(program.graph))
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the devices of one class do. steps: but for frees; places_of_steps: of the program's own steps among them.
+    places, value_of, host: of the program's buffers and those of the movements."""
+
+    steps: tuple[Step, ...]
+    places_of_steps: tuple[int, ...]
+    places: dict[str, Placement]
+    value_of: dict[str, str]
+    host: frozenset[str]
+
+
+def written(lives: Lifetimes, residency: Residency, cap: int) -> Written:
+    """The steps of the devices of these lifetimes with the movements of a residency.
+
+    Raises:
+        ValueError: the program moves already.
+    """
+    if lives.program.host:
+        raise ValueError("expected a program without moves: start from `lower`")
     return _Writer(lives, residency, cap).write()
 
 
@@ -53,6 +79,7 @@ class _Writer:
         self.residency = residency
         self.storage_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
         self.steps: list[Step] = []
+        self.own: list[int] = []  # where the program's steps are among them
         self.places = dict(self.program.places)
         self.value_of = dict(self.program.value_of)
         self.host: set[str] = set()
@@ -70,7 +97,7 @@ class _Writer:
         self.waits: dict[str, tuple[str, ...]] = {}
         self.node = 0
 
-    def write(self) -> Program:
+    def write(self) -> Written:
         stays, extra = self.residency.stays, self.lives.extra
         fresh = _grouped((stay.start, stay) for stay in stays if stay.fresh)
         starting = _grouped((stay.start, stay) for stay in stays if not stay.fresh)
@@ -90,6 +117,7 @@ class _Writer:
             self.make_room(coming)
             if step is not None:
                 self.steps.append(renamed(step, self.read, self.write_name))
+                self.own.append(len(self.steps) - 1)
             self.used += coming - int(extra[number])
             for stay in ending.get(number, []):
                 self.end(stay)
@@ -98,8 +126,7 @@ class _Writer:
                 self.read(item.name)
         for target in list(self.underway):
             self.finish(target)
-        program = replace(self.program, places=self.places, value_of=self.value_of, host=frozenset(self.host))
-        return arranged(program, self.steps, lasting(self.program.graph))
+        return Written(tuple(self.steps), tuple(self.own), self.places, self.value_of, frozenset(self.host))
 
     def bytes_of(self, stay: Stay) -> int:
         return self.lives.storages[stay.storage].bytes
