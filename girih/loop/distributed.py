@@ -118,7 +118,9 @@ class Distributed:
             WorkerError: a worker failed or died; the arrays are as before.
         """
         shares = None if self.told else self._shares(given, ranges, pieces, accumulators)
-        calls = [self._call(given, rank, None if shares is None else shares[rank], seed) for rank in range(self.plan.workers)]
+        calls = [
+            self._call(given, rank, None if shares is None else shares[rank], seed) for rank in range(self.plan.workers)
+        ]
         replies: list[Reply] = list(self.crew.command("loop", [{"call": call} for call in calls]))
         self.told = True
         for name, place in self.places.items():
@@ -142,7 +144,9 @@ class Distributed:
                 return other
         return f"{name}.target"
 
-    def _shares(self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]) -> list[Share]:
+    def _shares(
+        self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]
+    ) -> list[Share]:
         recipe = pickled(self.kernel.recipe)  # type: ignore[arg-type]
         arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
         buffers = {}
@@ -201,7 +205,11 @@ class Distributed:
             target = self._target(given, name)
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
-        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited" and is_argument(given[name])}
+        inherited = {
+            name: given[name]
+            for kind, name in self.kernel.arguments
+            if kind == "inherited" and is_argument(given[name])
+        }
         return Call(self.number, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
@@ -216,8 +224,16 @@ class Distributed:
             rows = (*(slice(None),) * place.axis, cut)
             return [rows], [rows]
         how = Travelling(place.axis, self.cuts[1], place.low)
-        begins = [how.rows(task.time, shape[place.axis]) for task, sender in zip(tasks, self.senders[rank], strict=True) if sender < 0]
-        ends = [how.rows(task.time, shape[place.axis]) for task, goal in zip(tasks, self.receivers[rank], strict=True) if goal < 0]
+        begins = [
+            how.rows(task.time, shape[place.axis])
+            for task, sender in zip(tasks, self.senders[rank], strict=True)
+            if sender < 0
+        ]
+        ends = [
+            how.rows(task.time, shape[place.axis])
+            for task, goal in zip(tasks, self.receivers[rank], strict=True)
+            if goal < 0
+        ]
         return begins, ends
 
 
@@ -226,5 +242,3 @@ def _cut(column: Column, first: int, last: int) -> tuple[np.ndarray, ...]:
         return (column[first:last],)
     offsets = column.offsets[first : last + 1]
     return column.data[offsets[0] : offsets[-1]], offsets - offsets[0]
-
-

@@ -15,10 +15,11 @@ All of this is SwapAdvisor's augmented dataflow graph with its control edges (§
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from girih.layout import Placement
 from girih.lower.liveness import lasting
 from girih.lower.orders import arranged
 from girih.lower.program import Program
@@ -36,8 +37,33 @@ def moved(lives: Lifetimes, residency: Residency, cap: int) -> Program:
         ValueError: the program has several orders, or moves already.
     """
     program = lives.program
-    if program.orders or program.host:
-        raise ValueError("expected a program in which all devices do the same, without moves: start from `lower`")
+    if program.orders:
+        raise ValueError("expected a program in which all devices do the same: see `girih.memory.apart`")
+    part = written(lives, residency, cap)
+    whole = replace(program, places=part.places, value_of=part.value_of, host=part.host)
+    return arranged(whole, part.steps, lasting(program.graph))
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the devices of one class do. steps: but for frees; places_of_steps: of the program's own steps among them.
+    places, value_of, host: of the program's buffers and those of the movements."""
+
+    steps: tuple[Step, ...]
+    places_of_steps: tuple[int, ...]
+    places: dict[str, Placement]
+    value_of: dict[str, str]
+    host: frozenset[str]
+
+
+def written(lives: Lifetimes, residency: Residency, cap: int) -> Written:
+    """The steps of the devices of these lifetimes with the movements of a residency.
+
+    Raises:
+        ValueError: the program moves already.
+    """
+    if lives.program.host:
+        raise ValueError("expected a program without moves: start from `lower`")
     return _Writer(lives, residency, cap).write()
 
 
@@ -52,6 +78,7 @@ class _Writer:
         self.cap = cap
         self.storage_of = {buffer: number for number, item in enumerate(lives.storages) for buffer in item.buffers}
         self.steps: list[Step] = []
+        self.own: list[int] = []  # where the program's steps are among them
         self.places = dict(self.program.places)
         self.value_of = dict(self.program.value_of)
         self.host: set[str] = set()
@@ -66,7 +93,7 @@ class _Writer:
         self.underway: dict[tuple[int, bool], MoveStep] = {}
         self.node = 0
 
-    def write(self) -> Program:
+    def write(self) -> Written:
         stays, steps = self.residency.stays, self.lives.steps
         sizes = np.asarray([item.bytes for item in self.lives.storages], np.int64)
         plan = script(rows_of(stays), sizes, self.lives.extra, self.cap)
@@ -82,6 +109,7 @@ class _Writer:
             if what == STEP and number < len(steps):
                 self.node = node_of(steps[number])
                 self.steps.append(renamed(steps[number], self.read, self.write_name))
+                self.own.append(len(self.steps) - 1)
                 for stay in leaving.get(number, []):
                     self.forget(stay)
             elif what == STEP:
@@ -94,8 +122,7 @@ class _Writer:
                 self.start_in(stays[number], number, after[begin[number] : end[number]])
             else:
                 self.finish(stays[number], number, what == END_OUT)
-        program = replace(self.program, places=self.places, value_of=self.value_of, host=frozenset(self.host))
-        return arranged(program, self.steps, lasting(self.program.graph))
+        return Written(tuple(self.steps), tuple(self.own), self.places, self.value_of, frozenset(self.host))
 
     def begin(self) -> None:
         """Inputs of the program: on the device, or, of state at home in the large memory, there."""

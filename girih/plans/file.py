@@ -35,7 +35,7 @@ from girih.partition import Certificate, Strategy
 from girih.plans.check import check, one_line
 from girih.plans.plan import Costs, Plan, PlanError
 from girih.plans.rewritten import Rewrite
-from girih.plans.schema import PlanFile, SchemaError, read_schema
+from girih.plans.schema import PlanFile, ResidencyFile, SchemaError, read_schema
 
 VERSION = 3
 OLDEST = 2  # that is read
@@ -115,7 +115,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
         **({} if plan.schedule == "graph" else {"schedule": plan.schedule}),
         **({} if plan.sequence is None else {"sequence": _ranges(plan.sequence)}),
         **({"pieces": [[loop.rows, loop.steps] for loop in plan.pieces]} if plan.pieces else {}),
-        **({} if plan.residency is None else {"residency": _residency(plan)}),
+        **({} if plan.residency is None else {"residency": _residency(plan.residency)}),
+        **({"residencies": list(map(_residency, plan.residencies))} if plan.residencies else {}),
         **({} if plan.room is None else {"room": plan.room}),
         **({"rewrites": [vars(item) for item in plan.rewrites]} if plan.rewrites else {}),
         **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
@@ -145,11 +146,14 @@ def _sequence(ranges: Sequence[tuple[int, int]] | None) -> tuple[int, ...] | Non
     return tuple(number for first, last in ranges for number in range(first, last))
 
 
-def _residency(plan: Plan) -> dict[str, Any]:
-    assert plan.residency is not None
+def _residency(residency: Residency) -> dict[str, Any]:
     stays = [[stay.storage, stay.start, stay.first, stay.last, stay.fresh, stay.copied, stay.lasts]
-             for stay in plan.residency.stays]  # fmt: skip
-    return {"stays": stays, "home": sorted(plan.residency.home)}
+             for stay in residency.stays]  # fmt: skip
+    return {"stays": stays, "home": sorted(residency.home)}
+
+
+def _residency_of(data: ResidencyFile) -> Residency:
+    return Residency(tuple(Stay(*stay) for stay in data.stays), frozenset(data.home))
 
 
 def _finite(item: Any) -> Any:
@@ -220,9 +224,8 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         sequence=_sequence(data.sequence),
         pieces=tuple(InPieces(steps, rows) for rows, steps in data.pieces),
         rewrites=tuple(Rewrite(item.rule, item.at, item.before, item.cost) for item in data.rewrites),
-        residency=None
-        if data.residency is None
-        else Residency(tuple(Stay(*stay) for stay in data.residency.stays), frozenset(data.residency.home)),
+        residency=None if data.residency is None else _residency_of(data.residency),
+        residencies=tuple(map(_residency_of, data.residencies)),
         unlimited=_number(data.unlimited),
         memory_bound=_number(data.memory_bound),
         room=data.room,

@@ -16,6 +16,7 @@ from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, sc
 from girih.machine import Machine
 from girih.memory.accounts import MemoryUse
 from girih.memory.again import sequenced
+from girih.memory.apart import lifetimes_by_class, moved_apart
 from girih.memory.lifetimes import Lifetimes, lifetimes, unlike, widest
 from girih.memory.moves import moved
 from girih.memory.pieces import InPieces, in_pieces
@@ -63,12 +64,12 @@ class Plan:
     blocks: how the program is cut into blocks, or None. schedule: the order of a pipeline's work
     (`girih.lower.schedule`). Where not all fits on the devices, pieces: steps that are computed in pieces
     (`girih.memory.pieces`); sequence: the program's steps in an order in which some come again
-    (`girih.memory.again`), or None; residency: when each storage is on the device, or None;
+    (`girih.memory.again`), or None; residency: when each storage is on the device, or None; residencies: the same for
+    each class of devices, where they do different things (`girih.memory.apart`);
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
     with this order of steps (`girih.memory.bound`), by the prices of then; room: bytes that the residency was made
-    for, fewer than the limit where addresses take the rest (`arenas`), or None. rewrites: by which rules the graph was rewritten
-    before it was divided (`girih.plans.rewritten`). keys: by key of the model's
-    `state_dict` its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch
+    for, fewer than the limit where addresses take the rest (`arenas`), or None. rewrites: by which rules the graph was
+    rewritten before it was divided (`girih.plans.rewritten`). keys: by key of the model's `state_dict` its tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch
     that is no tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None.
     notes: what the reader should know, such as that another search ran than was asked for. scratch: by what the scratch
     memory of libraries' kernels was told when the plan was made, as its file says; None: it is made here and now.
@@ -99,6 +100,7 @@ class Plan:
     schedule: str = "graph"
     sequence: tuple[int, ...] | None = None
     residency: Residency | None = None
+    residencies: tuple[Residency, ...] = ()
     pieces: tuple[InPieces, ...] = ()
     unlimited: float | None = None
     memory_bound: float | None = None
@@ -109,9 +111,11 @@ class Plan:
 
     @cached_property
     def program(self) -> Program:
-        if self.residency is None:
+        if self.residency is None and not self.residencies:
             return self.unmoved
         assert self.memory is not None
+        if self.residency is None:
+            return moved_apart(self.lifetimes_by_class, self.residencies, self.memory)
         return moved(self.lifetimes, self.residency, self.room or self.memory)
 
     @cached_property
@@ -121,6 +125,12 @@ class Plan:
         notes = notes_of(self.unmoved, self.machine, self.scratch)
         devices = unlike(self.unmoved, followed(self.machine))
         return widest([lifetimes(self.unmoved, device, notes.threads, notes) for device in devices])
+
+    @cached_property
+    def lifetimes_by_class(self) -> tuple[Lifetimes, ...]:
+        """The same for each class of devices that do the same, where not all do."""
+        notes = notes_of(self.unmoved, self.machine, self.scratch)
+        return lifetimes_by_class(self.unmoved, followed(self.machine), notes.threads, notes)
 
     @cached_property
     def unmoved(self) -> Program:
@@ -188,7 +198,7 @@ class Plan:
     ) -> Plan:
         """The plan with another sequence, and another residency, for so much room; what does not depend on them is not
         computed again."""
-        plan: Plan = replace(self, sequence=sequence, residency=residency, room=room)
+        plan: Plan = replace(self, sequence=sequence, residency=residency, residencies=(), room=room)
         names = ("lowered", "unmoved", "lifetimes") if sequence == self.sequence else ("lowered",)
         plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
         return plan
@@ -199,6 +209,13 @@ class Plan:
         plan = replace(self, **changes)
         known = {name: value for name, value in self.__dict__.items() if name not in plan.__dict__ and name != "costs"}
         plan.__dict__.update(known)
+        return plan
+
+    def held_apart(self, residencies: tuple[Residency, ...]) -> Plan:
+        """The plan with other residencies of its classes; what does not depend on them is not computed again."""
+        plan: Plan = replace(self, residency=None, residencies=residencies)
+        names = ("lowered", "unmoved", "lifetimes", "lifetimes_by_class")
+        plan.__dict__.update({name: self.__dict__[name] for name in names if name in self.__dict__})
         return plan
 
 

@@ -144,6 +144,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     sequence: tuple[RangeFile, ...] | None = None
     pieces: tuple[PiecesFile, ...] = ()
     residency: ResidencyFile | None = None
+    residencies: tuple[ResidencyFile, ...] = ()
     unlimited: Number | None = None
     memory_bound: Number | None = None
     room: Whole | None = None

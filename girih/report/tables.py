@@ -85,6 +85,15 @@ def held_words(plan: Plan) -> str:
             f"by moving tensors: each step {format_bytes(out)} go out to {plan.machine.host.name} and "
             f"{format_bytes(back)} come back; {format_bytes(state)} of state lie there"
         )
+    if plan.residencies:
+        assert plan.machine.host is not None
+        classes = list(zip(plan.unmoved.classes, plan.lifetimes_by_class, plan.residencies, strict=True))
+        moved = [(len(order.devices), *residency.copied_bytes(lives)) for order, lives, residency in classes]
+        out, back = (sum(count * both[way] for count, *both in moved) for way in (0, 1))
+        ways.append(
+            f"by moving tensors: each step {format_bytes(out)} of all devices go out to {plan.machine.host.name} and "
+            f"{format_bytes(back)} come back"
+        )
     if plan.pieces:
         count = len({position for loop in plan.pieces for position, _ in loop.steps})
         repeated = sum(len(loop.steps) for loop in plan.pieces) - count

@@ -80,7 +80,7 @@ def compared(
             continue
         beside = replace(plan, graph=other.graph or graph, strategy=other.strategy, certificate=other.certificate,
                          search=name, schedule=other.schedule, memory=None, sequence=None, residency=None,
-                         pieces=(), baselines=())  # fmt: skip
+                         residencies=(), pieces=(), baselines=())  # fmt: skip
         if plan.objective == "time":
             took = predict(beside, store=store, memory=False).seconds
             beside = replace(beside, certificate=replace(beside.certificate, cost=took))
@@ -112,6 +112,7 @@ def simulated_alternatives(
             memory=None,
             sequence=None,
             residency=None,
+            residencies=(),
             pieces=(),
             baselines=(),
         )

@@ -41,6 +41,7 @@ from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
+from girih.search.apart import held_apart
 from girih.search.held_steps import HeldSteps
 from girih.search.memory_limit import WINDOWS
 from girih.search.published import held_as_published
@@ -100,14 +101,14 @@ def held(
     assert limit is not None
     if host is None and hold == "swap":
         raise PlanError(f"{plan.machine.name} has no large memory to move tensors to: give its file a `host`")
-    if plan.lowered.orders:
-        raise PlanError("tensors are not yet moved out of devices that do different things: raise the limit")
     windows = WINDOWS if plan.lowered.transfers and plan.schedule == "graph" else (plan.overlap,)
     if plan.overlap == windows[0]:
         unlimited = plan.told(memory=None)
     else:
         unlimited = replace(plan, memory=None, overlap=windows[0])
     plan = plan.told(unlimited=predict(unlimited, store=store, memory=False).seconds)
+    if plan.lowered.orders:
+        return held_apart(plan, hold, store=store, note=note)
     if isinstance(hold, Baseline):
         tried = [replace(plan, overlap=window) for window in windows]
         return held_as_published(plan, hold, tried, order=order, store=store, note=note)

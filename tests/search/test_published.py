@@ -125,19 +125,8 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert [item["name"] for item in json.loads(capsys.readouterr().out)] == [*HOLDS, *BASELINES]
     assert main(["holds"]) == 0
     assert "size=20, running=2, ahead=2" in capsys.readouterr().out
-    plan = [
-        "plan",
-        "mlp-tiny",
-        "--batch",
-        "512",
-        "--machine",
-        "local:1",
-        "--memory",
-        "540KB",
-        "--hold",
-        "chain:stages=9",
-    ]
-    assert main([*plan, "--no-compare", "-o", "plan.json", "--json"]) == 0
+    plan = ["plan", "mlp-tiny", "--batch", "512", "--machine", "local:1", "--memory", "540KB", "--no-compare"]
+    assert main([*plan, "--hold", "chain:stages=9", "-o", "plan.json", "--json"]) == 0
     assert max(json.loads(capsys.readouterr().out)["peak"]) <= 540_000
     assert main(["run", "plan.json", "--steps", "1", "--backend", "threads", "--verify"]) == 0
     wrong = [("vdn", "did you mean vdnn?"), ("lms:size=3", "lms has no option 'size'"), ("5", "no '5': expected")]

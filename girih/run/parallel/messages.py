@@ -94,9 +94,7 @@ class _Ready:
         self.share = share
         self.run = built(pickle.loads(share.recipe))
         self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in share.arrays.items()}
-        self.buffers = {
-            name: WorkerBuffer.of(*share.arrays[target]) for name, (target, _) in share.buffers.items()
-        }
+        self.buffers = {name: WorkerBuffer.of(*share.arrays[target]) for name, (target, _) in share.buffers.items()}
         self.appliers = {
             name: applier(pickle.loads(function) if function else add) for name, (_, function) in share.buffers.items()
         }
