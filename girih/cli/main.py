@@ -219,8 +219,8 @@ def parser() -> argparse.ArgumentParser:
                           "cheapest's (default 1.05)")  # fmt: skip
     optimize.add_argument("--backends", type=name, metavar="NAME,...", help="what the program may run on, of eager, "
                           "onednn, inductor, onnxruntime and openvino (default: all that are installed)")  # fmt: skip
-    optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N", help="of a dimension that "
-                          "an ONNX file names and leaves open")  # fmt: skip
+    optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N",
+                          help="of a dimension that an ONNX file names and leaves open")  # fmt: skip
     _store(optimize)
     optimize.add_argument("--output", "-o", type=name, help="write the program that won here (.pt2, .onnx), "
                           "or a plan of the rewritten one for one device (.json)")  # fmt: skip
@@ -232,8 +232,8 @@ def parser() -> argparse.ArgumentParser:
     rewrite.add_argument("action", choices=("prove", "explain"), help="prove RULE or FILE: print the proof, or the "
                          "tensors for which the two sides differ; explain PLAN: the rules that a plan's graph was "
                          "rewritten by, and their proofs")  # fmt: skip
-    rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="+", type=name, help="a rule, one side == other side, "
-                         "a file of rules, or a plan")  # fmt: skip
+    rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="+", type=name,
+                         help="a rule, one side == other side, a file of rules, or a plan")  # fmt: skip
 
     ops = _command(commands, "ops", "count the operators that girih can divide", "girih ops gpt-tiny")
     ops.add_argument("models", metavar="MODEL", nargs="*", type=name, help="count the operators of these models too")

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from girih.api import optimize, plan, read_onnx
 from girih.cli.predicting import store_path
 from girih.cli.programs import NamedProgram, ProgramError, is_file, program
-from girih.cli.terminal import Progress
 from girih.cli.rewrite import explained
+from girih.cli.terminal import Progress
 from girih.machine.units import format_bytes
 from girih.plans.rewritten import Rewriting
 
@@ -95,7 +95,9 @@ def _planned(
     from girih.capture import Inference
 
     made = replace(
-        plan(Inference(model), example, machine="local:1", compare=(), rewrite=Rewriting(options.alpha, options.budget)),
+        plan(
+            Inference(model), example, machine="local:1", compare=(), rewrite=Rewriting(options.alpha, options.budget)
+        ),
         model=name,
     )
     progress("write", 0.0)

@@ -9,7 +9,8 @@ from pathlib import Path
 from girih.api import Plan, load
 from girih.cli.terminal import BadInputError, clear_errors
 from girih.machine.units import format_seconds
-from girih.plans.rewritten import prove_all, verdict
+from girih.plans.rewritten import prove_all
+from girih.plans.rewritten import verdict as verdict_on
 
 
 def explained(item: Plan) -> list[str]:
@@ -19,15 +20,17 @@ def explained(item: Plan) -> list[str]:
     verdicts = prove_all(item.rewrites)
     device = item.machine.device.name
     lines = [f"{len(item.rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
-    for text, verdict in verdicts.items():
+    for text, judged in verdicts.items():
         steps = [step for step in item.rewrites if step.rule == text]
         saved = sum(step.before - step.cost for step in steps)
         lines.append(f"{len(steps)} × {text}")
-        lines.append(f"  {format_seconds(abs(saved))} {'less' if saved >= 0 else 'more'}; made anew: " + "; ".join(
-            ", ".join(step.at) for step in steps[:3]
-        ) + ("; …" if len(steps) > 3 else ""))
-        lines.append(f"  {verdict.word}:")
-        lines += [f"  {line}" for line in verdict.text.splitlines()]
+        lines.append(
+            f"  {format_seconds(abs(saved))} {'less' if saved >= 0 else 'more'}; made anew: "
+            + "; ".join(", ".join(step.at) for step in steps[:3])
+            + ("; …" if len(steps) > 3 else "")
+        )
+        lines.append(f"  {judged.word}:")
+        lines += [f"  {line}" for line in judged.text.splitlines()]
     return lines
 
 
@@ -37,7 +40,7 @@ def explain(options: argparse.Namespace) -> int:
         plans = [load(path) for path in options.rules]
     for item in plans:
         if options.json:
-            rows = [{**vars(step), "verdict": verdict(step.rule).word} for step in item.rewrites]
+            rows = [{**vars(step), "verdict": verdict_on(step.rule).word} for step in item.rewrites]
             print(json.dumps({"plan": item.file, "rewrites": rows}))
         else:
             print("\n".join(explained(item)))

@@ -33,8 +33,8 @@ KEPT_BYTES = 4096
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """weights: initial values by name. functions: the model's own, by domain and name. opset: of ONNX's own domain. path:
-    where it was read."""
+    """weights: initial values by name. functions: the model's own, by domain and name. opset: of ONNX's own domain.
+    path: where it was read."""
 
     graph: GraphProto
     weights: dict[str, Any]
@@ -78,7 +78,9 @@ def from_proto(model: ModelProto, path: Path | None = None) -> OnnxFile:
         raise OnnxError("it does not say the version of its operators (opset_import)")
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and opset > newest:
-        raise OnnxError(f"its operators are of opset {opset}, the installed onnx {onnx.__version__} knows up to {newest}")
+        raise OnnxError(
+            f"its operators are of opset {opset}, the installed onnx {onnx.__version__} knows up to {newest}"
+        )
     _check_order(model.graph, set())
     weights = _taken_out(model, path)
     _check_names(model)
@@ -111,7 +113,9 @@ def _check_order(graph: GraphProto, outer: set[str]) -> None:
             if name and name not in known:
                 what = f"node {title(node)} reads {name!r}, which "
                 if name in makers:
-                    raise OnnxError(f"{what}{title(makers[name])} makes behind it: the graph has a cycle, or is unsorted")
+                    raise OnnxError(
+                        f"{what}{title(makers[name])} makes behind it: the graph has a cycle, or is unsorted"
+                    )
                 raise OnnxError(f"{what}nothing makes")
         for name in node.output:
             if name and name in known and name not in outer:

@@ -253,7 +253,9 @@ def replaced(graph: Graph, match: Match) -> Graph | None:
     stands = {old: new for old, new in stands.items() if old != new}
     new_names = {node.outputs[0] for node in added}
     every = [
-        node if node.outputs[0] in new_names else node.renamed(lambda name: stands.get(name, name))
+        node
+        if node.outputs[0] in new_names or stands.keys().isdisjoint(node.inputs)
+        else node.renamed(lambda name: stands.get(name, name))
         for node in (*nodes, *added)
     ]
     return _named(graph, every, values, stands)
@@ -287,6 +289,9 @@ def _named(graph: Graph, nodes: list[Node], values: dict[str, Value], stands: Ma
 
     renamed = []
     for node in kept:
+        if back.keys().isdisjoint((*node.inputs, *node.outputs)):
+            renamed.append(node)  # the very one: what it knows of itself is kept
+            continue
         outputs = tuple(map(name_of, node.outputs))
         renamed.append(replace(node.renamed(name_of), outputs=outputs, name=name_of(node.name)))
     values = {name: value for name, value in values.items() if name not in back}

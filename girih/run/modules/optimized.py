@@ -1,9 +1,8 @@
 """A model for inference, rewritten so that it is faster here, and never slower: what won is what was timed.
 
-Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard (`trial.py`): the model
-as it was and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and all the
-figures.
-"""
+Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard (`trial.py`): the
+model as it was and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and
+all the figures."""
 
 from __future__ import annotations
 
@@ -24,9 +23,10 @@ from girih.capture.torch.state import state_of
 from girih.cost.store import Store
 from girih.rewrite.backtracking import Applied, Backtracking, Rewritten
 from girih.rewrite.constants import folded
+from girih.rewrite.passes.whole import Whole
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.segments import joined, segments
-from girih.rewrite.passes.whole import Whole
+from girih.rewrite.sweep import Sweep
 from girih.run.modules.backends import RUNTIMES, installed
 from girih.run.modules.costs import KernelCosts
 from girih.run.modules.export import ExportError, exported, write
@@ -36,6 +36,9 @@ from girih.run.modules.trial import Candidate, Progress, Way, fastest
 BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
 AS_IT_WAS, REWRITTEN = "as it was", "rewritten"
 FILES = (".pt2", ".onnx")
+SWEEP = 0.4
+"""Of the seconds for the search, at most, for the whole graph at once."""
+
 
 class OptimizeError(ValueError):
     """A model that cannot be optimised as was asked; the message says why, and what to do."""
@@ -44,9 +47,11 @@ class OptimizeError(ValueError):
 @dataclass(frozen=True)
 class Explanation:
     """What was done, in figures. nodes: operators of the program, without those of weights alone, before and after.
-    searched: the parts in which it was searched. cost, before: sums of measured kernels, in seconds."""
+    swept: what was found in the whole graph, before it was searched in parts: searched. cost, before: sums of measured
+    kernels, in seconds."""
 
     nodes: tuple[int, int]
+    swept: Rewritten
     searched: tuple[Rewritten, ...]
     candidates: tuple[Candidate, ...]
     chosen: Candidate
@@ -54,11 +59,11 @@ class Explanation:
 
     @property
     def sequence(self) -> tuple[Applied, ...]:
-        return tuple(step for part in self.searched for step in part.sequence)
+        return tuple(step for part in (self.swept, *self.searched) for step in part.sequence)
 
     @property
     def before(self) -> float:
-        return sum(part.before for part in self.searched)
+        return self.swept.before
 
     @property
     def cost(self) -> float:
@@ -173,15 +178,18 @@ def optimise(
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(captured.graph, weights)
         costs = KernelCosts(weights, count, store)
-        parts = segments(graph, weights)
+        progress("search the whole", 0.0)
+        swept = Sweep(SWEEP * seconds).search(graph, rules, costs)
+        whole, weights = folded(swept.graph, weights)
+        parts = segments(whole, weights)
         found = []
         for number, part in enumerate(parts):
             progress(
                 f"search part {number + 1} of {len(parts)}, {costs.measured} kernels measured", number / len(parts)
             )
-            share = seconds * len(part.nodes) / max(len(graph.nodes), 1)
+            share = (1 - SWEEP) * seconds * len(part.nodes) / max(len(whole.nodes), 1)
             found.append(Backtracking(alpha, seconds=share).search(part, rules, costs))
-        better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
+        better, smaller = folded(joined(whole, [item.graph for item in found]), weights)
         better, smaller = folded(Whole().apply(better), smaller)
         batch = set(captured.batch_names.values())
         programs = _Programs(
@@ -194,7 +202,7 @@ def optimise(
             count,
         )
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress)
-    explanation = Explanation((len(graph.nodes), len(better.nodes)), tuple(found), candidates, chosen, count)
+    explanation = Explanation((len(graph.nodes), len(better.nodes)), swept, tuple(found), candidates, chosen, count)
     return Optimized(model, programs.module, run, (arguments, named), programs.tensors, explanation)
 
 

@@ -123,7 +123,9 @@ def conv_transpose(
         for size, stride, add, dilation, window in zip(x.shape[2:], strides, more, dilations, kernel, strict=True)
     ]
     if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = list(output_shape or [size * stride for size, stride in zip(x.shape[2:], strides, strict=True)])[-rank:]
+        wanted = list(output_shape or [size * stride for size, stride in zip(x.shape[2:], strides, strict=True)])[
+            -rank:
+        ]
         cut = []
         for size, out in zip(whole, wanted, strict=True):
             total = size - out

@@ -127,7 +127,9 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
 
 @operator("Softmax", since=13)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return torch.softmax(x - torch.amax(x, axis, True), axis)  # graphs subtract logarithms of sums: not of large numbers
+    return torch.softmax(
+        x - torch.amax(x, axis, True), axis
+    )  # graphs subtract logarithms of sums: not of large numbers
 
 
 @operator("LogSoftmax", since=13)

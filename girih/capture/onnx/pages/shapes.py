@@ -69,7 +69,9 @@ def concat(*tensors: Tensor, axis: int) -> Tensor:
 
 
 @operator("Split", known=("split",))
-def split(x: Tensor, split: Sizes = None, *, axis: int = 0, num_outputs: int = 0, outputs: int = 0) -> tuple[Tensor, ...]:
+def split(
+    x: Tensor, split: Sizes = None, *, axis: int = 0, num_outputs: int = 0, outputs: int = 0
+) -> tuple[Tensor, ...]:
     """outputs: how many the node has; without sizes all are alike, up to the last."""
     count, size = num_outputs or outputs, x.shape[axis]
     if split is None:

@@ -39,9 +39,7 @@ def transformed(x: Tensor, length: int | None, axis: int, inverse: int, onesided
 
 
 @operator("DFT", known=("dft_length", "axis"), since=17)
-def dft(
-    x: Tensor, dft_length: int | None = None, axis: int = -2, *, inverse: int = 0, onesided: int = 0
-) -> Tensor:
+def dft(x: Tensor, dft_length: int | None = None, axis: int = -2, *, inverse: int = 0, onesided: int = 0) -> Tensor:
     if onesided and not inverse and x.shape[-1] != 1:
         raise ValueError("one-sided of complex numbers")
     return transformed(x, dft_length, axis, inverse, onesided)
