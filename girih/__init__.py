@@ -23,6 +23,7 @@ _HOMES = {
     "infer": "girih.api",
     "load": "girih.api",
     "optimize": "girih.api",
+    "read_onnx": "girih.api",
     "cluster": "girih.array.session.clusters",
 }
 
@@ -39,10 +40,11 @@ __all__ = [
     "load",
     "optimize",
     "plan",
+    "read_onnx",
 ]
 
 if TYPE_CHECKING:
-    from girih.api import Plan, fit, infer, load, optimize, plan
+    from girih.api import Plan, fit, infer, load, optimize, plan, read_onnx
     from girih.array.session.clusters import cluster
     from girih.capture.errors import CaptureError
     from girih.capture.torch.training import Inference, TrainingStep

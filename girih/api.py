@@ -155,8 +155,8 @@ def plan(
     drops them and computes them again, `auto` does whatever of both is fastest, `none` refuses; a name of
     `girih.memory.baselines.table`, such as `vdnn` or `chain:stages=32`, does as published (`girih holds`). order: of
     the steps in that case, one of `girih.memory.orders.order.ORDERS`, such as `least`; `auto`: the best of several.
-    rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its data sheet;
-    the plan keeps the rules (`girih rewrite explain`).
+    rewrite: by proved rules, before it is divided, where that is cheaper on one device of the machine by its data
+    sheet; the plan keeps the rules (`girih rewrite explain`).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -384,12 +384,12 @@ def optimize(
     model is called with: a tensor, a tuple, or a mapping by name; batches have its shapes. threads: while kernels and
     candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or `saturation`, or one
     of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its options; both choose
-    rewrites, kernels and layouts together, and say how far from the best of what they searched they are at most. seconds:
-    for the search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so many times
-    what the cheapest does are looked at too (TASO §2.7). rules: by default those of `girih.rewrite.rules`. backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime`
-    and `openvino`; by default all that are installed. The model as it was, in eager PyTorch, is always among what is
-    timed, so that nothing gets slower than it was.
-    store: the file in which measured kernels are kept.
+    rewrites, kernels and layouts together, and say how far from the best of what they searched they are at most.
+    seconds: for the search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so
+    many times what the cheapest does are looked at too (TASO §2.7). rules: by default those of `girih.rewrite.rules`.
+    backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that are
+    installed. The model as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it
+    was. store: the file in which measured kernels are kept.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.
@@ -425,8 +425,8 @@ def read_onnx(path: str | Path, example: Any = None, *, sizes: Mapping[str, int]
     """The model of an ONNX file as a PyTorch module, for inputs of one shape. Needs the extra `onnx`.
 
     example: inputs, a sequence or a mapping by name. They give the shapes that the file leaves open, and the values of
-    inputs on which shapes depend, which are then fixed. sizes: of dimensions that have names in the file, where there is
-    no example. The module takes the inputs in the file's order, or by name.
+    inputs on which shapes depend, which are then fixed. sizes: of dimensions that have names in the file, where there
+    is no example. The module takes the inputs in the file's order, or by name.
 
     Raises:
         CaptureError: the file is damaged, reads what is not its own, or has an operator that is not supported.

@@ -230,8 +230,8 @@ def parser() -> argparse.ArgumentParser:
                           "cheapest's (default 1.05)")  # fmt: skip
     optimize.add_argument("--backends", type=name, metavar="NAME,...", help="what the program may run on, of eager, "
                           "onednn, inductor, onnxruntime and openvino (default: all that are installed)")  # fmt: skip
-    optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N", help="of a dimension that "
-                          "an ONNX file names and leaves open")  # fmt: skip
+    optimize.add_argument("--size", action="append", default=[], type=name, metavar="NAME=N",
+                          help="of a dimension that an ONNX file names and leaves open")  # fmt: skip
     _store(optimize)
     optimize.add_argument("--rules", type=name, metavar="FILE", help="rewrite by these instead of girih's own; each is "
                           "proved first, or the file refused")  # fmt: skip

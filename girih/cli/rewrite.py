@@ -23,7 +23,7 @@ def explained(item: Plan) -> list[str]:
     verdicts = prove_all(item.rewrites)
     device = item.machine.device.name
     lines = [f"{len(item.rewrites)} replacements by {len(verdicts)} rules; seconds of one {device} by its data sheet"]
-    for text, verdict in verdicts.items():
+    for text, judged in verdicts.items():
         steps = [step for step in item.rewrites if step.rule == text]
         saved = sum(step.before - step.cost for step in steps)
         lines.append(f"{len(steps)} × {text}")
@@ -32,8 +32,8 @@ def explained(item: Plan) -> list[str]:
             + "; ".join(", ".join(step.at) for step in steps[:3])
             + ("; …" if len(steps) > 3 else "")
         )
-        lines.append(f"  {verdict.word}:")
-        lines += [f"  {line}" for line in verdict.text.splitlines()]
+        lines.append(f"  {judged.word}:")
+        lines += [f"  {line}" for line in judged.text.splitlines()]
     return lines
 
 

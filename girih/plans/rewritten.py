@@ -48,8 +48,8 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """alpha: how many times the cheapest a graph may cost to be looked at. seconds: to search. rules: shipped ones where
-    none are given."""
+    """alpha: how many times the cheapest a graph may cost to be looked at. seconds: to search. rules: shipped ones
+    where none are given."""
 
     alpha: float = 1.05
     seconds: float = 30.0

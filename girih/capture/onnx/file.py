@@ -33,8 +33,8 @@ KEPT_BYTES = 4096
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """weights: initial values by name. functions: the model's own, by domain and name. opset: of ONNX's own domain. path:
-    where it was read."""
+    """weights: initial values by name. functions: the model's own, by domain and name. opset: of ONNX's own domain.
+    path: where it was read."""
 
     graph: GraphProto
     weights: dict[str, Any]

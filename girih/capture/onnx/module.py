@@ -28,8 +28,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Step:
-    """One call. arguments: `Slot`s, numbers and lists. results: numbers of the values that it makes, None for those that
-    nobody reads; dtypes: what each must have. widened: are unsigned operands made int64 first?"""
+    """One call. arguments: `Slot`s, numbers and lists. results: numbers of the values that it makes, None for those
+    that nobody reads; dtypes: what each must have. widened: are unsigned operands made int64 first?"""
 
     title: str
     function: Callable[..., Any]
@@ -90,6 +90,7 @@ class OnnxModule(nn.Module):
                 key += "_"
             self.register_buffer(key, tensor)
             self._buffers_of[number] = key
+        self.eval()
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         if named:
@@ -102,8 +103,8 @@ class OnnxModule(nn.Module):
         for number, key in self._buffers_of.items():
             values[number] = getattr(self, key)
         for step in self.steps:
-            for number, result in zip(step.results, step.run(values), strict=False):
-                if number is not None:
-                    values[number] = result
+            for place, result in zip(step.results, step.run(values), strict=False):
+                if place is not None:
+                    values[place] = result
         results = tuple(values[number] for number in self._outputs)
         return results[0] if len(results) == 1 else results

@@ -21,8 +21,8 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """known, rather: names of parameters that are given by value. since: the first opset for which the function is right.
-    exact: does the function take unsigned operands as they are, and not as int64?"""
+    """known, rather: names of parameters that are given by value. since: the first opset for which the function is
+    right. exact: does the function take unsigned operands as they are, and not as int64?"""
 
     name: str
     function: Function

@@ -2,10 +2,9 @@
 
 Nodes are gone through once. What is known, weights and what follows from them and from shapes, is computed at once; of
 all else shape and dtype are found by running the operator on fake tensors. So sizes and axes that a graph computes from
-shapes are numbers when an operator asks for them, the branch of an `If` is chosen, and `Loop` and `Scan` are written out,
-where they depend on nothing else. Inputs on which they depend are fixed at the values of the example.
-Cost: linear in the nodes, loops written out.
-"""
+shapes are numbers when an operator asks for them, the branch of an `If` is chosen, and `Loop` and `Scan` are written
+out, where they depend on nothing else. Inputs on which they depend are fixed at the values of the example. Cost: linear
+in the nodes, loops written out."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ from girih.capture.onnx.tensors import DTYPES, MOST_BYTES, dtype_of, first_line,
 
 Tensor = Any
 
-MOST_STEPS, MOST_DEPTH = 200_000, 30
+MOST_NODES, MOST_DEPTH = 50_000, 30
 SMALL = 64
 """Elements of an input that may be fixed because shapes depend on it."""
 ORDERED = frozenset(
-    "Div Mod Max Min Clip Less LessOrEqual Greater GreaterOrEqual BitShift Pow ReduceMax ReduceMin ReduceMean TopK "
-    "ArgMax ArgMin MaxPool".split()
+    ("Div", "Mod", "Max", "Min", "Clip", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "BitShift", "Pow",
+     "ReduceMax", "ReduceMin", "ReduceMean", "TopK", "ArgMax", "ArgMin", "MaxPool")
 )  # fmt: skip
 """What is another number where uint64 is computed as int64."""
 
@@ -157,7 +156,7 @@ class _Translation:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.steps: list[Step] = []
         self.known: dict[int, tuple[str, Tensor]] = {}
-        self.count = 0
+        self.count = self.visited = 0
 
     def module(self) -> OnnxModule:
         scope: dict[str, Item | None] = {}
@@ -171,7 +170,7 @@ class _Translation:
             item = scope[name] = self.item(self.mode.from_tensor(tensor), of=frozenset((name,)))
             inputs[name] = item.number
         self.graph(self.file.graph, scope)
-        outputs = {item.name: scope[item.name].number for item in self.file.graph.output}
+        outputs = {item.name: _there(scope[item.name]).number for item in self.file.graph.output}
         read = set(outputs.values())
         steps = []
         for step in reversed(self.steps):
@@ -196,8 +195,9 @@ class _Translation:
     def graph(self, graph: GraphProto, scope: dict[str, Item | None]) -> None:
         """The nodes of a graph in a scope, to which their results are added."""
         for node in graph.node:
-            if len(self.steps) > MOST_STEPS:
-                raise OnnxError(f"its loops take more than {MOST_STEPS} steps")
+            self.visited += 1
+            if self.visited > max(MOST_NODES, 2 * len(self.file.graph.node)):
+                raise OnnxError(f"with its loops written out it has more than {MOST_NODES} nodes")
             try:
                 results = self.node(node, scope)
             except (OnnxError, _Fix):
@@ -266,7 +266,10 @@ class _Translation:
                     given[name] = item.default_value
         given |= {item.name: item for item in node.attribute}
         own: dict[str, Item | None] = dict.fromkeys(function.input)
-        own |= {name: scope[given_name] if given_name else None for name, given_name in zip(function.input, node.input)}
+        own |= {
+            name: scope[given_name] if given_name else None
+            for name, given_name in zip(function.input, node.input, strict=False)
+        }
         graph = GraphProto(node=[_filled(item, given) for item in function.node])
         before = self.opset
         if self.depth > MOST_DEPTH:
@@ -382,7 +385,7 @@ class _Translation:
         for tensor in graph.initializer:
             own[tensor.name] = self.constant(tensor.name, tensor_of(tensor))
         self.graph(graph, own)
-        return [own[item.name] for item in graph.output]
+        return [_there(own[item.name]) for item in graph.output]
 
     def if_(
         self, node: NodeProto, attributes: Any, inputs: Sequence[Any], scope: Mapping[str, Item | None]
@@ -413,8 +416,6 @@ class _Translation:
             turn += 1
             if turn < (most if most is not None else turn + 1):
                 going = bool(self.value(results[0], node, "condition"))
-            if turn > MOST_STEPS:
-                raise OnnxError(f"operator {title(node)} takes more than {MOST_STEPS} turns")
         if not turn and scanned:
             raise OnnxError(f"operator {title(node)} of no turns is not supported")
         return [*carried, *(self.stacked(items, 0) for items in scanned)]
@@ -454,9 +455,8 @@ class _Translation:
         return self.made(step, [item], 1, ["part"])[0]
 
     def stacked(self, items: Sequence[Item], axis: int) -> Item:
-        step = Step(
-            "stack", lambda *parts: torch.stack(parts, axis), tuple(Slot(item.number) for item in items), {}, (), (None,)
-        )  # fmt: skip
+        slots = tuple(Slot(item.number) for item in items)
+        step = Step("stack", lambda *parts: torch.stack(parts, axis), slots, {}, (), (None,))
         return self.made(step, items, 1, ["parts"])[0]
 
 
@@ -479,6 +479,12 @@ def _filled(node: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
             del kept.g.node[:]
             kept.g.node.extend(_filled(inner, given) for inner in item.g.node)
     return copy
+
+
+def _there(item: Item | None) -> Item:
+    if item is None:
+        raise OnnxError("a result of the graph is left out by the function that would make it")
+    return item
 
 
 def _depends_on_data(error: Exception) -> bool:

@@ -1,7 +1,7 @@
 """What capture takes apart so that it divides is put together again, for libraries that compute the whole at once.
 
     girih.max_pool, mean, embedding                          → aten.max_poolNd, mean, embedding
-    logsumexp, then exp(x − that)                            → aten._softmax, without a maximum that was subtracted before
+    logsumexp, then exp(x − that)                            → aten._softmax, of x before its maximum was subtracted
     logsumexp, then x − that                                 → aten._log_softmax
     mean, mean square around it, rsqrt, normalise            → aten.layer_norm
     q·kᵀ as a product of batches, scaled, softmax, times v   → aten.scaled_dot_product_attention
@@ -184,9 +184,9 @@ def _layer_norm(parts: Parts, writer: Writer, node: Node) -> bool:
 def _attention(parts: Parts, writer: Writer, node: Node) -> bool:
     """The second product of an attention, whose four dimensions were made three."""
     at = dict(node.arguments)
-    weights, values = (parts.made_by(at[name], "aten.reshape") for name in ("self", "mat2"))
+    weights = parts.made_by(at["self"], "aten.reshape")
     soft = weights and parts.made_by(dict(weights.arguments)["self"], "aten._softmax")
-    if not weights or not values or not soft:
+    if not soft:
         return False
     scores = dict(soft.arguments)["self"]
     scale = 1.0
@@ -201,30 +201,35 @@ def _attention(parts: Parts, writer: Writer, node: Node) -> bool:
     if not product:
         return False
     both = dict(product.arguments)
-    queries, keys = (parts.made_by(both[name], "aten.reshape") for name in ("self", "mat2"))
-    if not queries or not keys or dict(soft.arguments)["dim"] != 3:
+    if len(parts.shape(dict(soft.arguments)["self"])) != 4 or dict(soft.arguments)["dim"] != 3:
         return False
-    q, k, v = (dict(item.arguments)["self"] for item in (queries, keys, values))
-    shapes = [parts.shape(item) for item in (q, k, v)]
-    if any(len(shape) != 4 for shape in shapes) or parts.dtype(q) != "float32":
+    n, h, length, others = parts.shape(dict(soft.arguments)["self"])
+    width, out = parts.shape(both["self"])[-1], parts.shape(at["mat2"])[-1]
+    shapes = [parts.shape(item) for item in (both["self"], both["mat2"], at["mat2"])]
+    batch = n * h
+    if shapes != [(batch, length, width), (batch, width, others), (batch, others, out)]:
         return False
-    (n, h, length, width), (_, _, _, others), (_, _, _, out) = shapes
-    if shapes != [(n, h, length, width), (n, h, width, others), (n, h, others, out)]:
+    if parts.dtype(both["self"]) != "float32":
         return False
-    assert isinstance(k, Ref)
-    turned = Ref(writer.permute(k.name, (0, 1, 3, 2)))
-    result = writer.one(
-        "aten.scaled_dot_product_attention",
-        (n, h, length, out),
-        "float32",
-        "",
-        query=q,
-        key=turned,
-        value=v,
+    q = _four(parts, writer, both["self"], (n, h, length, width))
+    k = writer.permute(_four(parts, writer, both["mat2"], (n, h, width, others)), (0, 1, 3, 2))
+    v = _four(parts, writer, at["mat2"], (n, h, others, out))
+    attention = writer.one(
+        "aten.scaled_dot_product_attention", (n, h, length, out), "float32", "", query=Ref(q), key=Ref(k), value=Ref(v),
         scale=scale,
-    )
-    writer.reshape(result, (n * h, length, out), node.outputs[0])
+    )  # fmt: skip
+    writer.reshape(attention, (batch, length, out), node.outputs[0])
     return True
+
+
+def _four(parts: Parts, writer: Writer, x: Argument, shape: tuple[int, ...]) -> str:
+    """x in four dimensions: what it was reshaped from, if that is it."""
+    assert isinstance(x, Ref)
+    before = parts.made_by(x, "aten.reshape")
+    source = dict(before.arguments)["self"] if before else None
+    if isinstance(source, Ref) and parts.shape(source) == shape:
+        return source.name
+    return writer.reshape(x.name, shape)
 
 
 Rule = Callable[[Parts, Writer, Node], bool]

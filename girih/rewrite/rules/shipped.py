@@ -39,13 +39,13 @@ one_relu: (relu(split(x, dim=1)[0]), relu(split(x, dim=1)[1]))
 
 together_again: cat(split(x, dim=1)[0], split(x, dim=1)[1], dim=1) == x
 
-one_sum: x[m, k], y[m, n], a[k, o], b[n, o]: add(mm(x, a), mm(y, b)) == mm(cat(x, y, dim=1), cat(a, b, dim=0))
+rows_of_one_product: x[m, k], y[n, k], a[k, p]: (mm(x, a), mm(y, a))
+    == (split(mm(cat(x, y, dim=0), a), dim=0)[0], split(mm(cat(x, y, dim=0), a), dim=0)[1])
 
 one_product: x[m, k], a[k, n], b[k, p]: (mm(x, a), mm(x, b))
     == (split(mm(x, cat(a, b, dim=1)), dim=1)[0], split(mm(x, cat(a, b, dim=1)), dim=1)[1])
 
-rows_of_one_product: x[m, k], y[n, k], a[k, p]: (mm(x, a), mm(y, a))
-    == (split(mm(cat(x, y, dim=0), a), dim=0)[0], split(mm(cat(x, y, dim=0), a), dim=0)[1])
+one_sum: x[m, k], y[m, n], a[k, o], b[n, o]: add(mm(x, a), mm(y, b)) == mm(cat(x, y, dim=1), cat(a, b, dim=0))
 
 weights_first: x[m, k], a[k, n], b[n, p]: mm(mm(x, a), b) == mm(x, mm(a, b))
 """

@@ -34,6 +34,7 @@ from girih.rewrite.constants import constants
 from girih.rewrite.ways import ROWS, Way
 from girih.run.calibrate.measure_operators import prepare, tensor_of
 from girih.run.modules.strided import laid
+from girih.run.modules.trial import quick
 
 SECONDS = 0.03
 """How long a call is measured, about, behind the first."""
@@ -42,6 +43,7 @@ ATEN = "aten"
 ONEDNN = "onednn: "  # before the operator's name, in calls of oneDNN's kernel
 LAID = "laid"  # of a call of `girih.run.modules.strided.laid`
 TURNED = "turned: "  # in calls of (BᵀAᵀ)ᵀ in the place of AB, whose weights come first
+BYTES_PER_SECOND = 1e10  # of what cannot be measured
 FAR, MOST_COPIES = 32 << 20, 64
 """Bytes between two uses of the same weights: more than a core's own caches hold."""
 
@@ -136,10 +138,8 @@ class KernelCosts:
             return Ref(str(names.index(argument.name))) if isinstance(argument, Ref) else argument
 
         values = [graph.values[name] for name in names]
-        operands = tuple(
-            Operand(value.shape, value.dtype, high=min((size for size in value.shape if size > 1), default=2))
-            for value in values
-        )
+        least = min((size for value in values for size in value.shape if size > 1), default=2)  # indices are below it
+        operands = tuple(Operand(value.shape, value.dtype, high=least) for value in values)
         results = [graph.values[name] for name in node.outputs]
         work = Work("", node.operator, 0.0, float(sum(value.bytes for value in (*values, *results))))
         arguments = tuple((name, numbered(value)) for name, value in node.arguments)
@@ -152,10 +152,13 @@ class KernelCosts:
     def seconds(self, call: Call) -> float:
         """Of one execution: measured once."""
         if call.key not in self.known:
-            repeats = measure(call)
+            try:
+                repeats = measure(call)
+            except (RuntimeError, IndexError):  # it does not take numbers at random
+                repeats = [call.work.bytes / BYTES_PER_SECOND] * 2
             self.measured += 1
+            seconds = quick(repeats)
             low, _, high = statistics.quantiles(repeats, n=4)
-            seconds = low  # what else the machine does makes the others longer
             self.known[call.key] = seconds
             if self.store is not None:
                 spread = (high - low) / seconds if seconds else 0.0

@@ -1,16 +1,15 @@
 """A model for inference, rewritten so that it is faster here, and never slower: what won is what was timed.
 
-Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard (`trial.py`): the model
-as it was and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and all the
-figures.
-"""
+Search: the graph in segments, cost-based backtracking in each (TASO §2.7), costs measured. Guard (`trial.py`): the
+model as it was and as it is rewritten, each by every back end, run in turns on the example; the fastest is kept, and
+all the figures."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
 from girih.rewrite.passes.whole import Whole
 from girih.rewrite.rules.rule import Rule
+from girih.rewrite.sweep import Sweep
 from girih.rewrite.ways import cheapest
 from girih.run.modules.backends import RUNTIMES, installed
 from girih.run.modules.export import ExportError, exported, write
@@ -38,6 +38,8 @@ from girih.run.modules.trial import Candidate, Progress, Way, fastest
 BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
 AS_IT_WAS, REWRITTEN = "as it was", "rewritten"
 FILES = (".pt2", ".onnx")
+SWEEP = 0.4
+"""Of the seconds for the search, at most, for the whole graph at once."""
 
 
 class OptimizeError(ValueError):
@@ -47,10 +49,11 @@ class OptimizeError(ValueError):
 @dataclass(frozen=True)
 class Explanation:
     """What was done, in figures. nodes: operators of the program, without those of weights alone, before and after.
-    found: by the search. cost, before: sums of measured kernels, with what brings tensors into other layouts, in
-    seconds."""
+    swept: what was found in the whole graph, before it was searched in parts: found. cost, before: sums of measured
+    kernels, with what brings tensors into other layouts, in seconds."""
 
     nodes: tuple[int, int]
+    swept: Rewritten
     found: Found
     candidates: tuple[Candidate, ...]
     chosen: Candidate
@@ -58,7 +61,7 @@ class Explanation:
 
     @property
     def sequence(self) -> tuple[Applied, ...]:
-        return tuple(step for part in self.searched for step in part.sequence)
+        return tuple(step for part in (self.swept, *self.searched) for step in part.sequence)
 
     @property
     def searched(self) -> tuple[Rewritten, ...]:
@@ -194,7 +197,13 @@ def optimise(
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(captured.graph, weights)
-        found = rewrite(graph, weights, rules, LayoutCosts(weights, count, store), search, progress)
+        costs = LayoutCosts(weights, count, store)
+        progress("search the whole", 0.0)
+        before = cheapest(graph, costs).cost
+        swept = Sweep(SWEEP * search.seconds).search(graph, rules, costs)
+        whole, weights = folded(swept.graph, weights)
+        search = replace(search, seconds=(1 - SWEEP) * search.seconds)
+        found = rewrite(whole, weights, rules, LayoutCosts(weights, count, store), search, progress)
         better, smaller = folded(Whole().apply(found.graph), found.weights)
         choice = cheapest(better, LayoutCosts(smaller, count, store))  # of whole operators, too
         batch = set(captured.batch_names.values())
@@ -208,7 +217,8 @@ def optimise(
             count,
         )
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress)
-    explanation = Explanation((len(graph.nodes), len(better.nodes)), found, candidates, chosen, count)
+    found = replace(found, before=before)
+    explanation = Explanation((len(graph.nodes), len(better.nodes)), swept, found, candidates, chosen, count)
     return Optimized(model, programs.module, run, (arguments, named), programs.tensors, explanation)
 
 

@@ -52,8 +52,8 @@ def fastest(
     named: Mapping[str, Any],
     progress: Progress = lambda what, share: None,
 ) -> tuple[tuple[Candidate, ...], Candidate, Run]:
-    """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model itself,
-    with whose results all others are compared, and a way with others is refused."""
+    """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model
+    itself, with whose results all others are compared, and a way with others is refused."""
     built: list[tuple[str, str, Run | None, str]] = []
     expected: list[Any] = []
     with torch.no_grad():
@@ -81,9 +81,9 @@ def fastest(
     candidates = tuple(
         Candidate(program, backend, seconds.get(number), why) for number, (program, backend, _, why) in enumerate(built)
     )
-    run = built[chosen][2]
-    assert run is not None
-    return candidates, candidates[chosen], run
+    winner = built[chosen][2]
+    assert winner is not None
+    return candidates, candidates[chosen], winner
 
 
 def measured(runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> list[list[float]]:

@@ -1,8 +1,7 @@
 """Images of another size: each position of the result is a weighted sum of positions of the input.
 
-Along each axis that is resized, weights follow from the coordinates alone (ONNX's Resize), so that they are a matrix that
-is known before.
-"""
+Along each axis that is resized, weights follow from the coordinates alone (ONNX's Resize), so that they are a matrix
+that is known before."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ def lstm(
     p: Any = None, *, activation_alpha: Any = None, activation_beta: Any = None, activations: Any = None,
     clip: Any = None, direction: str = "forward", hidden_size: int, input_forget: int = 0, layout: int = 0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gates in ONNX's order: input, output, forget, cell; p: weights of peepholes, in the order input, output, forget."""
+    """Gates in ONNX's order: input, output, forget, cell; p: weights of peepholes, in the order input, output,
+    forget."""
     n = hidden_size
     functions = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), w.shape[0])
 
