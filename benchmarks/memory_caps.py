@@ -2,12 +2,12 @@
 
 What: a ResNet, a GPT and an LSTM at 75, 50 and 25 % of what their step needs, moving tensors to files without names,
 and computing them again. How: each capped plan and the plan without a cap run in turn, `--rounds` steps each behind the
-first; seconds are medians. Plans and predictions go by what `girih calibrate` measures before, of each model's calls and
-of copies to files: `--calibrate` seconds for each model. Peaks are measured by PyTorch's profiler; the weights after these steps are held against
-those of the uncapped run. Against: the cap; the uncapped run, times the slowdown that was simulated; and PyTorch's own
-way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its measured peak is given to girih as a
-cap, and the seconds of both are compared. Floors: no cap exceeded, planned = measured to the byte, equal bits; seconds
-within 15 % of the predicted; no slower than checkpointing.
+first; seconds are medians. Plans and predictions go by what `girih calibrate` measures before, of each model's calls
+and of copies to files, `--calibrate` seconds for each model. Peaks are measured by PyTorch's profiler; the weights
+after these steps are held against those of the uncapped run. Against: the cap; the uncapped run, times the slowdown
+that was simulated; and PyTorch's own way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its
+measured peak is given to girih as a cap, and the seconds of both are compared. Floors: no cap exceeded, planned =
+measured to the byte, equal bits; seconds within 15 % of the predicted; no slower than checkpointing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is judged without a Program is what its Program takes, to the last bit; sequences on arrays are those of walks."""
+"""What is judged without a Program is what its Program takes, to the last bit; sequences on arrays are as walked."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class MoveTask:
         out, back, *small_ones = (median(seconds for _, seconds in found) for found in beside)
         latency = max(0.0, min(small_ones))
         slower = [1 - median(rate_of for rate_of, _ in found) / rate for found in beside[:2]]
-        per_byte = [max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back)]
-        return Moved(*per_byte, latency, min(1.0, max(0.0, sum(slower) / 2)))
+        per_out, per_in = (max(seconds - latency, seconds / 2) / LARGE for seconds in (out, back))
+        return Moved(per_out, per_in, latency, min(1.0, max(0.0, sum(slower) / 2)))
 
 
 def _together(seconds: float, copy: Callable[[], Any] | None) -> tuple[float, float]:
