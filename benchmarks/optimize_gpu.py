@@ -33,7 +33,10 @@ def measure(options: argparse.Namespace) -> Report:
 
     if not torch.cuda.is_available():
         return Report(
-            "Optimised inference on a GPU", (("model", "model"),), (), "there is no GPU here, so nothing was measured"
+            "Optimised inference on a GPU",
+            (("measured", "measured"),),
+            ({"measured": "nothing: PyTorch sees no GPU here"},),
+            "there is no GPU here, so nothing was measured",
         )
     rows: list[Row] = []
     misses = []
@@ -59,23 +62,23 @@ def measured(name: str, seconds: float) -> Row:
     from girih.rewrite.backtracking import Backtracking
     from girih.run.modules.searching import rewrite
 
-    found = captured(name, "cuda")
-    data = tuple(found.data.values())
+    found = captured(name, "cpu")
     result = rewrite(found.graph, found.weights, _rules(), _costs(found.weights), Backtracking(seconds=seconds))
     batch = [item.name for item in result.graph.inputs if item.name not in result.weights]
-    assert len(batch) == len(data)
-    better = _on_gpu(result.graph, result.weights)
+    assert len(batch) == len(found.data)
+    better, model = _on_gpu(result.graph, result.weights), found.module.cuda()
+    data = tuple(tensor.cuda() for tensor in found.data.values())
     torch._dynamo.reset()
     ways: dict[str, Callable[[], Callable[[], Any]]] = {
-        "eager": lambda: lambda: found.module(*data),
-        "CUDA graph": lambda: graphed(found.module, data),
-        "max-autotune": lambda: compiled(found.module, data),
+        "eager": lambda: lambda: model(*data),
+        "CUDA graph": lambda: graphed(model, data),
+        "max-autotune": lambda: compiled(model, data),
         "girih, CUDA graph": lambda: graphed(better, data),
         "girih, max-autotune": lambda: compiled(better, data),
     }
     runs: dict[str, Callable[[], Any]] = {}
     with torch.no_grad():
-        expected = _tensor(found.module(*data))
+        expected = _tensor(model(*data))
         for way, build in ways.items():
             run = build()
             if _same(_tensor(run()), expected):

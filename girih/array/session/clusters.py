@@ -23,7 +23,7 @@ from girih.array.session.contents import placed_content, portions
 from girih.array.session.limits import MemoryBudget, MemoryLimitError, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
 from girih.array.session.monitor import LiveArray, LiveView, live_arrays
-from girih.array.session.planning import Planned, Tiled, machine_of, plan_observed
+from girih.array.session.planning import Planned, Tiled, known_functions, machine_of, plan_observed
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
 from girih.lower import CACHE_BYTES, Blocks
@@ -266,7 +266,7 @@ class Cluster:
         if planned is None:
             held = {work.names[item]: layouts for item, layouts in zip(work.inputs, lying, strict=True) if layouts}
             wanted = Wanted(self.search, budget, held)
-            graph = work.graph()
+            graph = known_functions(work.graph(), work.ones)
             tiled = plan_observed(graph, self.machine, wanted, self._choices, self.blocks, self._observed)
             fits = fitted(tiled.plan, self.budget.limit, streamed, on_files, files, self.engine.one_process)
             planned = self._plans[key] = Planned(self.planned, fits.plan, tiled, fits.peak, fits.refused)

@@ -24,9 +24,11 @@ from girih.partition.space.options import Rules
 from girih.partition.space.problem import Objective
 from girih.plans.plan import Plan
 from girih.rewrite import Pass, apply
+from girih.rewrite.passes.by_rules import ByRules
 from girih.rewrite.passes.factorisations import DivideFactorisations
 from girih.rewrite.passes.sums_by_label import SumByLabel
 from girih.rewrite.passes.tile_functions import DivideTileFunctions
+from girih.rewrite.rules.further import arrays
 
 SMALL = 1 << 13
 """Up to so many elements an array may be held in copies, and a node computed by everybody."""
@@ -88,6 +90,12 @@ def objective_of(machine: Machine) -> str:
 def passes(workers: int) -> tuple[Pass, ...]:
     """What rewrites an array program once the workers are known."""
     return DivideFactorisations(workers, SMALL, CACHE_BYTES), DivideTileFunctions(workers), SumByLabel()
+
+
+def known_functions(graph: Graph, ones: frozenset[str]) -> Graph:
+    """The graph with functions that PyTorch has under a name in the place of what the program writes: one kernel for
+    1 / (1 + exp(-x)). ones: its inputs that are the number 1."""
+    return ByRules(arrays(), ones).apply(graph) if ones else graph
 
 
 def plan_observed(

@@ -202,6 +202,10 @@ def data(content: np.ndarray | Source, name: str, source: str = "") -> Expressio
     return reference
 
 
+def is_one(item: Expression) -> bool:
+    return item.operator == NUMBER and item.dtype.startswith("float") and item.content == 1
+
+
 def _argument(item: Operand, names: Mapping[Expression, str]) -> Any:
     """As a node has it. No closure of `Needed.graph`: one that calls itself keeps what it sees alive until the garbage
     collector comes, and with it all tiles."""
@@ -241,13 +245,18 @@ class Needed:
     def structure(self) -> Hashable:
         """Equal where the graphs are equal."""
         positions = self._positions
-        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype) for item in self.inputs)
+        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype, is_one(item)) for item in self.inputs)
         nodes = tuple(
             (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
             for item in self.nodes
         )
         shapes = tuple((item.results or item.shape, item.dtype) for item in self.nodes)
         return leaves, nodes, shapes, tuple(positions[item] for item in self.results)
+
+    @property
+    def ones(self) -> frozenset[str]:
+        """The inputs that are the number 1, of which rules speak."""
+        return frozenset(self.names[item] for item in self.inputs if is_one(item))
 
     def graph(self) -> Graph:
         """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""

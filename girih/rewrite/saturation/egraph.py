@@ -170,10 +170,12 @@ class EGraph:
         known = dict(arguments)
         found: list[str] = []
         for name in (self.find(ref.name) for ref in references(known["tensors"])):
-            inner = next(
-                (item for item in self.nodes[name].values()
-                 if item.operator == CAT and dict(item.arguments).get("dim", 0) == known.get("dim", 0)), None,
-            )  # fmt: skip
+            joins = [
+                item
+                for item in self.nodes[name].values()
+                if item.operator == CAT and dict(item.arguments).get("dim", 0) == known.get("dim", 0)
+            ]
+            inner = max(joins, key=lambda item: len(item.inputs), default=None)  # the one of what is no join
             found.extend([name] if inner is None else inner.inputs)
         return found
 

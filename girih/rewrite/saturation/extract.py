@@ -109,6 +109,7 @@ def extract(
     taken = _variables(egraph, costing, shapes, constant, roots, began + seconds)
     if taken is None:
         return Extracted(None, 0.0, False, 0, 0, 0, time.monotonic() - began)
+    taken = _without_their_own(taken, constant | entering)
     program = _Program()
     by_class: dict[str, list[int]] = {}
     for item in taken:
@@ -198,6 +199,46 @@ def _variables(
                     seen.add(read)
                     waiting.append(read)
     return taken
+
+
+def _without_their_own(taken: list[_Taken], free: Collection[str]) -> list[_Taken]:
+    """The ways but for those that can only be computed of their own class: such as the join of two slices of a value,
+    in the class of that value, where nothing else makes the slices. They are part of no graph without circles."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    number = {name: place for place, name in enumerate(dict.fromkeys(item.of for item in taken))}
+    edges = {(number[item.of], number[name]) for item in taken for name in item.node.inputs if name in number}
+    if not edges:
+        return taken
+    row, column = np.array(sorted(edges)).T
+    size = (len(number), len(number))
+    _, component = connected_components(coo_array((np.ones(len(row)), (row, column)), shape=size), connection="strong")
+    together: dict[int, list[_Taken]] = {}
+    for item in taken:
+        together.setdefault(int(component[number[item.of]]), []).append(item)
+    useless: set[tuple[str, int]] = set()
+    for members in together.values():
+        classes = {item.of for item in members}
+        needs = list({(item.of, id(item.node)): (item.of, item.node,
+                      [name for name in set(item.node.inputs) if name in classes and name not in free])
+                      for item in members}.values())  # fmt: skip
+        for name in classes if len(classes) > 1 else ():
+            without = _computable(needs, name)
+            useless.update((of, id(node)) for of, node, reads in needs if of == name and not without.issuperset(reads))
+    return [item for item in taken if (item.of, id(item.node)) not in useless]
+
+
+def _computable(needs: list[tuple[str, Node, list[str]]], without: str) -> set[str]:
+    """The classes that can be computed where one of them is not there."""
+    known: set[str] = set()
+    waiting = [(of, reads) for of, _, reads in needs if of != without]
+    while True:
+        new = {of for of, reads in waiting if known.issuperset(reads)}
+        if not new - known:
+            return known
+        known |= new
+        waiting = [(of, reads) for of, reads in waiting if of not in known]
 
 
 def _ways(egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], node: Node) -> tuple[Way, ...]:

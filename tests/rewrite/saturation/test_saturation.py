@@ -1,0 +1,221 @@
+"""Equality saturation: it finds the optimum of what rules reach, without circles, and says how far others are from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from girih.capture import Inference, capture
+from girih.graph import Graph, Node, check
+from girih.kernels.evaluate import interpret
+from girih.rewrite.backtracking import Backtracking, total
+from girih.rewrite.rules.apply import Index, matches
+from girih.rewrite.rules.further import inference
+from girih.rewrite.rules.rule import parse
+from girih.rewrite.rules.shipped import shipped
+from girih.rewrite.saturation import Saturation
+from girih.rewrite.saturation.egraph import EGraph
+from girih.rewrite.saturation.explore import explore, symmetric
+from girih.rewrite.saturation.extract import extract
+from girih.rewrite.ways import InRows
+
+ASSOCIATIVE = parse("mm(a, mm(b, c)) == mm(mm(a, b), c)")
+ONE_PRODUCT = parse(
+    "x[m, k], a[k, n], b[k, p]: (mm(x, a), mm(x, b)) == "
+    "(split(mm(x, cat(a, b, dim=1)), dim=1)[0], split(mm(x, cat(a, b, dim=1)), dim=1)[1])"
+)
+
+
+def flops(graph: Graph, node: Node) -> float:
+    """Multiplications of products, and elements of everything else."""
+    made = graph.values[node.outputs[0]].elements
+    return made * (graph.values[node.inputs[0]].shape[1] if node.operator == "aten.mm" else 1)
+
+
+def calls(graph: Graph, node: Node) -> float:
+    return {"aten.mm": 10.0, "aten.cat": 1.0, "aten.slice.Tensor": 0.0}.get(node.operator, 3.0)
+
+
+def graph_of(module: torch.nn.Module, *inputs: torch.Tensor) -> Graph:
+    return capture(Inference(module), inputs).graph
+
+
+def same(before: Graph, after: Graph) -> None:
+    check(after)
+    values = {item.name: torch.randn(before.values[item.name].shape) for item in before.inputs}
+    expected, found = interpret(before, values), interpret(after, values)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-3)
+
+
+class Chain(torch.nn.Module):
+    def forward(self, *matrices: torch.Tensor) -> torch.Tensor:
+        result = matrices[0]
+        for matrix in matrices[1:]:
+            result = result @ matrix
+        return result
+
+
+def best_chain(sizes: list[int]) -> int:
+    """The textbook's dynamic program: the fewest multiplications."""
+    count = len(sizes) - 1
+    best = [[0] * count for _ in range(count)]
+    for length in range(1, count):
+        for first in range(count - length):
+            last = first + length
+            best[first][last] = min(
+                best[first][middle] + best[middle + 1][last] + sizes[first] * sizes[middle + 1] * sizes[last + 1]
+                for middle in range(first, last)
+            )
+    return best[0][-1]
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=5))
+def test_a_chain_of_products_comes_to_its_optimum_with_a_proof(sizes: list[int]) -> None:
+    graph = graph_of(Chain(), *(torch.randn(pair) for pair in pairwise(sizes)))
+    found = Saturation().search(graph, [ASSOCIATIVE, ASSOCIATIVE.reverse], flops)
+    assert found.cost == total(found.graph, flops) == best_chain(sizes)
+    assert found.certificate is not None
+    assert found.certificate.gap == 0
+    assert found.certificate.stopped == "saturated"
+    assert found.complete
+    same(graph, found.graph)
+
+
+class Several(torch.nn.Module):
+    """Products of one tensor, two of which leave the graph, and one of another."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList(torch.randn(4, 3 + number) for number in range(count))
+        self.other = torch.nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, *rest = (x @ weight for weight in self.weights)
+        return first, rest[0], torch.relu(torch.cat(rest, 1)), y @ self.other
+
+
+def test_several_products_become_one() -> None:
+    graph = graph_of(Several(4), torch.randn(2, 4), torch.randn(2, 5))
+    found = Saturation().search(graph, [ONE_PRODUCT], calls)
+    assert found.certificate is not None
+    assert found.certificate.gap == 0
+    assert [node.operator for node in found.graph.nodes].count("aten.mm") == 2
+    assert found.cost < found.before
+    same(graph, found.graph)
+
+
+def test_many_products_do_not_grow_without_end() -> None:
+    """Each product beside those after it, never beside itself: 2ᵏ joins, and the e-graph is saturated."""
+    graph = graph_of(Several(4), torch.randn(2, 4), torch.randn(2, 5))
+    egraph = EGraph(graph)
+    explored = explore(egraph, [ONE_PRODUCT], nodes=5000, rounds=10, seconds=60)
+    assert explored.stopped == "saturated"
+    assert sum(node.operator == "aten.mm" for node in egraph.every()) == 2**4 - 1 + 1
+
+
+class Loop(torch.nn.Module):
+    """TASO's Fig. 2.6."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ torch.relu(a @ b)
+
+
+def test_a_circle_is_in_the_e_graph_and_not_in_what_is_taken_out() -> None:
+    graph = graph_of(Loop(), torch.randn(4, 4), torch.randn(4, 4))
+    egraph = EGraph(graph)
+    assert explore(egraph, [ONE_PRODUCT], nodes=100, rounds=5, seconds=10).stopped == "saturated"
+    assert any(node.operator == "aten.cat" for node in egraph.every())
+    found = extract(egraph, InRows(calls), ())
+    assert found.graph is not None
+    assert found.exact
+    same(graph, found.graph)
+    assert found.bound == pytest.approx(total(graph, calls))
+
+
+def test_backtracking_gets_the_same_certificate_and_is_not_below_the_bound() -> None:
+    graph = graph_of(Several(3), torch.randn(2, 4), torch.randn(2, 5))
+    rules = [rule for rule in (*inference(), *shipped()) if "product" in rule.name or "join" in rule.name]
+    found = Backtracking(graphs=2).search(graph, rules, calls)
+    bounded = Saturation().bounded(found, graph, rules, calls)
+    assert bounded.certificate is not None
+    assert found.certificate is None
+    assert bounded.certificate.bound <= bounded.cost <= found.cost
+    whole = Saturation().search(graph, rules, calls)
+    assert whole.cost == pytest.approx(bounded.cost)
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        (Saturation(nodes=3), "limit of 3 nodes"),
+        (Saturation(rounds=0), "limit of 0 rounds"),
+        (Saturation(seconds=0.0), "limit of 0 seconds, extraction ran out of time"),
+    ],
+)
+def test_a_search_that_met_a_limit_says_so_and_gives_what_it_has(limits: Saturation, why: str) -> None:
+    graph = graph_of(Several(3), torch.randn(2, 4), torch.randn(2, 5))
+    found = limits.search(graph, [ONE_PRODUCT], calls)
+    assert found.certificate is not None
+    assert found.certificate.stopped == why
+    assert not found.complete
+    assert found.cost <= found.before
+    assert "explored" in found.certificate.space
+    same(graph, found.graph)
+
+
+def test_what_leaves_twice_and_several_results_are_kept() -> None:
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            values, places = torch.topk(x, 2)
+            return torch.relu(x), torch.relu(x) + 0, values, values + places
+
+    graph = graph_of(Twice(), torch.randn(3, 4))
+    egraph = EGraph(graph)
+    found = extract(egraph, InRows(calls), ()).graph
+    assert found is not None
+    same(graph, found)
+
+
+def test_equal_nodes_are_one_and_their_readers_too() -> None:
+    class Equal(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(torch.relu(x)) + torch.tanh(torch.relu(x))
+
+    graph = graph_of(Equal(), torch.randn(3))
+    found = Saturation().search(graph, [], calls)
+    assert len(found.graph.nodes) == 3
+    same(graph, found.graph)
+
+
+def test_joins_of_joins_and_slices_of_slices_are_one() -> None:
+    class Nested(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            joined = torch.cat((torch.cat((x, y), 1), z), 1) + torch.cat((x, torch.cat((y, z), 1)), 1)
+            return joined[:, 1:8][:, 2:5] + joined[:, 3:6]
+
+    graph = graph_of(Nested(), *(torch.randn(2, 3) for _ in range(3)))
+    egraph = EGraph(graph)
+    assert sum(node.operator == "aten.add.Tensor" for node in egraph.every()) == 2
+    found = extract(egraph, InRows(lambda graph, node: 1.0), ()).graph
+    assert found is not None
+    assert [node.operator for node in found.nodes].count("aten.cat") == 1
+    assert [node.operator for node in found.nodes].count("aten.slice.Tensor") == 1
+    same(graph, found)
+
+
+def test_rules_match_in_an_e_graph_as_in_a_graph() -> None:
+    graph = graph_of(Several(3), torch.randn(2, 4), torch.randn(2, 5))
+    egraph = EGraph(graph)
+    index = Index({name: egraph.values[name] for name in egraph.nodes}, egraph.every())
+    in_graph = {match.outputs for match in matches(ONE_PRODUCT, Index.of(graph))}
+    assert {match.outputs for match in matches(ONE_PRODUCT, index)} == in_graph != set()
+    assert symmetric(ONE_PRODUCT.source)
+    assert not symmetric(replace(ONE_PRODUCT, source=ONE_PRODUCT.source[:1]).source)
