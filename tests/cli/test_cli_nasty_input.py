@@ -106,7 +106,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "ops": ((), {"models": MODELS}),
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--graph", "--verify",
-         "--measure", "--again", "--tight", "--forget", "--fresh", "--trust"}  # fmt: skip
+         "--measure", "--again", "--forget", "--fresh", "--trust"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Places in an arena: nothing that is alive at one time overlaps, and no arena is below the bound."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 
 import numpy as np
@@ -30,7 +31,7 @@ def items_from(drawn):
 
 def check(items, addresses) -> None:
     """No two items that are alive together overlap, but where they may."""
-    allowed = {frozenset(pair) for pair in items.over.tolist()}
+    allowed = {frozenset(pair) for pair in items.overlapping.tolist()}
     spans = [
         [(first, last) for first, last in (pair[:2], pair[2:]) if first <= last]
         for pair in zip(*(part.tolist() for part in (items.first, items.last, items.first2, items.last2)), strict=True)
@@ -153,3 +154,16 @@ def test_state_comes_to_lie_where_it_lay(share) -> None:
     if share is None:
         assert places.bytes <= 1.003 * places.bound
         assert items_of(lives).in_place
+
+
+def test_what_is_handed_over_is_not_over_a_second_life() -> None:
+    """A copy in takes over what old state leaves, and is still there when the new state comes back to its place."""
+    first, last, sizes = np.array([0, 3]), np.array([4, 9]), np.array([128, 64])
+    plain = plain_items(first, last, sizes)
+    handed = replace(plain, over=np.array([[1, 0]]), taken=np.array([64]))
+    assert handed.overlapping.tolist() == [[1, 0]]
+    assert top(handed, addressed(handed)) == handed.bound == 128
+    again = replace(handed, first2=np.array([8, 1]), last2=np.array([10, 0]))
+    assert again.overlapping.tolist() == []
+    check(again, addressed(again))
+    assert top(again, addressed(again)) == 192

@@ -58,6 +58,21 @@ class Items:
     in_place: frozenset[int] = frozenset()
 
     @property
+    def overlapping(self) -> Numbers:
+        """Of `over` the pairs that may lie one over the other: nothing but the first span of each is at one time."""
+
+        def at_one_time(first: Numbers, last: Numbers, other_first: Numbers, other_last: Numbers) -> NDArray[np.bool_]:
+            some = (first <= last) & (other_first <= other_last)
+            return some & (first <= other_last) & (other_first <= last)
+
+        one, two = self.over[:, 0], self.over[:, 1]
+        firsts, seconds = (self.first, self.last), (self.first2, self.last2)
+        wrong = np.zeros(len(one), bool)
+        for mine, others in ((firsts, seconds), (seconds, firsts), (seconds, seconds)):
+            wrong |= at_one_time(mine[0][one], mine[1][one], others[0][two], others[1][two])
+        return self.over[~wrong]
+
+    @property
     def bound(self) -> int:
         """The most bytes that are alive at one time: no arena is smaller."""
         return self._most(self.sizes, self.taken)

@@ -157,8 +157,9 @@ def _orders(items: Items) -> list[Numbers]:
 
 def _arrays(items: Items) -> tuple[Numbers, ...]:
     """As `fit` takes them; the last two are a table of those that each item may overlap: (starts, numbers)."""
-    pairs = np.concatenate([items.over, items.over[:, ::-1]])
+    over = items.overlapping
+    pairs = np.concatenate([over, over[:, ::-1]])
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     starts = np.searchsorted(pairs[:, 0], np.arange(len(items.sizes) + 1)).astype(np.int64)
-    over = np.ascontiguousarray(pairs[:, 1])
-    return items.first, items.last, items.first2, items.last2, items.sizes, starts, over
+    table = np.ascontiguousarray(pairs[:, 1])
+    return items.first, items.last, items.first2, items.last2, items.sizes, starts, table

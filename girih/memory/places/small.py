@@ -16,7 +16,7 @@ from girih.memory.places.items import Items, Numbers
 def smallest(items: Items) -> Numbers:
     """The address of each item in an arena as small as can be; 0 of those without a place of their own."""
     spans = items.first, items.last, items.first2, items.last2
-    allowed = {frozenset(pair) for pair in items.over.tolist()}
+    allowed = {frozenset(pair) for pair in items.overlapping.tolist()}
     given = np.flatnonzero(items.sizes).tolist()
     given.sort(key=lambda item: -int(items.sizes[item]))
     sizes = {item: int(items.sizes[item]) for item in given}

@@ -7,9 +7,9 @@
    Before each call of a kernel the worker says by a ticket what the call may ask for: its results, each with its size
    and its place, and the runs of memory that nothing else has meanwhile, for its scratch. A request of a result's size
    gets the result's place while that is free, every other one the smallest free piece of these runs that holds it. Where
-   several requests have a result's size, the worker sees behind the call which of them was the result, and teaches the
-   ticket (arena_learn); where scratch did not fit as it came, it is packed behind the step, and taught (arena_teach).
-   What has no place is the C library's to give, and is counted; a strict arena refuses it. Blocks are kept outside of
+   several requests have a result's size, the worker sees behind the call which of them was the result; where scratch did
+   not fit as it came, it is packed behind the step. Both are taught to the ticket for its next calls (arena_teach). What
+   has no place is the C library's to give, and is counted; a strict arena refuses it. Blocks are kept outside of
    the region, in an array sorted by address: two never overlap, whatever is asked. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -446,27 +446,6 @@ void arena_call(Arena *arena, Ticket *ticket) {
     arena->ticket = ticket;
     if (ticket) ticket->next = ticket->ticks = 0;
     pthread_mutex_unlock(&arena->lock);
-}
-
-/* In the ticket's last call the request that was served at `start` was the result that has this place; the others of
-   that size were scratch, unless they are taught to be results too. Returns 1 if there was such a request. */
-int arena_learn(Arena *arena, Ticket *ticket, const void *address, size_t place) {
-    int found = 0;
-    pthread_mutex_lock(&arena->lock);
-    size_t start = (size_t)((char *)address - arena->region), size = 0;
-    for (long result = 0; result < ticket->results; result++)
-        if (ticket->places[result] == place) size = ticket->sizes[result];
-    long own = ticket->next - 1;
-    while (own >= 0 && (ticket->requests[own].start != start || ticket->requests[own].asked != size)) own--;
-    for (long at = 0; own >= 0 && at < ticket->next; at++) {
-        Request *request = ticket->requests + at;
-        if (at == own) request->place = place;
-        else if (request->place == place || (request->place == BY_SIZE && request->asked == size))
-            request->place = NOWHERE;
-    }
-    if (own >= 0) { ticket->taught = ticket->next; found = 1; }
-    pthread_mutex_unlock(&arena->lock);
-    return found;
 }
 
 /* A ticket in whose last call something had no place, once for each such call; NULL if there is none. */

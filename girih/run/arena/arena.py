@@ -56,7 +56,6 @@ def library() -> ctypes.CDLL:
         ("arena_enter", None, [pointer, number]),
         ("arena_ticket", pointer, [pointer, pointer, ctypes.c_long, pointer, ctypes.c_long]),
         ("arena_call", None, [pointer, pointer]),
-        ("arena_learn", number, [pointer, pointer, pointer, size]),
         ("arena_failed", pointer, [pointer]),
         ("arena_requests", ctypes.c_long, [pointer, pointer, ctypes.c_long]),
         ("arena_teach", None, [pointer, pointer, pointer, ctypes.c_long]),
@@ -181,11 +180,6 @@ class Arena:
     def call(self, ticket: int | None) -> None:
         """A call begins for which this ticket stands."""
         self._call(self._arena, ticket)
-
-    def learn(self, ticket: int, found: int, address: int) -> bool:
-        """The request of the ticket's last call that was served at `found`, as a pointer, was for the result that has
-        this address: so it will be served there. False if there was no such request."""
-        return bool(self._library.arena_learn(self._arena, ticket, found, address))
 
     def failed(self) -> Iterator[tuple[int, np.ndarray]]:
         """The tickets in whose calls something had no place since this was asked last, and the requests of the last

@@ -8,7 +8,7 @@ result's place may be used before the result is asked for. Cost: the square of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,23 @@ MOST = 64
 Span = tuple[int, int]
 
 
-def packed(
-    requests: np.ndarray, results: Sequence[Span], runs: Sequence[Span], seed: int = 0
-) -> NDArray[np.int64] | None:
-    """Places for all requests (`girih.run.arena.arena.REQUEST`), those of results included, or None if none were found.
+def owners(requests: np.ndarray, results: Sequence[Span], found: Mapping[int, int]) -> dict[int, int]:
+    """By number of a request the place of the result that it was for. found: by place of a result that lay elsewhere,
+    where it lay; the others lie at their places."""
+    where = {found.get(at, at): (at, size) for at, size in results}
+    known = {}
+    for number, request in enumerate(requests):
+        at, size = where.get(int(request["start"]), (-1, -1))
+        if request["end"] < 0 and request["bytes"] == size:
+            known[number] = at
+    return known
 
-    results: place and bytes of each; one that outlives the call keeps the place at which it is, or was taught to be.
-    """
+
+def packed(
+    requests: np.ndarray, own: Mapping[int, int], runs: Sequence[Span], seed: int = 0
+) -> NDArray[np.int64] | None:
+    """Places for all requests (`girih.run.arena.arena.REQUEST`) in the runs and where results will lie, those of
+    results included, or None if none were found. own: as of `owners`."""
     if len(requests) > MOST:
         return None
     count = len(requests)
@@ -37,16 +47,8 @@ def packed(
     never = 2 * count + 1
     begins, ends = requests["begin"], np.where(requests["end"] < 0, never, requests["end"])
     places = np.full(count, -1, np.int64)
-    known = dict(results)
-    for at in range(count):
-        for place in (int(requests["place"][at]), int(requests["start"][at])):
-            if ends[at] == never and places[at] < 0 and known.get(place) == requests["bytes"][at]:
-                places[at] = place
-    fixed = np.flatnonzero(places >= 0)
-    if len(np.unique(places[fixed])) < len(fixed):
-        return None
-    asked = {int(places[at]) for at in fixed}
-    free = _joined([*runs, *((at, at - (-size // ALIGNMENT) * ALIGNMENT) for at, size in results if at in asked)])
+    places[list(own)] = list(own.values())
+    free = _joined([*runs, *((at, at + int(sizes[number])) for number, at in own.items())])
     loose = np.flatnonzero(places < 0)
     random = np.random.default_rng(seed)
     orders = [loose[np.argsort(-sizes[loose], kind="stable")], loose]

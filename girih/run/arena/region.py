@@ -2,8 +2,8 @@
 
 Before each instruction the arena hears what the instruction may ask for (`Arena.ticket`), and behind it the results are
 looked at. One that lies elsewhere is copied to its place: that happens once where several of a kernel's requests have
-the result's size, as the arena then learns which of them it is; always where a kernel's result is not PyTorch's memory,
-as NumPy's. So a run whose kernels ask otherwise than planned goes on with the same bits, and tells of it.
+the result's size, as the arena then learns which of them it is; always where not all would fit then, and where a result
+is not PyTorch's memory, as NumPy's. So a run whose kernels ask otherwise than planned goes on with the same bits, and tells of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from girih.lower import BlockStep, FreeStep, MoveStep, Program, StartStep, Trans
 from girih.lower.liveness import writes_of
 from girih.memory.places.addresses import Addresses, Runs
 from girih.run.arena.arena import Arena, take_library_buffers
-from girih.run.arena.packing import packed
+from girih.run.arena.packing import owners, packed
 
 Tensor = Any  # torch is untyped for the type checker
 Slots = list[Any]
@@ -144,19 +144,19 @@ class Region:
     def learn(self) -> None:
         """Behind a step: calls whose scratch did not fit as it came have it packed from now on."""
         for ticket, requests in self.arena.failed():
-            self._pack(ticket, requests)
+            self._pack(ticket, requests, {})
 
-    def _pack(self, ticket: int, requests: np.ndarray) -> None:
-        if (places := packed(requests, *self._asked[ticket])) is not None:
+    def _pack(self, ticket: int, requests: np.ndarray, found: Mapping[int, int]) -> None:
+        results, runs = self._asked[ticket]
+        if (places := packed(requests, owners(requests, results, found), runs)) is not None:
             self.arena.teach(ticket, places)
 
     def put(self, slots: Slots, strays: list[tuple[int, str]], ticket: int) -> None:
-        """Copy results to their places, and learn where they were served."""
+        """Copy results to their places, and have the next calls serve them there, if all then fits."""
         self.strays += len(strays)
-        found = {slot: slots[slot].data_ptr() for slot, _ in strays}
-        for slot, name in strays:
-            self.arena.learn(ticket, found[slot], self.addresses.places[name][0])
-        self._pack(ticket, self.arena.requests(ticket))  # what lay in the result's place must go elsewhere
+        places, start = self.addresses.places, self.arena.start
+        found = {places[name][0]: slots[slot].data_ptr() - start for slot, name in strays}
+        self._pack(ticket, self.arena.requests(ticket), found)
         if len(strays) > 1:  # one may lie in another's place
             for slot, _ in strays:
                 slots[slot] = self.leaving(slots[slot])

@@ -13,7 +13,7 @@ import torch
 
 from girih.run.arena import arena as module
 from girih.run.arena.arena import REQUEST, Arena, ArenaError
-from girih.run.arena.packing import packed
+from girih.run.arena.packing import owners, packed
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,9 +83,11 @@ def test_what_has_no_place_is_counted_or_refused() -> None:
 
 
 def test_an_arena_learns_which_request_is_the_result() -> None:
-    """Scratch of the result's size that is asked for first takes its place once, then lies elsewhere."""
+    """Scratch of the result's size that is asked for first takes its place once, then lies elsewhere. Where the order
+    of requests is another one, places go by sizes again."""
     arena = Arena(1 << 16)
-    ticket = arena.ticket([(0, 512)], [(1024, 4096)])
+    results, runs = [(0, 512)], [(1024, 9216)]
+    ticket = arena.ticket(results, runs)
     for turn in range(3):
         with arena.serving():
             arena.call(ticket)
@@ -94,20 +96,15 @@ def test_an_arena_learns_which_request_is_the_result() -> None:
         found = where(arena, result)
         assert found == ([1024] if turn == 0 else [0])
         if turn == 0:
-            assert arena.learn(ticket, result.data_ptr(), 0)
-            assert not arena.learn(ticket, result.data_ptr() + 64, 0)
-            assert arena.requests(ticket)["place"].tolist() == [-1, 0]
+            requests = arena.requests(ticket)
+            own = owners(requests, results, {0: 1024})
+            assert own == {1: 0}
+            places = packed(requests, own, runs)
+            assert places is not None
+            assert places.tolist() == [1024, 0]
+            arena.teach(ticket, places)
         del result
-
-
-def test_another_order_of_requests_goes_back_to_sizes() -> None:
-    arena = Arena(1 << 16)
-    ticket = arena.ticket([(0, 512)], [(1024, 8192)])
     with arena.serving():
-        arena.call(ticket)
-        scratch, result = of_bytes(512), of_bytes(512)
-        assert arena.learn(ticket, result.data_ptr(), 0)
-        del scratch, result
         arena.call(ticket)
         other, result = of_bytes(300), of_bytes(512)
         assert where(arena, other, result) == [1024, 0]
@@ -133,7 +130,7 @@ def test_requests_that_did_not_fit_are_packed() -> None:
         ((failed, requests),) = arena.failed()
         assert failed == ticket
         assert requests["bytes"].tolist() == [1024, 1024, 2048, 256]
-        places = packed(requests, results, runs)
+        places = packed(requests, owners(requests, results, {}), runs)
         assert places is not None
         arena.teach(ticket, places)
         del result
@@ -146,12 +143,12 @@ def test_requests_that_did_not_fit_are_packed() -> None:
 
 def test_what_cannot_be_packed_is_said() -> None:
     requests = np.array([(128, 0, -2, 0, 2), (128, -1, -2, 1, 3)], REQUEST)
-    assert packed(requests, [], [(0, 128)]) is None
-    places = packed(requests, [], [(0, 128), (192, 320)])
+    assert packed(requests, {}, [(0, 128)]) is None
+    places = packed(requests, {}, [(0, 128), (192, 320)])
     assert places is not None
     assert sorted(places.tolist()) == [0, 192]
     in_turn = np.array([(128, 0, -2, 0, 1), (128, -1, -2, 2, 3)], REQUEST)
-    assert packed(in_turn, [], [(0, 128)]).tolist() == [0, 0]  # type: ignore[union-attr]
+    assert packed(in_turn, {}, [(0, 128)]).tolist() == [0, 0]  # type: ignore[union-attr]
 
 
 def test_two_arenas_serve_two_threads() -> None:
