@@ -42,7 +42,24 @@ LEAST = -(1 << 62)
 DIGITS = 1e9
 EXACT: dict[str, Callable[..., Any]] = {
     name: FUNCTIONS[name]
-    for name in ("add", "sub", "mul", "neg", "max", "min", "abs", "sign", "eq", "ne", "lt", "le", "gt", "ge", "and", "or")
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "max",
+        "min",
+        "abs",
+        "sign",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+    )
 }
 REDUCERS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
@@ -215,7 +232,10 @@ class _Compiler:
         body = item.body
         if item.reducer != "sum" or not isinstance(body, Applied) or body.function != "mul":
             return None
-        if not all(isinstance(one, Read) for one in body.arguments) or self.description.operator.padding not in (None, 0):
+        if not all(isinstance(one, Read) for one in body.arguments) or self.description.operator.padding not in (
+            None,
+            0,
+        ):
             return None
         rank, summed = len(self.grid), set(item.variables)
         order = [axis for axis in range(rank) if axis not in summed] + sorted(summed)
@@ -231,7 +251,8 @@ class _Compiler:
 
         def product(operands: Sequence[Array]) -> Array:
             one, other = (np.ascontiguousarray(operands[number]) for number in (first, second))
-            return _contract(one, other, at_first, at_second).reshape(-1, *kept)
+            result: Array = _contract(one, other, at_first, at_second)
+            return result.reshape(-1, *kept)
 
         return product
 

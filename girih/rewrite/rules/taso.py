@@ -7,9 +7,9 @@
     Parameter      { int32 key = 1; int32 value = 2; }
     MapOutput      { int32 srcOpId = 1; int32 dstOpId = 2; int32 srcTsId = 3; int32 dstTsId = 4; }
 
-What each operator is there is put in girih's words: an activation is an operator of its own; "same" padding is a symbol,
-as much on each side, and a kernel that is enlarged gets more of it; a concatenation of several is one of two, again and
-again. Rules that split an input speak of one that was concatenated: it is written so.
+What each operator is there is put in girih's words: an activation is an operator of its own; "same" padding is a
+symbol, as much on each side, and a kernel that is enlarged gets more of it; a concatenation of several is one of two,
+again and again. Rules that split an input speak of one that was concatenated: it is written so.
 
 Cost: linear in the bytes.
 """
@@ -155,9 +155,7 @@ def _parameters(item: Message) -> dict[int, int]:
     return {one.number(1): one.number(2, 0) for one in item.messages(3)}
 
 
-def _operator(
-    item: Message, results: Sequence[Sequence[Expression]], rank: int, scalars: set[str]
-) -> list[Expression]:
+def _operator(item: Message, results: Sequence[Sequence[Expression]], rank: int, scalars: set[str]) -> list[Expression]:
     kind, known = item.number(1), _parameters(item)
     read: list[Expression] = []
     for tensor in item.messages(2):
@@ -312,8 +310,8 @@ def _encoded(rule: Rule) -> bytes:
 
 
 KINDS = {
-    "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH, "add": EW_ADD, "mul": EW_MUL, "mm": MATMUL, "bmm": MATMUL, "t": TRANSPOSE,
-    "cat": CONCAT, "split": SPLIT, "constant_pad_nd": ENLARGE, "convolution": CONV2D,
+    "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH, "add": EW_ADD, "mul": EW_MUL, "mm": MATMUL, "bmm": MATMUL,
+    "t": TRANSPOSE, "cat": CONCAT, "split": SPLIT, "constant_pad_nd": ENLARGE, "convolution": CONV2D,
 }  # fmt: skip
 
 
@@ -360,4 +358,3 @@ def _bytes_of(value: int) -> bytes:
         parts.append(value & 127 | 128)
         value >>= 7
     return bytes([*parts, value])
-
