@@ -28,6 +28,7 @@ NAMES = (
     "predict_time",
     "predict_bytes",
     "rule_proofs",
+    "rules",
     "rule_soundness",
     "memory_random",
     "memory_places",

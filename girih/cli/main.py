@@ -243,13 +243,12 @@ def parser() -> argparse.ArgumentParser:
         "girih rewrite prove 'mm(a, mm(b, c)) == mm(mm(a, b), c)'",
     )  # fmt: skip
     rewrite.add_argument("action", choices=("prove", "rules", "explain"), help="prove RULE or FILE: print the proof, or "
-                         "the tensors for which the two sides differ; rules: generate rules, prove and list them; "
-                         "explain PLAN: the rules that a plan's graph was rewritten by, and their proofs")  # fmt: skip
+                         "the tensors for which both sides differ; rules: generate rules, prove and list them; "
+                         "explain PLAN: the rules by which a plan's graph was rewritten, with proofs")  # fmt: skip
     rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="*", type=name, help="to be proved: a rule, one side "
-                         "== other side, or a file of rules, as text or TASO's protobuf; to be explained: a "
-                         "plan")  # fmt: skip
+                         "== other side, or a file of rules, as text or TASO's protobuf; or a plan")  # fmt: skip
     rewrite.add_argument("--operators", type=name, metavar="NAME,...", help="generate rules of these (default: TASO's "
-                         "Table 2.1); with attributes, as 'mm, cat(dim=1)', or 'table' for all of that table")  # fmt: skip
+                         "Table 2.1, 'table'); or with attributes, as 'mm, cat(dim=1)'")  # fmt: skip
     rewrite.add_argument("--size", type=count, default=3, help="most operators of a side, up to 5 (default 3)")
     rewrite.add_argument("--limit", type=count, metavar="N", help="stop after so many rules")
     rewrite.add_argument("--output", "-o", type=name, help="write the rules that are proved: `girih optimize --rules` "

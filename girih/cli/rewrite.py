@@ -103,7 +103,9 @@ def rules(options: argparse.Namespace) -> int:
         listed = [{"rule": str(item.rule), "verdict": item.word} for item in found.verdicts]
         print(json.dumps({"counts": counts, "verdicts": listed, "rules": [str(rule) for rule in found.rules]}))
         return int(not found.rules)
-    rows = [("operators", "terms", "equal", "after renaming", "after common subgraphs", "not implied by others")]
+    rows: list[tuple[str, ...]] = [
+        ("operators", "terms", "equal", "after renaming", "after common subgraphs", "not implied by others")
+    ]
     for item in found.counts:
         numbers = (item.size, item.terms, item.initial, item.renamed, item.unshared, item.unimplied)
         rows.append(tuple(map(str, numbers)))

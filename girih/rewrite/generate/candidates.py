@@ -1,4 +1,4 @@
-"""From classes of equal terms to rules: pairs of equal graphs, without those that others imply (TASO §2.3 step 2, §2.5).
+"""From classes of equal terms to rules: pairs of equal graphs, without what others imply (TASO §2.3 step 2, §2.5).
 
 A term and the term that represents its class are a candidate. Candidates are pruned in TASO's order, and once more:
 1. by renaming of inputs: of those that differ by the names of alike inputs, the one that reads them in order is kept;
@@ -48,9 +48,9 @@ class Candidate:
 
 @dataclass
 class Counts:
-    """Of the candidates that are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms: that
-    were looked at; initial: pairs of equal graphs, under all names of inputs; renamed, unshared, unimplied: after each
-    stage; false: those that were equal on the fingerprint's tensors alone."""
+    """Of the candidates that are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms:
+    that were looked at; initial: pairs of equal graphs, under all names of inputs; renamed, unshared, unimplied: after
+    each stage; false: those that were equal on the fingerprint's tensors alone."""
 
     size: int
     terms: int = 0
@@ -134,7 +134,7 @@ class Pruner:
 
     def _state(self, level: Level, size: int) -> _State:
         """The terms of a level that do not represent their class. What is of constants alone needs no rule; nor does a
-        side of anything but a concatenation: f(cat(x, y)) is cat(f(x), f(y)) by the rules of f, of which that is one."""
+        side of anything but a concatenation: f(cat(x, y)) is cat(f(x), f(y)) by the rules of f."""
         table = self.table
         represents = (
             (level.template == table.template[level.classes])
@@ -165,9 +165,9 @@ class Pruner:
     def _varies(self, level: Level, rows: Ids) -> NDArray[np.bool_]:
         """Which terms read a variable: what is made of constants alone is computed, not rewritten."""
         table = self.table
-        varies = np.array([bool(order) for order in table.orders])[table.order]
+        varies: NDArray[np.bool_] = np.array([bool(order) for order in table.orders])[table.order]
         second = np.where(level.second[rows] == NONE, level.first[rows], level.second[rows])
-        return varies[level.first[rows]] | varies[second]
+        return np.asarray(varies[level.first[rows]] | varies[second], np.bool_)
 
     # ------------------------------------------------------------------------------------------ terms by operands
 
@@ -266,8 +266,8 @@ class Pruner:
             return Variable(item.name), item.shape
         template, *operands = pattern
         parts = [self._written(operand) for operand in operands if operand is not None]
-        item = self.table.templates[template]
-        term = item.term([part for part, _ in parts], [shape for _, shape in parts])
+        way = self.table.templates[template]
+        term = way.term([part for part, _ in parts], [shape for _, shape in parts])
         return term, self._shape(pattern)
 
     def _shape(self, pattern: Pattern) -> tuple[int, ...]:
@@ -284,7 +284,7 @@ class Pruner:
     # ------------------------------------------------------------------------------------------ applying rules
 
     def _apply(self, rule: Candidate, state: _State) -> None:
-        """Connects what the rule, read from either side, says is equal: candidates, and what represents their classes."""
+        """Connects what the rule, from either side, says is equal: candidates, and what represents their classes."""
         table = self.table
         for source, target in ((rule.source, rule.target), (rule.target, rule.source)):
             if isinstance(source, int) or not self._variables(target) <= self._variables(source):

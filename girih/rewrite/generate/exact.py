@@ -251,7 +251,8 @@ class _Compiler:
 
         def product(operands: Sequence[Array]) -> Array:
             one, other = (np.ascontiguousarray(operands[number]) for number in (first, second))
-            return _contract(one, other, at_first, at_second).reshape(-1, *kept)
+            result: Array = _contract(one, other, at_first, at_second)
+            return result.reshape(-1, *kept)
 
         return product
 

@@ -47,12 +47,14 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
     inputs: by the names that the rule has for them.
     """
     last: Verdict | None = None
+    tried: set[Rule] = set()
     with one_thread():
         for scheme in _schemes(rule):
             try:
                 candidate = _declared(_symbolic(rule, scheme, inputs), inputs, scheme)
-                if candidate is None:
+                if candidate is None or candidate in tried:
                     continue
+                tried.add(candidate)
                 last = prove(candidate, tries)
             except (RuleError, UnprovableError) as error:
                 last = last or Open(rule, str(error))
@@ -85,10 +87,8 @@ def _schemes(rule: Rule) -> Iterator[Scheme]:
 
 def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
     """With symbols for attributes, as the scheme says."""
-    enlarges = any(
-        isinstance(item, Term) and item.operator == "constant_pad_nd"
-        for item in (*walk(rule.source), *walk(rule.target))
-    )
+    used = {item.operator for item in (*walk(rule.source), *walk(rule.target)) if isinstance(item, Term)}
+    enlarges, pools = "constant_pad_nd" in used, bool(used & {"avg_pool2d", "max_pool"})
     s, p, d, e = (Extent.of(name) for name in ("s", "p", "d", "e"))
 
     def attributes(term: Term) -> tuple[tuple[str, Attribute], ...]:
@@ -98,8 +98,9 @@ def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
             symbols = scheme.points if point else scheme.windows
             known.pop("groups") if known["groups"] == 1 else known.update(groups=_groups(scheme, term, inputs))
             if symbols:
-                known |= {"stride": s, "dilation": d}
-                known["padding"] = p if point or not enlarges else p + d * e
+                known |= {"stride": s} if pools else {"stride": s, "dilation": d}
+                more = e if pools else d * e
+                known["padding"] = p if point or not enlarges else p + more
             else:
                 known = {key: value for key, value in known.items() if key != "stride"}
         elif "kernel_size" in known:
@@ -136,14 +137,14 @@ def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule |
     fresh = (f"{letter}{number or ''}" for number in range(9) for letter in SIZES)
     symbols = (Extent.of(name) for name in fresh if name not in taken)
     kernels = _kernels(rule)
-    shapes = []
+    shapes: list[tuple[str, tuple[Extent, ...]]] = []
     for name in rule.inputs:
         item = inputs[name]
         if item.shape == (1,):
             shapes.append((name, (Extent.of(1),)))
             continue
         sizes = [next(symbols) for _ in item.shape]
-        if name in kernels and kernels[name]:
+        if kernels.get(name):
             if scheme.groups == "depthwise":
                 sizes[:2] = [Extent.of("g"), Extent.of(1)]
             else:

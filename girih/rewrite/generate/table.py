@@ -63,8 +63,8 @@ class Level:
 
 
 class Table:
-    """The classes. Arrays by class: template (-1: an input), first, second, size, kind, row (in the values of its kind),
-    order (of its variables)."""
+    """The classes. Arrays by class: template (-1: an input), first, second, size, kind, row (in the values of its
+    kind), order (of its variables)."""
 
     def __init__(self, items: Sequence[Input], templates: Sequence[Template]) -> None:
         self.inputs = tuple(items)
@@ -357,7 +357,8 @@ class Table:
     def _overlap(self, first: Ids, second: Ids) -> Ids:
         """How many operators two classes share."""
         one, other = self.parts[first], self.parts[second]
-        return ((one[:, :, None] == other[:, None, :]) & (one[:, :, None] != NONE)).sum(axis=(1, 2))
+        same = (one[:, :, None] == other[:, None, :]) & (one[:, :, None] != NONE)
+        return np.asarray(same.sum(axis=(1, 2)), np.int64)
 
     def _sharing(self, size: int) -> dict[tuple[int, int], tuple[Ids, Ids]]:
         """Pairs of classes that share operators and together have one less than `size`, by their kinds."""
@@ -382,7 +383,7 @@ class Table:
             code = self.kind[first] * len(self.kinds) + self.kind[second]
             order = np.argsort(code, kind="stable")
             first, second, code = first[order], second[order], code[order]
-            starts = np.flatnonzero(np.r_[True, code[1:] != code[:-1]]) if len(code) else []
+            starts = [int(at) for at in np.flatnonzero(np.r_[len(code) > 0, code[1:] != code[:-1]][: len(code)])]
             for start, stop in zip(starts, [*starts[1:], len(code)], strict=True):
                 pair = int(code[start]) // len(self.kinds), int(code[start]) % len(self.kinds)
                 groups[pair] = first[start:stop], second[start:stop]

@@ -144,8 +144,8 @@ def _templates(name: str) -> Iterator[Template]:
         choices = {key: choices[key] for key in ("stride", "padding", "groups")} | {
             key: choices[key] for key in given if key in choices
         }
-    for values in product(*choices.values()):
-        yield Template(name, tuple(sorted(zip(choices, values, strict=True))), arity)
+    for chosen in product(*choices.values()):
+        yield Template(name, tuple(sorted(zip(choices, chosen, strict=True))), arity)
 
 
 def usual_inputs(ways: Sequence[Template]) -> str:
@@ -167,11 +167,11 @@ def inputs(text: str, constants: Sequence[str] = ()) -> tuple[Input, ...]:
         if any(size is None for size in sizes):
             raise RuleError(f"{name}: the inputs that terms are computed on have numbers for sizes, as in a[3, 3]")
         variables.append(Input(name, tuple(size or 0 for size in sizes)))
-    made_of = []
+    made_of: list[Input] = []
     for constant in constants:
-        for shape in dict.fromkeys(item.shape for item in variables):
-            if symbols_of(constant, shape) is not None:
-                made_of.append(Input(f"{constant.partition('[')[0]}{len(made_of)}", shape, constant))
+        for sizes_ in dict.fromkeys(item.shape for item in variables):
+            if symbols_of(constant, sizes_) is not None:
+                made_of.append(Input(f"{constant.partition('[')[0]}{len(made_of)}", sizes_, constant))
     return (*variables, *made_of)
 
 

@@ -48,7 +48,7 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
         try:
             return decoded(data)
         except RuleError as error:
-            raise RuleError(f"{path} is neither text nor TASO's protobuf: {error}") from error
+            raise RuleError(f"{path} is no text, and no rules in TASO's protobuf: {error}") from error
     text = data.decode()
     rules = []
     for line, item in _rules(text):

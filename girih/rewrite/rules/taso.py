@@ -7,9 +7,9 @@
     Parameter      { int32 key = 1; int32 value = 2; }
     MapOutput      { int32 srcOpId = 1; int32 dstOpId = 2; int32 srcTsId = 3; int32 dstTsId = 4; }
 
-What each operator is there is put in girih's words: an activation is an operator of its own; "same" padding is a symbol,
-as much on each side, and a kernel that is enlarged gets more of it; a concatenation of several is one of two, again and
-again. Rules that split an input speak of one that was concatenated: it is written so.
+What each operator is there is put in girih's words: an activation is an operator of its own; "same" padding is a
+symbol, as much on each side, and a kernel that is enlarged gets more of it; a concatenation of several is one of two,
+again and again. Rules that split an input speak of one that was concatenated: it is written so.
 
 Cost: linear in the bytes.
 """
@@ -310,8 +310,8 @@ def _encoded(rule: Rule) -> bytes:
 
 
 KINDS = {
-    "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH, "add": EW_ADD, "mul": EW_MUL, "mm": MATMUL, "bmm": MATMUL, "t": TRANSPOSE,
-    "cat": CONCAT, "split": SPLIT, "constant_pad_nd": ENLARGE, "convolution": CONV2D,
+    "relu": RELU, "sigmoid": SIGMOID, "tanh": TANH, "add": EW_ADD, "mul": EW_MUL, "mm": MATMUL, "bmm": MATMUL,
+    "t": TRANSPOSE, "cat": CONCAT, "split": SPLIT, "constant_pad_nd": ENLARGE, "convolution": CONV2D,
 }  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""Rules generated and proved from TASO's operators: seconds, and how many are left after each stage of pruning.
+
+What: `girih.rewrite.generate` with the operators of TASO's Table 2.1, for up to 3, 4 and 5 operators a side. How: all
+of it in one process, verdicts within the time. Against: TASO at 4 operators, with its published counts beside (Table
+2.3: 28,744 → 17,346 → 743) and its time (generation about 5 minutes, verification less than 10: §2.9.6);
+at 5 it runs out of memory (§2.9.4). Floors: 10 seconds, 60 seconds, 10 minutes on 2 cores; no used rule is open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+
+from benchmarks.common import Benchmark, Report, Row, clock, note, since
+
+FLOORS = {3: 10.0, 4: 60.0, 5: 600.0}
+TASO_SECONDS = 15 * 60
+PUBLISHED = {4: (28744, 17346, 743)}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sizes", default="3,4,5", help="most operators of a side (default 3,4,5; --quick: 3)")
+
+
+def measure(options: argparse.Namespace) -> Report:
+    from girih.rewrite.generate import Generation
+    from girih.rewrite.prove import Proved, prove
+
+    sizes = [3] if options.quick else [int(size) for size in options.sizes.split(",")]
+    Generation(("mm", "add"), 1).generate()  # compiled loops, PyTorch and the catalogue are loaded
+    rows: list[Row] = []
+    misses: list[str] = []
+    for size in sizes:
+        began = clock()
+        found = Generation(size=size).generate()
+        took = since(began)
+        last = found.counts[-1]
+        rules = found.rules
+        row: Row = {"operators": size, "terms": last.terms, "equal": last.initial, "renamed": last.renamed}
+        row |= {"unshared": last.unshared, "not implied": last.unimplied, "rules": len(rules)}
+        row |= {word: len(found.with_word(word)) for word in ("proved", "open")}
+        row |= {"refuted": sum(item.false for item in found.counts), "seconds": took.wall, "CPU": took.cpu}
+        row |= {"GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
+        published = PUBLISHED.get(size)
+        row |= {"TASO": " → ".join(map(str, published)) if published else "", "× TASO's seconds": ""}
+        if published:
+            row["× TASO's seconds"] = f"{took.wall / TASO_SECONDS:.3f}"
+        note(row)
+        rows.append(row)
+        if took.wall > FLOORS.get(size, 600.0) * options.floor:
+            misses.append(f"{took.wall:.0f} seconds for {size} operators, at most {FLOORS[size]:.0f}")
+        again = [rule for rule in rules[:: max(1, len(rules) // 20)] if not isinstance(prove(rule), Proved)]
+        misses += [f"not proved again: {rule}" for rule in again]
+    summary = "; ".join(
+        f"{row['operators']} operators: {row['rules']} rules in {row['seconds']:.1f} s, {row['GB']:.1f} GB"
+        for row in rows
+    )
+    return Report(
+        "Rules generated and proved",
+        tuple((key, key) for key in rows[0]),
+        tuple(rows),
+        summary,
+        tuple(misses),
+        ("equal: pairs of equal terms under all names of inputs; TASO's counts are of pairs of graphs",),
+    )
+
+
+BENCHMARK = Benchmark("rules", __doc__ or "", measure, 1.0, "times the floors in seconds", options)
+
+
+if __name__ == "__main__":
+    sys.exit(BENCHMARK.main())

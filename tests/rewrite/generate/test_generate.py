@@ -1,0 +1,191 @@
+"""Rules that are generated: as many as before, each proved, none twice, and what was pruned follows from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from girih.rewrite.generate import Generated, Generation
+from girih.rewrite.generate.candidates import Pruner
+from girih.rewrite.generate.table import NONE, Table
+from girih.rewrite.generate.vocabulary import CONSTANTS, MATRICES, inputs, symbols_of, templates
+from girih.rewrite.prove import Proved, check, prove
+from girih.rewrite.prove.files import read_rules, write_rules
+from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable, operators, parse, walk
+
+SMALL = ("mm", "add", "t", "relu", "cat(dim=1)", "split(dim=1)")
+INPUTS = "a[3, 3], b[3, 3], c[3, 3]"
+
+
+@pytest.fixture(scope="module")
+def small() -> Generated:
+    return Generation(SMALL, 3, inputs=INPUTS).generate()
+
+
+def test_the_counts_of_each_stage_are_as_they_were(small: Generated) -> None:
+    counts = [
+        (item.size, item.terms, item.initial, item.renamed, item.unshared, item.unimplied) for item in small.counts
+    ]
+    assert counts == [(1, 85, 12, 4, 4, 3), (2, 597, 198, 45, 31, 16), (3, 10536, 4179, 809, 214, 24)]
+    words = [item.word for item in small.verdicts]
+    assert (words.count("proved"), words.count("open"), words.count("refuted")) == (32, 4, 0)
+
+
+def test_counts_get_smaller_with_each_stage(small: Generated) -> None:
+    for item in small.counts:
+        assert item.terms >= item.initial >= item.renamed >= item.unshared >= item.unimplied >= 0
+
+
+def test_what_is_known_of_matrices_is_found(small: Generated) -> None:
+    texts = {str(Rule(rule.source, rule.target)) for rule in small.rules}
+    assert {
+        "mm(mm(a, b), c) == mm(a, mm(b, c))",
+        "add(mm(a, b), mm(a, c)) == mm(a, add(b, c))",
+        "cat(mm(a, b), mm(a, c), dim=1) == mm(a, cat(b, c, dim=1))",
+        "mm(a, eye(n=n)) == a",
+        "t(t(a)) == a",
+        "(mm(a, b), mm(a, c)) == (split(mm(a, cat(b, c, dim=1)), dim=1)[0], split(mm(a, cat(b, c, dim=1)), dim=1)[1])",
+    } <= texts
+
+
+def test_every_rule_is_proved_by_a_proof_that_can_be_replayed(small: Generated) -> None:
+    for item in (*small.verdicts, *small.joined):
+        if isinstance(item, Proved):
+            assert check(item.proof) == item.forms
+    assert all(operators(rule.source) <= 3 and operators(rule.target) <= 3 for rule in small.rules)
+
+
+def test_no_two_rules_are_equal_under_renaming(small: Generated) -> None:
+    names = [_renamed(rule) for rule in small.rules]
+    assert len(set(names)) == len(names)
+    assert not set(names) & {_renamed(rule.reverse) for rule in small.rules} - {
+        _renamed(rule) for rule in small.rules if _renamed(rule) == _renamed(rule.reverse)
+    }
+
+
+def _renamed(rule: Rule) -> str:
+    names = {
+        item.name: f"v{number}"
+        for number, item in enumerate(item for item in walk((*rule.source, *rule.target)) if isinstance(item, Variable))
+    }
+    return f"{[_put(item, names) for item in rule.source]} == {[_put(item, names) for item in rule.target]}"
+
+
+def _put(item: Expression, names: dict[str, str]) -> str:
+    if isinstance(item, Variable):
+        return names[item.name]
+    return f"{item.operator}{item.attributes}{item.result}({', '.join(_put(one, names) for one in item.arguments)})"
+
+
+# ------------------------------------------------------------------------------------------------ what was pruned
+
+
+def test_what_is_pruned_follows_from_what_is_kept() -> None:
+    """Every candidate of two operators is derived by applying kept rules, anywhere in a term and in both directions."""
+    names = ("mm", "add", "t", "relu")
+    table = Table(inputs(INPUTS), templates(names))
+    pruner = Pruner(table)
+    levels = [table.extend(), table.extend()]
+    for size, level in enumerate(levels, 1):
+        list(pruner.prune(level, size))
+    kept = pruner.minimal(levels)
+    rules = [Rule((pruner.expression(item.source),), (pruner.expression(item.target),)) for item in kept]
+    tried = 0
+    for size, level in enumerate(levels, 1):
+        del size
+        for row in np.flatnonzero(level.canonical & (level.classes != NONE)):
+            candidate = pruner._candidate(level, int(row), 2)
+            if candidate.source == candidate.target:
+                continue
+            tried += 1
+            assert _derives(pruner.expression(candidate.source), pruner.expression(candidate.target), rules), candidate
+    assert tried > 15
+
+
+def _derives(source: Expression, target: Expression, rules: list[Rule], steps: int = 4) -> bool:
+    seen, edge = {source}, [source]
+    for _ in range(steps):
+        edge = [new for item in edge for new in _rewritten(item, rules) if new not in seen and not seen.add(new)]  # type: ignore[func-returns-value]
+        if target in seen:
+            return True
+    return target in seen
+
+
+def _rewritten(item: Expression, rules: list[Rule]) -> list[Expression]:
+    results = []
+    for rule in rules:
+        for one, other in ((rule.source[0], rule.target[0]), (rule.target[0], rule.source[0])):
+            bound = _match(one, item, {})
+            if bound is not None and {v for v in walk((other,)) if isinstance(v, Variable)} <= bound.keys():
+                results.append(_with(other, bound))
+    if isinstance(item, Term):
+        for place, argument in enumerate(item.arguments):
+            for new in _rewritten(argument, rules):
+                arguments = (*item.arguments[:place], new, *item.arguments[place + 1 :])
+                results.append(Term(item.operator, arguments, item.attributes, item.result))
+    return results
+
+
+def _match(pattern: Expression, item: Expression, bound: dict) -> dict | None:
+    if isinstance(pattern, Variable):
+        return {**bound, pattern: item} if bound.get(pattern, item) == item else None
+    if not isinstance(item, Term) or (pattern.operator, pattern.attributes, pattern.result) != (
+        item.operator, item.attributes, item.result,
+    ):  # fmt: skip
+        return None
+    for one, other in zip(pattern.arguments, item.arguments, strict=True):
+        found = _match(one, other, bound)
+        if found is None:
+            return None
+        bound = found
+    return bound
+
+
+def _with(item: Expression, bound: dict) -> Expression:
+    if isinstance(item, Variable):
+        return bound[item]
+    return Term(item.operator, tuple(_with(one, bound) for one in item.arguments), item.attributes, item.result)
+
+
+# ------------------------------------------------------------------------------------------------ operators and files
+
+
+def test_operators_join_by_being_named() -> None:
+    found = Generation(("exp", "mul", "add", "sum.dim_IntList"), 3, inputs="a[3, 3], b[3, 3]", constants=()).generate()
+    texts = {str(Rule(rule.source, rule.target)) for rule in found.rules}
+    assert "mul(exp(a), exp(b)) == exp(add(a, b))" in texts
+    assert all(isinstance(prove(rule), Proved) for rule in found.rules)
+
+
+def test_an_activation_is_not_linear() -> None:
+    found = Generation(("relu", "add"), 3, inputs="a[3, 3], b[3, 3]").generate()
+    assert not any("add(relu(a), relu(b))" in str(rule) for rule in found.rules)
+
+
+def test_rules_are_written_and_read_again(small: Generated, tmp_path: object) -> None:
+    path = tmp_path / "rules.txt"  # type: ignore[operator]
+    write_rules(path, small.rules, "generated")
+    assert read_rules(path) == small.rules
+
+
+@pytest.mark.parametrize("name", ["moon", "unfold", "cat(dim=1", ""])
+def test_what_is_no_operator_is_told(name: str) -> None:
+    with pytest.raises(RuleError):
+        templates((name,))
+
+
+def test_sizes_and_inputs_have_bounds() -> None:
+    with pytest.raises(RuleError, match="1 to 5 operators"):
+        Generation(SMALL, 6).generate()
+    with pytest.raises(RuleError, match="numbers for sizes"):
+        inputs("a[m, n]")
+    assert Generation(SMALL, 3, limit=4, inputs=INPUTS).generate().verdicts[4:] == ()
+
+
+def test_constants_stand_where_their_shape_fits() -> None:
+    found = {item.constant.partition("[")[0] for item in inputs(MATRICES, CONSTANTS) if item.constant}
+    assert found == {"eye", "ones"}
+    assert symbols_of(CONSTANTS[3], (2, 2, 3, 3)) == {"c": 2, "p": 1}
+    assert symbols_of(CONSTANTS[3], (2, 2, 4, 4)) is None
+    assert symbols_of(CONSTANTS[0], (3, 4)) is None
+    assert parse("mm(a, eye(n=3)) == a").source
