@@ -86,6 +86,8 @@ class OnnxModule(nn.Module):
         self._buffers_of: dict[int, str] = {}
         for number, (name, tensor) in constants.items():
             key = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name) or "weight"
+            if key.startswith("val_"):
+                key = f"_{key}"  # PyTorch's exporter calls its own values so
             while key in self._buffers or hasattr(self, key):
                 key += "_"
             self.register_buffer(key, tensor)

@@ -68,8 +68,8 @@ MODELS = {
         n = LayerNormalization <axis = -1> (x, w, b)  y = LpNormalization <p = 2> (n) }""",
     "a function of ONNX": "(float[2, 3, 4] x) => (float[2, 3, 4] y) { y = MeanVarianceNormalization <axes = [2]> (x) }",
     "windows": """(float[2, 3, 4] x) => (float[N, C, L] y) {
-        p = MaxPool <kernel_shape = [2], strides = [1], pads = [1, 0]> (x)
-        y = AveragePool <kernel_shape = [3], ceil_mode = 1, strides = [2]> (p) }""",
+        p = MaxPool <kernel_shape = [2], strides = [1]> (x)
+        y = AveragePool <kernel_shape = [2], pads = [0, 1], count_include_pad = 1> (p) }""",
     "pads and slices": """(float[2, 3, 4] x) => (float[A, B, C] y) {
         p = Constant <value = int64[6] {0, 1, 2, 0, 1, 1}> ()  r = Pad <mode = "reflect"> (x, p)
         s = Constant <value = int64[1] {-1}> ()  e = Constant <value = int64[1] {-100}> ()
