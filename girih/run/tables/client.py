@@ -77,6 +77,11 @@ class Client:
 
     # ------------------------------------------------------------------------------------------- reads
 
+    @property
+    def pending(self) -> int:
+        """Reads that wait for answers."""
+        return len(self._reads)
+
     def begin_read(self, table: int, rows: Rows) -> Read:
         read = Read(table, rows)
         self.continue_read(read)
@@ -369,6 +374,10 @@ def checked_rows(spec: TableSpec, rows: Any) -> Rows:
     Raises:
         TableError: naming the first that is not a row of the table.
     """
+    plain = isinstance(rows, np.ndarray) and rows.dtype == np.int64 and rows.ndim == 1
+    # Without its sign, a negative number is a large one.
+    if plain and len(rows) and np.maximum.reduce(rows.view(np.uint64)) < spec.rows:
+        return np.asarray(rows)
     found = np.asarray(rows)
     if found.ndim == 0:
         found = found[None]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -19,11 +20,17 @@ from girih.run.tables.server import GONE, Server
 from girih.run.tables.snapshots import Snapshot, SnapshotError, check_snapshot, restore
 
 SESSION = b"s"
+EVENTS, READY = int(zmq.EVENTS), int(zmq.POLLIN)  # plain numbers: pyzmq's own have a price at each use
 
 
 def worker_name(rank: int, epoch: int) -> bytes:
     """epoch: how often the workers were started anew; messages of those before are not heard any more."""
     return b"w%d.%d" % (rank, epoch)
+
+
+MOST_FRAMES, MOST_PENDING = 4, 2
+LONGEST = 50
+"""Milliseconds that a worker waits for messages before it looks after other things."""
 
 
 class HeldError(RuntimeError):
@@ -67,6 +74,7 @@ class Lines:
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.IDENTITY, worker_name(rank, epoch))
             socket.setsockopt(zmq.LINGER, 30_000)
+            socket.setsockopt(zmq.RCVTIMEO, LONGEST)
             socket.set_hwm(0)
             socket.connect(address)
             self._sockets.append(socket)
@@ -104,8 +112,10 @@ class Lines:
         began = time.monotonic()
         asked = began
         while True:
-            pause = min(0.05, self.client.communicate(time.monotonic())) if self.options.managed else 0.05
-            self.pump(max(1, round(pause * 1000)))
+            pause = LONGEST
+            if self.options.managed:
+                pause = min(pause, max(1, round(1000 * self.client.communicate(time.monotonic()))))
+            self.pump(pause)
             if ready():
                 self.waited += time.monotonic() - began
                 return
@@ -124,13 +134,18 @@ class Lines:
                 )
 
     def pump(self, milliseconds: int) -> None:
-        """Send what waits, and receive what there is; if there is nothing, wait for it so long."""
-        self.flush()
+        """Receive what there is; if there is nothing, send what waits, and wait for an answer so long."""
+        if milliseconds:
+            self.flush()
         now = time.monotonic() if self.options.managed else 0.0
         if milliseconds == 0:
             for server, socket in enumerate(self._sockets):
-                if socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                if socket.getsockopt(EVENTS) & READY:
                     self._drain(server, now)
+            return
+        if len(self._sockets) == 1 and milliseconds == LONGEST:  # without a poll before
+            with suppress(zmq.Again):
+                self._drain(0, now)
             return
         for socket, _ in self._poller.poll(milliseconds):
             self._drain(self._sockets.index(socket), now)
@@ -140,16 +155,24 @@ class Lines:
         while True:
             for frame in socket.recv_multipart():
                 receive(server, frame, now)
-            if not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            if not socket.getsockopt(EVENTS) & READY:
                 return
 
     def _send(self, server: int, frame: bytes) -> None:
         self._waiting[server].append(frame)
 
+    def hurry(self) -> None:
+        """Send what waits, unless several answers are still to come: then more is sent at one time, with the next
+        message, or when the worker waits."""
+        if len(self._waiting[0]) >= MOST_FRAMES or self.client.pending < MOST_PENDING:
+            self.flush()
+
     def flush(self) -> None:
         """Send what the client has said; frames of one moment are one message of ZeroMQ."""
         for socket, frames in zip(self._sockets, self._waiting, strict=True):
-            if frames:
+            if len(frames) == 1:
+                socket.send(frames.pop())
+            elif frames:
                 socket.send_multipart(frames)
                 frames.clear()
 
@@ -166,12 +189,17 @@ class Lines:
 # ------------------------------------------------------------------------------------------- servers
 
 
+IDLE = 500
+"""Milliseconds that a server waits for messages if it has nothing else to do."""
+
+
 def serve(address: str, server: Server, context: Any = None, ready: Callable[[str], None] | None = None) -> None:
     """Run a server until the session stops it. ready: is told the address that it has."""
     own = context is None
     context = context or zmq.Context()
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 2_000)
+    socket.setsockopt(zmq.RCVTIMEO, IDLE)
     socket.set_hwm(0)
     socket.bind(address)
     if ready is not None:
@@ -202,17 +230,18 @@ class _Loop:
         pause = 0.0
         going = True
         while going:
-            busy = server.work()
-            milliseconds = 0 if busy else 500
+            milliseconds = 0 if server.work() else IDLE
             if server.options.managed:
                 milliseconds = min(milliseconds, max(1, round(pause * 1000)))
-            ready = socket.getsockopt(zmq.EVENTS) & zmq.POLLIN or socket.poll(milliseconds)
-            if not ready and not server.options.managed:
-                continue
+            there = milliseconds == IDLE or socket.poll(milliseconds)
             for _ in range(64):
-                if not socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                if not there:
                     break
-                name, *frames = socket.recv_multipart()
+                try:
+                    name, *frames = socket.recv_multipart()  # waits, if nothing is there and nothing else is to be done
+                except zmq.Again:
+                    break
+                there = socket.getsockopt(EVENTS) & READY
                 rank = self.ranks.get(name)
                 if rank is not None:
                     for frame in frames:

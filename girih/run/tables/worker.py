@@ -59,8 +59,8 @@ class Table:
     def prefetch(self, rows: Any) -> None:
         """Ask for rows that will be read soon; does not wait."""
         with self._lines.lock:
-            self._lines.pump(0)
             self._lines.client.prefetch(self._number, checked_rows(self.spec, rows))
+            self._lines.hurry()
 
     def inc(self, row: int, key: int, delta: float) -> None:
         """Add to one value (Inc)."""
@@ -76,7 +76,8 @@ class Table:
     def inc_rows(self, rows: Any, deltas: Any) -> None:
         """Add to rows, which may repeat: [n, width], dense or of SciPy's sparse formats."""
         wanted = checked_rows(self.spec, rows)
-        given = deltas.shape if issparse(deltas) else np.shape(deltas)
+        thin = not isinstance(deltas, np.ndarray) and issparse(deltas)
+        given = deltas.shape if thin else np.shape(deltas)
         if given != (len(wanted), self.spec.width):
             raise TableError(
                 f"table {self.spec.name!r}: deltas of shape {given} for {len(wanted)} rows; "
@@ -86,7 +87,7 @@ class Table:
             entries = csr_array(deltas).tocoo()
             self.inc_entries(wanted[entries.coords[0]], entries.coords[1], entries.data)
             return
-        changes = np.ascontiguousarray(deltas.toarray() if issparse(deltas) else deltas, self.spec.kind)
+        changes = np.ascontiguousarray(deltas.toarray() if thin else deltas, self.spec.kind)
         with self._lines.lock:
             self._lines.client.inc_dense(self._number, wanted, changes)
             self._make_room()

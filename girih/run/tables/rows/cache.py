@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.run.tables.options import TableSpec
-from girih.run.tables.rows.keyed import Log, Places, add_rows, add_sorted, read_rows, take_rows, write_rows
+from girih.run.tables.rows.keyed import Log, Places, add_sorted, take_rows, write_rows
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -130,9 +130,8 @@ class DenseCached(Cached):
 
     def get(self, rows: Rows) -> tuple[Rows, Rows]:
         """(values [n, width], of missing rows undefined; positions of missing rows)."""
-        slots, missing = self.places.find(rows)
         out = np.empty((len(rows), self.spec.width), self.spec.kind)
-        read_rows(self.values, slots, out)
+        slots, missing = self.places.read(rows, self.values, out)
         if self.read_versions is not None:
             assert self.versions is not None
             there = slots >= 0
@@ -162,14 +161,9 @@ class DenseCached(Cached):
 
     def add(self, rows: Rows, deltas: Rows, begin: int) -> int:
         """Into the log, and to cached rows. Where it stopped: the log is full, and is to be sent first."""
-        keys = rows
         if self.read_versions is not None:
-            keys = rows * VERSION + self.read_versions[rows]
-        end = self.log.add(keys, deltas, begin)
-        if self.spec.function is None:
-            slots, _ = self.places.find(rows[begin:end])
-            add_rows(self.values, slots, deltas[begin:end])
-        return end
+            return self.log.add(rows * VERSION + self.read_versions[rows], deltas, begin)
+        return self.log.add_and_apply(rows, deltas, begin, self.places, self.values)
 
     def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
         """(of waiting updates, of the cached values of their rows; 0 if not cached)."""

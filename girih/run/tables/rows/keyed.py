@@ -78,21 +78,20 @@ def read_rows(values, slots, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
+def find_and_read(tags, stamps, wanted, now, values, slots, out):  # type: ignore[no-untyped-def]
+    """`find_slots`, and out[i] = values[slots[i]] where there is such a slot."""
+    missing = find_slots(tags, stamps, wanted, slots, now)
+    read_rows(values, slots, out)
+    return missing
+
+
+@numba.njit(nogil=True, cache=True)
 def write_rows(values, slots, rows):  # type: ignore[no-untyped-def]
     """values[slots[i]] = rows[i] where there is such a slot."""
     for i in range(len(slots)):
         if slots[i] >= 0:
             for j in range(values.shape[1]):
                 values[slots[i], j] = rows[i, j]
-
-
-@numba.njit(nogil=True, cache=True)
-def add_rows(values, slots, rows):  # type: ignore[no-untyped-def]
-    """values[slots[i]] += rows[i] where there is such a slot; slots may repeat."""
-    for i in range(len(slots)):
-        if slots[i] >= 0:
-            for j in range(values.shape[1]):
-                values[slots[i], j] += rows[i, j]
 
 
 @numba.njit(nogil=True, cache=True)
@@ -121,6 +120,21 @@ def log_add(index, keys, deltas, live, count, wanted, rows, begin):  # type: ign
         for j in range(deltas.shape[1]):
             deltas[position, j] += rows[i, j]
     return count, len(wanted)
+
+
+@numba.njit(nogil=True, cache=True)
+def log_and_add(index, keys, deltas, live, count, wanted, rows, begin, tags, values):  # type: ignore[no-untyped-def]
+    """`log_add`, and what is cached of the rows changes by as much."""
+    count, end = log_add(index, keys, deltas, live, count, wanted, rows, begin)
+    sets, ways = tags.shape
+    for i in range(begin, end):
+        place = wanted[i] if ways == 1 else _mixed(wanted[i]) % sets
+        for way in range(ways):
+            if tags[place, way] == wanted[i]:
+                for j in range(values.shape[1]):
+                    values[place * ways + way, j] += rows[i, j]
+                break
+    return count, end
 
 
 @numba.njit(nogil=True, cache=True)
@@ -173,7 +187,7 @@ class Places:
         else:
             shape = (max(1, capacity // WAYS), min(WAYS, max(2, capacity)))
         self.slots = shape[0] * shape[1]
-        self._tags = np.full(shape, -1, np.int64)
+        self.tags = np.full(shape, -1, np.int64)
         self._stamps = np.zeros(shape, np.int64)
         self._now = 0
 
@@ -181,20 +195,26 @@ class Places:
         """(slot of each row, or -1; how many are missing)."""
         self._now += 1
         slots = np.empty(len(rows), np.int64)
-        return slots, find_slots(self._tags, self._stamps, rows, slots, self._now)
+        return slots, find_slots(self.tags, self._stamps, rows, slots, self._now)
+
+    def read(self, rows: NDArray[Any], values: NDArray[Any], out: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
+        """As `find`, and out[i] = values[slot] of rows that are there."""
+        self._now += 1
+        slots = np.empty(len(rows), np.int64)
+        return slots, find_and_read(self.tags, self._stamps, rows, self._now, values, slots, out)
 
     def claim(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(slot of each row, rows that went). Of rows that got the same slot, the last has it."""
         self._now += 1
         slots, dropped = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-        gone = claim_slots(self._tags, self._stamps, rows, slots, dropped, self._now)
+        gone = claim_slots(self.tags, self._stamps, rows, slots, dropped, self._now)
         return slots, dropped[:gone]
 
     def present(self) -> NDArray[np.int64]:
-        return self._tags[self._tags >= 0]
+        return self.tags[self.tags >= 0]
 
     def clear(self) -> None:
-        self._tags[:] = -1
+        self.tags[:] = -1
 
 
 class Log:
@@ -214,6 +234,15 @@ class Log:
     def add(self, keys: NDArray[Any], rows: NDArray[Any], begin: int) -> int:
         """Where it stopped: len(keys), or the first key for which there is no room."""
         self.count, end = log_add(self._index, self.keys, self.deltas, self.live, self.count, keys, rows, begin)
+        return int(end)
+
+    def add_and_apply(
+        self, keys: NDArray[Any], rows: NDArray[Any], begin: int, places: Places, values: NDArray[Any]
+    ) -> int:
+        """As `add` where keys are rows, which change by as much where they are cached."""
+        self.count, end = log_and_add(
+            self._index, self.keys, self.deltas, self.live, self.count, keys, rows, begin, places.tags, values
+        )
         return int(end)
 
     def add_to(self, keys: NDArray[Any], rows: NDArray[Any]) -> None:
