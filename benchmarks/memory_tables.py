@@ -52,7 +52,7 @@ class Step:
         """On several devices the work is divided so that they communicate least, and exchanges overlap."""
         from girih.lower import lower, overlapped
         from girih.memory.lifetimes import lifetimes
-        from girih.search.memory_limit import WINDOWS
+        from girih.search.memory.limit import WINDOWS
 
         aim = objective("bytes", machine)
         search = "exact" if aim.machine.devices > 1 else "single"

@@ -73,7 +73,7 @@ def within(plan: Any, limit: int) -> Any:
     from girih.machine.machine import with_memory
     from girih.memory.residency import floor
     from girih.plans.plan import PlanError
-    from girih.search.holding import held
+    from girih.search.memory.holding import held
 
     if plan.peak <= limit:
         return plan

@@ -39,7 +39,7 @@ def genetic_problem(plan: Any) -> tuple[Any, int]:
     8.5 GB that few steps of a wide ResNet take would leave too few for the rest.
     """
     from girih.memory.genetic.evaluate import problem
-    from girih.search.holding import _Ways
+    from girih.search.memory.holding import _Ways
 
     ways = _Ways(plan.held(None), None, True)
     lives = ways.plan.lifetimes

@@ -55,7 +55,7 @@ def published(plan: Any, name: str) -> float | str:
     from girih.memory.baselines.table import baseline_of
     from girih.plans.plan import PlanError
     from girih.plans.predict import predict
-    from girih.search.published import held_as_published
+    from girih.search.memory.published import held_as_published
 
     plain = replace(plan, pieces=(), sequence=None, residency=None)
     try:

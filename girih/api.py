@@ -387,9 +387,9 @@ def optimize(
     rewrites, kernels and layouts together, and say how far from the best of what they searched they are at most.
     seconds: for the search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so
     many times what the cheapest does are looked at too (TASO §2.7). rules: by default those of `girih.rewrite.rules`.
-    backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that are
-    installed. The model as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower than it
-    was. store: the file in which measured kernels are kept.
+    backends: what it may run on, of `eager`, `onednn`, `inductor`, `onnxruntime` and `openvino`; by default all that
+    are installed. The model as it was, in eager PyTorch, is always among what is timed, so that nothing gets slower
+    than it was. store: the file in which measured kernels are kept.
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program, or of an ONNX file.

@@ -242,8 +242,8 @@ def parser() -> argparse.ArgumentParser:
         commands, "rewrite", "generate rules by which graphs are rewritten, prove them, or refute them",
         "girih rewrite prove 'mm(a, mm(b, c)) == mm(mm(a, b), c)'",
     )  # fmt: skip
-    rewrite.add_argument("action", choices=("prove", "rules", "explain"), help="prove RULE or FILE: print the proof, or "
-                         "the tensors for which both sides differ; rules: generate rules, prove and list them; "
+    rewrite.add_argument("action", choices=("prove", "rules", "explain"), help="prove RULE or FILE: print the proof, "
+                         "or the tensors for which both sides differ; rules: generate rules, prove and list them; "
                          "explain PLAN: the rules by which a plan's graph was rewritten, with proofs")  # fmt: skip
     rewrite.add_argument("rules", metavar="RULE|FILE|PLAN", nargs="*", type=name, help="to be proved: a rule, one side "
                          "== other side, or a file of rules, as text or TASO's protobuf; or a plan")  # fmt: skip

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from girih.graph import Graph, Node
-from girih.rewrite.backtracking import Applied, Cost, Rewritten, total
+from girih.rewrite.backtracking import Applied, Rewritten, total
 from girih.rewrite.rules.apply import Index, matches, replaced
 from girih.rewrite.rules.rule import Rule
+from girih.rewrite.ways import Cost
 
 LEAST = 1e-3
 """What a replacement must save, of the cost of the nodes that it changes: less is noise of measurements."""
@@ -40,7 +41,7 @@ class Sweep:
             going = True
             while going and whole:
                 going = False
-                for match in matches(rule, Index(graph)):
+                for match in matches(rule, Index.of(graph)):
                     key = (number, tuple(match.names.values()))
                     if key in refused:
                         continue

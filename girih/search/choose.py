@@ -19,9 +19,9 @@ from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import by_measurements, calibrated, predict
 from girih.search.compare import compared, searched, simulated_step
 from girih.search.judge import Judge, beginning, judged
-from girih.search.memory_limit import NothingFitsError, fit, refused_whole, widest_overlap
+from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
+from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.optimum import Optimum
-from girih.search.together import divided, seconds_per_byte, together
 
 
 def hold_of(hold: str | Baseline) -> str | Baseline:

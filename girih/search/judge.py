@@ -32,8 +32,8 @@ class Judge:
     too many, or infinite.
 
     per_byte: that price, in seconds: of copying a byte out of the device and back. An estimate: what is proposed so is
-    simulated with its movements afterwards (`girih.search.together`). fitting: (seconds, strategy) of the fastest
-    that was seen within the limit.
+    simulated with its movements afterwards (`girih.search.memory.together`). fitting: (seconds, strategy) of the
+    fastest that was seen within the limit.
     """
 
     def __init__(self, plan: Plan, store: str | Path | None, per_byte: float = float("inf")) -> None:

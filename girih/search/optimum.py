@@ -43,7 +43,7 @@ from girih.partition.space.configurations import JOINED, SPACE, Space, space_of
 from girih.partition.space.problem import Objective
 from girih.partition.strategy import SearchError
 from girih.search.composed import Composer
-from girih.search.memory_limit import WINDOWS
+from girih.search.memory.limit import WINDOWS
 from girih.search.pieces import Pieces
 from girih.simulate.kernels import lower_bounds
 from girih.simulate.ticks import TICKS_PER_SECOND

@@ -24,7 +24,7 @@ from girih.ops import description_of
 from girih.partition import Strategy
 from girih.partition.space.configurations import Space
 from girih.partition.space.problem import Objective
-from girih.search.memory_limit import WINDOWS
+from girih.search.memory.limit import WINDOWS
 from girih.simulate.kernels.lower_bounds import IMPOSSIBLE, NOTHING, BoundTables
 from girih.simulate.patterns import Pattern
 from girih.simulate.ports import ports_of

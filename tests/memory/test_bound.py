@@ -26,7 +26,7 @@ from girih.memory.moves import moved
 from girih.memory.residency import Residency, belady, floor
 from girih.memory.roc import optimum
 from girih.ops import description_of
-from girih.search.holding import _Ways
+from girih.search.memory.holding import _Ways
 from girih.simulate.simulate import makespan
 
 HOST = Tier("host", 1 << 40, 1e6, 1e6)

@@ -15,7 +15,7 @@ from girih.api import Plan, plan_graph
 from girih.layout import parse_sharding
 from girih.lower import Overlap, StartStep
 from girih.plans.check import check
-from girih.search.memory_limit import WINDOWS
+from girih.search.memory.limit import WINDOWS
 
 
 class Net(torch.nn.Module):

@@ -22,7 +22,7 @@ from girih.partition.space.problem import Objective, build
 from girih.plans.check import check
 from girih.plans.predict import predict
 from girih.search.composed import Composer
-from girih.search.memory_limit import WINDOWS
+from girih.search.memory.limit import WINDOWS
 from girih.search.optimum import BranchAndBound, Optimum, OptimumError
 from girih.search.table import search_of
 from girih.simulate.kernels.lower_bounds import NEVER

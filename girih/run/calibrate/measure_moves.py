@@ -52,7 +52,7 @@ class MoveTask:
                 for tensor in (large, small)
                 for work in (
                     lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
-                    lambda tensor=tensor: copiers.into(host[tensor], []),
+                    lambda tensor=tensor: copiers.into(host[tensor], str(tensor.nbytes), []),
                 )
             ]
             alone: list[float] = []

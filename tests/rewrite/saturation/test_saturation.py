@@ -1,4 +1,4 @@
-"""Equality saturation: it finds the optimum of what rules reach, without circles, and says how far others are from it."""
+"""Equality saturation: it finds the optimum of what rules reach, without circles, and says how far others are."""
 
 from __future__ import annotations
 

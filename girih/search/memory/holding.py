@@ -41,11 +41,11 @@ from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.apart import held_apart
-from girih.search.held_steps import HeldSteps
-from girih.search.memory_limit import WINDOWS
-from girih.search.published import held_as_published
-from girih.search.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.search.memory.apart import held_apart
+from girih.search.memory.held_steps import HeldSteps
+from girih.search.memory.limit import WINDOWS
+from girih.search.memory.published import held_as_published
+from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)

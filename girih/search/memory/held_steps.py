@@ -1,10 +1,10 @@
 """What a step takes in a sequence and with a residency, simulated without writing its Program.
 
-The search for a way to hold a program within a limit (`girih.search.holding`) judges many. A Program of each, renamed,
-freed, accounted and priced, takes seconds where there are tens of thousands of steps; its rows for the simulator follow
-from the outline of the first program (`girih.memory.compact`) in hundredths of that. The rows are those that
-`girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a test compares
-them); what is chosen is written, accounted and simulated as a Program in the end.
+The search for a way to hold a program within a limit (`girih.search.memory.holding`) judges many. A Program of each,
+renamed, freed, accounted and priced, takes seconds where there are tens of thousands of steps; its rows for the
+simulator follow from the outline of the first program (`girih.memory.compact`) in hundredths of that. The rows are
+those that `girih.simulate.tasks.build` makes of the written Program, and so is the makespan, to the last bit (a test
+compares them); what is chosen is written, accounted and simulated as a Program in the end.
 
 One device alone, without exchanges.
 """

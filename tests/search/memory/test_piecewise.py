@@ -11,7 +11,7 @@ from girih.memory.residency import floor
 from girih.plans.check import check
 from girih.plans.cutting import in_smaller_pieces
 from girih.plans.predict import predict
-from girih.search.holding import held
+from girih.search.memory.holding import held
 
 
 def nobody(what: str, share: float) -> None:

@@ -13,8 +13,8 @@ from girih.api import plan_graph
 from girih.machine import Machine, machine
 from girih.plans.check import check
 from girih.plans.predict import predict
-from girih.search.holding import TooLittleError, held
-from girih.search.together import divided, together
+from girih.search.memory.holding import TooLittleError, held
+from girih.search.memory.together import divided, together
 
 
 def with_host(rate: float) -> Machine:

@@ -22,7 +22,7 @@ from girih.memory.lifetimes import Lifetimes
 from girih.memory.residency import Residency, TooSmallError, belady
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict, priced_on
-from girih.search.step_seconds import copy_rates
+from girih.search.memory.step_seconds import copy_rates
 from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.0, 0.01, 0.1)

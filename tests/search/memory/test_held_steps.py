@@ -23,8 +23,8 @@ from girih.memory.residency import TooSmallError, floor, held, touches_of
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
-from girih.search.held_steps import HeldSteps
-from girih.search.holding import _Ways
+from girih.search.memory.held_steps import HeldSteps
+from girih.search.memory.holding import _Ways
 
 
 def recurrent() -> Graph:

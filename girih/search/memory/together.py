@@ -3,11 +3,11 @@
 What communicates least may hold so much that its movements take longer than what it saves, and what holds least
 may communicate too much. So several divisions are held within the limit, and the simulator says which is fastest.
 
-What is computed in pieces is chosen behind that (`girih.search.piecewise`).
+What is computed in pieces is chosen behind that (`girih.search.memory.piecewise`).
 
 Each is held at first by the planner of movements alone, which takes as long as one simulation. The few that are
-fastest then are held in the best way that is found (`girih.search.holding`), unless their lower bound says that they
-cannot win.
+fastest then are held in the best way that is found (`girih.search.memory.holding`), unless their lower bound says that
+they cannot win.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from girih.memory.baselines.baseline import Baseline
 from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.holding import TooLittleError, held
-from girih.search.piecewise import cheaper_in_pieces
+from girih.search.memory.holding import TooLittleError, held
+from girih.search.memory.piecewise import cheaper_in_pieces
 
 FULLY = 2
 """Divisions that are held in the best way that is found."""
@@ -51,7 +51,8 @@ def together(
 ) -> Plan:
     """The fastest of plans of one graph with different divisions, each within its memory limit.
 
-    hold, order: as `girih.search.holding.held` takes them. What keeps the limit without movements takes part as it is.
+    hold, order: as `girih.search.memory.holding.held` takes them. What keeps the limit without movements takes part as
+    it is.
 
     Raises:
         PlanError: none can be kept within it; the message is of the division that needs least.
@@ -114,7 +115,7 @@ def _seconds(plan: Plan, store: str | Path | None) -> float:
 
 def _bound(plan: Plan, store: str | Path | None) -> float:
     """No way to hold it takes less: the step with unlimited memory, by the widest window of overlap."""
-    from girih.search.memory_limit import WINDOWS
+    from girih.search.memory.limit import WINDOWS
 
     return _seconds(replace(plan, memory=None, overlap=WINDOWS[0] if plan.schedule == "graph" else plan.overlap), store)
 

@@ -20,7 +20,7 @@ from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import TooSmallError
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.step_seconds import StepSeconds, copy_rates, step_seconds
+from girih.search.memory.step_seconds import StepSeconds, copy_rates, step_seconds
 from girih.simulate.ticks import seconds_of, ticks
 
 Sequenced = tuple[int, ...] | None

@@ -16,7 +16,7 @@ from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_pieces_within
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.holding import held
+from girih.search.memory.holding import held
 
 SHARES = (0.5, 0.25, 0.125)
 """Of the limit: steps that alone need more are computed in pieces."""

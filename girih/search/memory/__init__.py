@@ -1,0 +1,1 @@
+"""How a plan keeps a memory limit: divisions, movements, recomputation and pieces, proposed and judged."""
