@@ -3,7 +3,8 @@
 Before each instruction the arena hears what the instruction may ask for (`Arena.ticket`), and behind it the results are
 looked at. One that lies elsewhere is copied to its place: that happens once where several of a kernel's requests have
 the result's size, as the arena then learns which of them it is; always where not all would fit then, and where a result
-is not PyTorch's memory, as NumPy's. So a run whose kernels ask otherwise than planned goes on with the same bits, and tells of it.
+is not PyTorch's memory, as NumPy's. So a run whose kernels ask otherwise than planned goes on with the same bits, and
+tells of it.
 """
 
 from __future__ import annotations
