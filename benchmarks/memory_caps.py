@@ -6,8 +6,9 @@ first; seconds are medians. Plans and predictions go by what `girih calibrate` m
 and of copies to files, `--calibrate` seconds for each model. Peaks are measured by PyTorch's profiler; the weights
 after these steps are held against those of the uncapped run. Against: the cap; the uncapped run, times the slowdown
 that was simulated; and PyTorch's own way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its
-measured peak is given to girih as a cap, and the seconds of both are compared. Floors: no cap exceeded, planned =
-measured to the byte, equal bits; seconds within 15 % of the predicted; no slower than checkpointing.
+measured peak is given to girih as a cap, and the seconds of both are compared; and the same capped run
+without an arena. Floors: no cap exceeded, the arena included; planned = measured to the byte, equal bits; seconds within
+15 % of the predicted; no slower than checkpointing.
 """
 
 from __future__ import annotations
@@ -111,12 +112,18 @@ def measure(options: argparse.Namespace) -> Report:
             cap = theirs if what == "checkpoint" else int(free.peak * float(what))
             label = f"{name}@{batch}, {what if isinstance(what, str) else f'{what:.0%}'}"
             plan = girih.plan(step, inputs, machine="local:1", memory=cap, compare=(), store=store)
-            with free.start(backend="threads") as uncapped, plan.start(backend="threads") as capped:
+            with (
+                free.start(backend="threads") as uncapped,
+                plan.start(backend="threads") as capped,
+                plan.start(backend="threads", arena="off") as loose,
+            ):
                 runs = {"free": partial(uncapped.step, inputs), "capped": partial(capped.step, inputs)}
+                runs["loose"] = partial(loose.step, inputs)
                 if what == "checkpoint":
                     runs["checkpoint"] = eager
                 seconds = in_turn(runs, options.rounds)
                 equal = same(uncapped.state_dict(), capped.state_dict())
+                use = capped.statistics()[0].arena
                 peak = capped.run.peak_bytes(*capped._inputs((inputs,), None))[0]
             slowdown = plan.simulated / plan.unlimited if plan.simulated and plan.unlimited else 1.0
             error = seconds["capped"] / (seconds["free"] * slowdown) - 1
@@ -125,6 +132,9 @@ def measure(options: argparse.Namespace) -> Report:
                 "cap MB": round(cap / 1e6, 1),
                 "planned MB": round(plan.peak / 1e6, 1),
                 "measured MB": round(peak / 1e6, 1),
+                "arena / cap": None if use is None else round(use.bytes / cap, 3),
+                "outside MB": None if use is None else round(use.outside / 1e6, 3),
+                "arena / without": None if use is None else round(seconds["capped"] / seconds["loose"], 3),
                 "capped / free": round(seconds["capped"] / seconds["free"], 3),
                 "predicted": round(slowdown, 3),
                 "error": round(error, 3),
@@ -135,8 +145,11 @@ def measure(options: argparse.Namespace) -> Report:
             }
             rows.append(row)
             note(row)
-            if not peak == plan.peak <= cap:
-                misses.append(f"{label}: planned {plan.peak}, measured {peak}, cap {cap}")
+            planned = plan.peak if use is None else plan.arenas[0].peak  # with copies of state at the end
+            if not peak == planned <= cap:
+                misses.append(f"{label}: planned {planned}, measured {peak}, cap {cap}")
+            if use is not None and (use.bytes > cap or use.outside):
+                misses.append(f"{label}: an arena of {use.bytes}, {use.outside} outside of it, cap {cap}")
             if not equal:
                 misses.append(f"{label}: the weights differ")
             if not options.quick and abs(error) > NEAR:

@@ -156,7 +156,7 @@ def test_other_requests_than_planned_are_served_counted_and_harmless(name: str) 
     assert use.requests > 0
     assert use.outside > 0
     refusing = Worker(program, 0, addresses=replace(addresses, scratch=none), strict=True)
-    with pytest.raises((StepError, RuntimeError), match=r"have no place in the arena|can't allocate memory"):
+    with pytest.raises((StepError, RuntimeError), match=r"have no place in the arena|can.t allocate memory"):
         steps(refusing, name, 10)
 
 
