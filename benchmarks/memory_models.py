@@ -20,6 +20,7 @@ from girih.models.networks.sequences.rnn import LSTMCell
 
 WORDS, WIDTH, HEADS, LAYERS, SENTENCE = 32768, 512, 8, 6, 256
 EXPERT = 4096
+DISPATCHED = 1024  # words that are dispatched together by products, Mesh-TensorFlow's `moe_group_size`
 CAPACITY = 2.5  # slots of all experts for each word: two experts, and a quarter to spare
 FRAME, FEATURES, LETTERS = 494, 2048, 29
 
@@ -51,7 +52,7 @@ class Experts(nn.Module):
     Each expert takes the words that have the highest gates for it, as many as it has slots, so that shapes are fixed
     (the published layer lets words choose; its tensors have the same sizes). groups: the experts' weights lie in so
     many tensors, and are computed one behind the other (VMesh's device shape). gather: words are gathered by index;
-    else by a product with a dense tensor of ones and zeros, as in Mesh-TensorFlow (§6.5.3).
+    else by products with dense tensors of ones and zeros, for 1,024 words at a time, as in Mesh-TensorFlow (§6.5.3).
     """
 
     def __init__(self, width: int, hidden: int, experts: int, groups: int, gather: bool) -> None:
@@ -65,24 +66,29 @@ class Experts(nn.Module):
         self.second = nn.ParameterList(torch.empty(size, hidden, width).normal_(0, 0.02) for _ in range(groups))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        words = x.flatten(0, 1)
-        count, experts = len(words), self.gate.out_features
-        slots = max(1, min(count, round(CAPACITY * count / experts)))
-        gates, chosen = self.gate(words).softmax(-1).t().topk(slots)  # [experts, slots]
-        groups = len(self.first)
+        width, experts, groups = x.shape[-1], self.gate.out_features, len(self.first)
+        count = x.shape[0] * x.shape[1]
+        block = DISPATCHED if not self.gather and count % DISPATCHED == 0 else count
+        words = x.reshape(count // block, block, width)  # each block of words has slots of its own
+        blocks = len(words)
+        slots = max(1, min(block, round(CAPACITY * block / experts)))
+        gates, chosen = self.gate(words).softmax(-1).transpose(1, 2).topk(slots)  # [blocks, experts, slots]
         result = torch.zeros_like(words)
-        parts = zip(gates.chunk(groups), chosen.chunk(groups), self.first, self.second, strict=True)
+        parts = zip(gates.chunk(groups, 1), chosen.chunk(groups, 1), self.first, self.second, strict=True)
         for gate, index, first, second in parts:
+            size = len(first)
             if self.gather:
-                taken = words[index]
+                taken = words[0][index[0]]
             else:
-                ones = (index[..., None] == torch.arange(count, device=x.device)).to(x.dtype)
-                taken = ones @ words
-            made = torch.relu(taken @ first) @ second * gate[..., None]  # [experts of the group, slots, width]
+                ones = (index[..., None] == torch.arange(block, device=x.device)).to(x.dtype).flatten(1, 2)
+                taken = (ones @ words).view(blocks, size, slots, width).transpose(0, 1).flatten(1, 2)
+            weight = gate.transpose(0, 1).reshape(size, -1, 1)
+            made = torch.relu(taken @ first) @ second * weight  # [experts of the group, blocks · slots, width]
             if self.gather:
-                result = result.index_add(0, index.flatten(), made.flatten(0, 1))
+                result = result.index_add(1, index.flatten(), made.flatten(0, 1)[None])
             else:
-                result = result + ones.flatten(0, 1).t() @ made.flatten(0, 1)
+                back = made.view(size, blocks, slots, width).transpose(0, 1).flatten(1, 2)
+                result = result + ones.transpose(1, 2) @ back
         return result.view(x.shape)
 
 
