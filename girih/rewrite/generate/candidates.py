@@ -33,6 +33,8 @@ Pattern: TypeAlias = "int | tuple[int, Pattern, Pattern | None]"
 Bound: TypeAlias = "tuple[Ids, dict[int, Ids]]"
 """Rows, and for each variable the classes that it is in each of them."""
 BITS = 28
+REFRESH = 64
+"""After how many rules it is looked again which classes are left."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class Pruner:
                 yield rule
         for rule in list(self.kept):
             self._apply(rule, state)
+        state.flatten()
         shared = self._shares(level, state.rows)
         counts.unshared = int((in_order & ~(shared & state.implied)).sum())
         for number in self._preferred(level, state.rows):
@@ -286,14 +289,14 @@ class Pruner:
     def _apply(self, rule: Candidate, state: _State) -> None:
         """Connects what the rule, from either side, says is equal: candidates, and what represents their classes."""
         table = self.table
+        state.flatten()
         for source, target in ((rule.source, rule.target), (rule.target, rule.source)):
             if isinstance(source, int) or not self._variables(target) <= self._variables(source):
                 continue
             free = self._takes_any(source) and self._takes_any(target)
-            rows = np.flatnonzero(~state.implied & (state.template == source[0]))
+            rows = state.of_template(source[0])
             self._connect(source, target, rows, state.first[rows], state.second[rows], free, state)
-            classes = np.unique(state.classes[~state.implied])
-            classes = classes[table.template[classes] == source[0]]
+            classes = state.represented(source[0], table)
             rows = NONE - 1 - classes
             self._connect(source, target, rows, table.first[classes], table.second[classes], free, state)
 
@@ -428,6 +431,9 @@ class _State:
         self.place[rows] = np.arange(len(rows))
         self.parent = np.arange(len(rows) + 1)  # the last stands for all that is implied
         self.implied = np.zeros(len(rows), bool)
+        self.changed, self.uses = False, 0
+        self.by_template: dict[int, Ids] = {}
+        self.by_representative: dict[int, Ids] = {}
 
     def ground(self, numbers: Ids) -> None:
         self.unite(numbers, np.full(len(numbers), len(self.rows)))
@@ -435,10 +441,34 @@ class _State:
     def unite(self, one: Ids, other: Ids) -> None:
         if len(one):
             _unite(self.parent, one, other)
+            self.changed = True
+
+    def flatten(self) -> None:
+        """Brings `implied` up to date."""
+        if self.changed:
             _flatten(self.parent, self.implied)
+            self.changed = False
 
     def is_implied(self, number: int) -> bool:
-        return bool(self.implied[number])
+        return bool(_root(self.parent, number) == len(self.rows))
+
+    def of_template(self, template: int) -> Ids:
+        """The candidates of a template that are not implied yet."""
+        if template not in self.by_template:
+            self.by_template[template] = np.flatnonzero(self.template == template)
+        rows = self.by_template[template]
+        rows = self.by_template[template] = rows[~self.implied[rows]]
+        return rows
+
+    def represented(self, template: int, table: Table) -> Ids:
+        """The classes of candidates that are not implied yet whose representative has this template; some that are
+        done with may be among them."""
+        if self.uses % REFRESH == 0:
+            classes = np.unique(self.classes[~self.implied])
+            kinds = table.template[classes]
+            self.by_representative = {int(kind): classes[kinds == kind] for kind in np.unique(kinds)}
+        self.uses += 1
+        return self.by_representative.get(template, np.zeros(0, np.int64))
 
     def number_of(self, rule: Candidate) -> int:
         return int(self.place[rule.row])

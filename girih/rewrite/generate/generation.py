@@ -36,7 +36,9 @@ from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable
 Observer = Callable[[str, float], None]
 THRESHOLD = 1e-5
 """The paper's, for results that differ."""
-TESTS = 4
+TESTS = 8
+RANGES = ((-1.0, 1.0), (-1.0, 1.0), (-1.0, 0.1), (-0.1, 1.0))
+"""For each tensor one of them: among all numbers alike, the greatest in a window is rarely below zero."""
 LARGE = 4
 """From this size on terms read fewer alike inputs, and concatenate two tensors in a row."""
 
@@ -46,9 +48,9 @@ class Generation:
     """What is to be generated.
 
     operators: by name, or with attributes, as `cat(dim=1)`. size: the most operators of a side. limit: the most rules
-    (0: all). inputs: variables with numbers for sizes, as text; "": those of
-    `vocabulary`, of the ranks that the operators take. constants: as `vocabulary.CONSTANTS`. alike: how many
-    inputs of one shape a term of `LARGE` operators or more reads; those of the last size that read more than `named`
+    (0: all). inputs: variables with numbers for sizes, as text; "": those of `vocabulary`, of the ranks that the
+    operators take. constants: as `vocabulary.CONSTANTS`. alike: how many inputs of one shape a term of `LARGE`
+    operators or more reads (0: 3 for rules of 4 operators, 2 for 5); those of the last size that read more than `named`
     are looked at under one name each.
     """
 
@@ -57,7 +59,7 @@ class Generation:
     limit: int = 0
     inputs: str = ""
     constants: tuple[str, ...] = CONSTANTS
-    alike: int = 3
+    alike: int = 0
     named: int = 3
 
     def generate(self, observer: Observer | None = None) -> Generated:
@@ -101,12 +103,13 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
     ways = templates(options.operators)
     items = inputs(options.inputs or usual_inputs(ways), options.constants)
     table = Table(items, ways)
+    alike = options.alike or (2 if options.size > LARGE else 3)
     pruner, named = Pruner(table), {item.name: item for item in items}
     verdicts: dict[Candidate, Verdict] = {}
     for size in range(1, options.size + 1):
         last = size == options.size
         level = table.extend(
-            observe, last, options.alike if size >= LARGE else len(items),
+            observe, last, alike if size >= LARGE else len(items),
             options.named if last and size >= LARGE else len(items), MOST_PARTS if size < LARGE else 2,
         )  # fmt: skip
         for found, candidate in enumerate(pruner.prune(level, size)):
@@ -147,7 +150,7 @@ def passes(rule: Rule, named: Mapping[str, Input]) -> bool:
     sides = [tuple(_with_constants(item, named) for item in side) for side in (rule.source, rule.target)]
     for _ in range(TESTS):
         tensors = {
-            name: torch.from_numpy(random.uniform(-1, 1, named[name].shape))
+            name: torch.from_numpy(random.uniform(*RANGES[random.integers(len(RANGES))], named[name].shape))
             for name in rule.inputs
             if not named[name].constant
         }

@@ -87,7 +87,7 @@ class Rule:
 
     @property
     def reverse(self) -> Rule:
-        return Rule(self.target, self.source, self.shapes, self.name and f"{self.name} reversed")
+        return Rule(self.target, self.source, self.shapes, self.name and f"{self.name}_reversed")
 
     def __str__(self) -> str:
         declared = ", ".join(f"{name}[{', '.join(map(str, shape))}]" for name, shape in self.shapes)

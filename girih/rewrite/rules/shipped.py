@@ -1,13 +1,19 @@
 """The rules that `girih.optimize` uses where nobody gives others: those that save calls on a processor.
 
-What a rule computes of weights alone is computed once, when a model is optimised.
+What a rule computes of weights alone is computed once, when a model is optimised. The first ones were written down; the
+others were found by `girih rewrite rules --size 3 -o girih/rewrite/rules/generated.txt`, which proves them, and are
+used in the direction in which they need fewer operators, or make one operator of two that read the same tensor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
-from girih.rewrite.rules.rule import Rule, parse
+from girih.rewrite.rules.rule import Expression, Rule, Term, Variable, operators, parse, walk
+
+GENERATED = Path(__file__).parent / "generated.txt"
 
 CONVOLUTION = "stride=s, padding=p, dilation=d, groups=g"
 ALIKE = "stride=s, padding=p, dilation=d"
@@ -53,5 +59,62 @@ weights_first: x[m, k], a[k, n], b[n, p]: mm(mm(x, a), b) == mm(x, mm(a, b))
 
 @cache
 def shipped() -> tuple[Rule, ...]:
-    """All of them, in the order in which they are tried."""
-    return tuple(parse(" ".join(text.split())) for text in RULES.strip().split("\n\n"))
+    """All of them, in the order in which they are tried; what was written down and found is there once."""
+    written = tuple(parse(" ".join(text.split())) for text in RULES.strip().split("\n\n"))
+    known = {_renamed(rule) for rule in written}
+    return (*written, *(rule for rule in generated() if _renamed(rule) not in known))
+
+
+@cache
+def generated() -> tuple[Rule, ...]:
+    """The useful ones of the generated rules, in the useful direction."""
+    lines = GENERATED.read_text(encoding="utf-8").splitlines()
+    rules = (parse(line) for line in lines if line.strip() and not line.startswith("#"))
+    return tuple(useful for rule in rules for useful in directed(rule))
+
+
+def directed(rule: Rule) -> Iterator[Rule]:
+    """The rule from the side that needs more operators to the one that needs fewer, if all that it reads is in the
+    first; and from two results that read one tensor alike to the two sides of one operator."""
+    for one in (rule, rule.reverse):
+        if _variables(one.target) - _variables(one.source) or any(isinstance(item, Variable) for item in one.source):
+            continue
+        if len(one.source) == 1:
+            if operators(one.target) < operators(one.source) and not _splits_an_input(one.source):
+                yield one
+        elif _is_split(one.target) and _operands(one.source[0], one) & _operands(one.source[1], one):
+            yield one
+
+
+def _variables(side: tuple[Expression, ...]) -> frozenset[str]:
+    return frozenset(item.name for item in walk(side) if isinstance(item, Variable))
+
+
+def _operands(item: Expression, rule: Rule) -> frozenset[Expression]:
+    """What a term reads, but for scalars."""
+    scalars = {Variable(name) for name, shape in rule.shapes if len(shape) == 1}
+    return frozenset(item.arguments) - scalars if isinstance(item, Term) else frozenset()
+
+
+def _renamed(rule: Rule) -> tuple[tuple[Expression, ...], tuple[Expression, ...]]:
+    """Both sides with names in the order in which they are read."""
+    names = [item.name for item in walk((*rule.source, *rule.target)) if isinstance(item, Variable)]
+    numbers = {name: Variable(f"v{number}") for number, name in enumerate(names)}
+
+    def put(item: Expression) -> Expression:
+        if isinstance(item, Variable):
+            return numbers[item.name]
+        return Term(item.operator, tuple(map(put, item.arguments)), item.attributes, item.result)
+
+    return tuple(map(put, rule.source)), tuple(map(put, rule.target))
+
+
+def _is_split(side: tuple[Expression, ...]) -> bool:
+    return all(isinstance(item, Term) and item.operator == "split" for item in side)
+
+
+def _splits_an_input(side: tuple[Expression, ...]) -> bool:
+    return any(
+        isinstance(item, Term) and item.operator == "split" and isinstance(item.arguments[0], Variable)
+        for item in walk(side)
+    )
