@@ -79,7 +79,7 @@ class Rewriting:
         if not steps:
             return graph, ()
         prove_all(steps)
-        better = joined(graph, [item.graph for item in found])
+        better = joined(graph, [item.graph for item in found], parts)
         check(graph, better)
         return better, tuple(steps)
 

@@ -65,16 +65,15 @@ def _part(graph: Graph, nodes: Sequence[Node]) -> Graph:
     return replace(graph, inputs=inputs, outputs=outputs, nodes=tuple(nodes), values=values)
 
 
-def joined(graph: Graph, parts: Sequence[Graph]) -> Graph:
+def joined(graph: Graph, parts: Sequence[Graph], before: Sequence[Graph]) -> Graph:
     """The graph whose parts these are, after each was rewritten by itself. Values that a part made get names of their
-    own; those at cuts keep theirs."""
-    kept = set(graph.values)
+    own; those that it had before, at cuts too, keep theirs."""
     nodes: list[Node] = []
     values = {item.name: graph.values[item.name] for item in graph.inputs}
-    for number, part in enumerate(parts):
+    for number, (part, was) in enumerate(zip(parts, before, strict=True)):
 
-        def name_of(name: str, number: int = number) -> str:
-            return name if name in kept else f"{name}.{number}"
+        def name_of(name: str, number: int = number, was: Graph = was) -> str:
+            return name if name in was.values else f"{name}.{number}"
 
         for node in part.nodes:
             outputs = tuple(map(name_of, node.outputs))

@@ -40,11 +40,12 @@ SECONDS = 0.03
 """How long a call is measured, about, behind the first."""
 REPEATS = 5, 50
 ATEN = "aten"
+RUNTIME = "onnxruntime: "
 ONEDNN = "onednn: "  # before the operator's name, in calls of oneDNN's kernel
 LAID = "laid"  # of a call of `girih.run.modules.strided.laid`
 TURNED = "turned: "  # in calls of (BᵀAᵀ)ᵀ in the place of AB, whose weights come first
 BYTES_PER_SECOND = 1e10  # of what cannot be measured
-FAR, MOST_COPIES = 32 << 20, 64
+FAR, MOST_COPIES, MOST_NODES = 32 << 20, 64, 16
 """Bytes between two uses of the same weights: more than a core's own caches hold."""
 
 
@@ -53,16 +54,20 @@ class KernelCosts:
     while calls are measured. store: where measurements are kept; None keeps them as long as this lives."""
 
     def __init__(self, weights: Collection[str], threads: int, store: Store | None = None) -> None:
-        self.weights = frozenset(weights)
+        self.knows(weights)
         self.threads = threads
         self.store = store
         setting = setting_of(threads, 1)
         self.setting = replace(setting, device=f"{setting.device}, kernels alone")
         self.known = {} if store is None else {key: item.seconds for key, item in store.every(self.setting).items()}
         self.measured = 0
-        self._graph: Graph | None = None
         self._constant: frozenset[str] = frozenset()
         self._maker: dict[str, Node] = {}
+
+    def knows(self, weights: Collection[str]) -> None:
+        """From now on these are the weights: what was computed of them is one too."""
+        self.weights = frozenset(weights)
+        self._graph: Graph | None = None
 
     def __call__(self, graph: Graph, node: Node) -> float:
         if graph is not self._graph:
@@ -167,6 +172,15 @@ class KernelCosts:
         return self.known[call.key]
 
 
+class RuntimeCosts(KernelCosts):
+    """The same where ONNX Runtime runs the program: convolutions and products of weights are measured there. All else,
+    which is little of the time, is priced as PyTorch's."""
+
+    def _calls(self, graph: Graph, node: Node, constant: Collection[str] | None = None) -> tuple[Call, ...]:
+        plain, *packs = super()._calls(graph, node, constant)
+        return (replace(plain, operator=RUNTIME + node.operator),) if packs else (plain,)
+
+
 def kind(graph: Graph, node: Node) -> str:
     value = graph.values[node.outputs[0]]
     tensors = tuple(
@@ -202,8 +216,11 @@ def measure(call: Call) -> list[float]:
     with torch.no_grad():
         inputs = [tensor_of(operand, generator, torch.device("cpu")) for operand in call.operands]
         run: Callable[[], Any]
+        times = 1
         if call.operator == LAID:
             run = partial(laid, inputs[0], str(dict(call.arguments)["layout"]))
+        elif call.operator.startswith(RUNTIME):
+            run, times = _in_runtime(call, inputs)
         else:
             run = _with_weights(call, inputs) if _has_weights(call) else _plain(call)
         began = time.perf_counter()
@@ -215,8 +232,40 @@ def measure(call: Call) -> list[float]:
         for _ in range(count):
             began = time.perf_counter()
             run()
-            took.append(time.perf_counter() - began)
+            took.append((time.perf_counter() - began) / times)
     return took
+
+
+def _in_runtime(call: Call, inputs: Sequence[Any]) -> tuple[Callable[[], Any], int]:
+    """(a run of a model of several such nodes, each with weights of its own; how many they are)."""
+    import onnx
+    import onnxruntime
+
+    data, weight = inputs
+    copies = max(1, min(MOST_NODES, FAR // max(weight.nbytes, 1)))
+    at: dict[str, Any] = dict(call.arguments)
+    product = call.operator == RUNTIME + PRODUCT
+    more: dict[str, Any] = {}
+    if not product:
+        padding = list(at["padding"])
+        more = {"strides": at["stride"], "pads": padding * 2, "dilations": at["dilation"], "group": at["groups"]}
+    nodes = [
+        onnx.helper.make_node("MatMul" if product else "Conv", ["x", f"w{number}"], [f"y{number}"], **more)
+        for number in range(copies)
+    ]
+    array = weight.contiguous().numpy()
+    weights = [onnx.numpy_helper.from_array(array, f"w{number}") for number in range(copies)]
+    kind = onnx.TensorProto.FLOAT
+    outputs = [onnx.helper.make_tensor_value_info(f"y{number}", kind, call.shapes[0]) for number in range(copies)]
+    entering = onnx.helper.make_tensor_value_info("x", kind, list(data.shape))
+    graph = onnx.helper.make_graph(nodes, "measured", [entering], outputs, weights)
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    given = {"x": data.contiguous().numpy()}
+    return lambda: session.run(None, given), copies
 
 
 def _plain(call: Call) -> Callable[[], Any]:

@@ -21,14 +21,18 @@ from torch.utils._pytree import tree_unflatten
 from girih.capture import Captured, Inference, capture
 from girih.capture.torch.state import state_of
 from girih.cost.store import Store
+from girih.graph import Graph
 from girih.rewrite.backtracking import Applied, Rewritten
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
+from girih.rewrite.passes.common import Common
+from girih.rewrite.passes.flat import Flat
 from girih.rewrite.passes.whole import Whole
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.sweep import Sweep
 from girih.rewrite.ways import cheapest
 from girih.run.modules.backends import RUNTIMES, installed
+from girih.run.modules.costs import KernelCosts, RuntimeCosts
 from girih.run.modules.export import ExportError, exported, write
 from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
@@ -196,30 +200,51 @@ def optimise(
         captured = capture(Inference(model), dict(named) if named else tuple(arguments))
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
-        graph, weights = folded(captured.graph, weights)
-        costs = LayoutCosts(weights, count, store)
-        progress("search the whole", 0.0)
-        before = cheapest(graph, costs).cost
-        swept = Sweep(SWEEP * search.seconds).search(graph, rules, costs)
-        whole, weights = folded(swept.graph, weights)
-        search = replace(search, seconds=(1 - SWEEP) * search.seconds)
-        found = rewrite(whole, weights, rules, LayoutCosts(weights, count, store), search, progress)
-        better, smaller = folded(Whole().apply(found.graph), found.weights)
-        choice = cheapest(better, LayoutCosts(smaller, count, store))  # of whole operators, too
-        batch = set(captured.batch_names.values())
-        programs = _Programs(
-            model,
-            module_of(better, smaller),
-            module_of(better, smaller, ways=choice.ways),
-            captured,
-            [item.name for item in better.inputs if item.name in batch],
-            (arguments, named),
-            count,
-        )
+        graph, weights = folded(Common().apply(captured.graph), weights)
+        kinds: list[type[KernelCosts]] = [LayoutCosts]
+        if "onnxruntime" in installed(backends) and "onnxruntime" in backends:
+            kinds.append(RuntimeCosts)
+        share = replace(search, seconds=search.seconds / len(kinds))
+        found = [_searched(graph, weights, rules, kind(weights, count, store), share, progress) for kind in kinds]
+        programs = _Programs(model, captured, found, (arguments, named), count)
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress)
-    found = replace(found, before=before)
-    explanation = Explanation((len(graph.nodes), len(better.nodes)), swept, found, candidates, chosen, count)
-    return Optimized(model, programs.module, run, (arguments, named), programs.tensors, explanation)
+    best = found[-1] if chosen.backend == "onnxruntime" else found[0]
+    sizes = len(graph.nodes), len(best.graph.nodes)
+    explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count)
+    return Optimized(model, best.module, run, (arguments, named), programs.tensors, explanation)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A rewritten program. module: as PyTorch's calls; fastest: with the kernels and layouts that were chosen."""
+
+    graph: Graph
+    swept: Rewritten
+    found: Found
+    module: torch.fx.GraphModule
+    fastest: torch.fx.GraphModule
+
+
+def _searched(
+    graph: Graph,
+    weights: Mapping[str, Any],
+    rules: Sequence[Rule],
+    costs: KernelCosts,
+    search: Search,
+    progress: Progress,
+) -> _Found:
+    """The whole graph first, then its parts; what is of weights alone is computed."""
+    progress("search the whole", 0.0)
+    before = cheapest(graph, costs).cost
+    swept = Sweep(SWEEP * search.seconds).search(graph, rules, costs)
+    whole, weights = folded(Common().apply(Flat().apply(swept.graph)), weights)
+    costs.knows(weights)
+    search = replace(search, seconds=(1 - SWEEP) * search.seconds)
+    found = replace(rewrite(whole, weights, rules, costs, search, progress), before=before)
+    better, weights = folded(Common().apply(Flat().apply(Whole().apply(found.graph))), found.weights)
+    costs.knows(weights)
+    ways = cheapest(better, costs).ways  # of whole operators, too
+    return _Found(better, swept, found, module_of(better, weights), module_of(better, weights, ways=ways))
 
 
 def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
@@ -259,15 +284,15 @@ class _Programs:
     def __init__(
         self,
         model: nn.Module,
-        module: torch.fx.GraphModule,
-        fastest: torch.fx.GraphModule,
         captured: Captured,
-        names: Sequence[str],
+        found: Sequence[_Found],
         example: tuple[Sequence[Any], Mapping[str, Any]],
         threads: int,
     ) -> None:
-        self.model, self.module, self.fastest = model, module, fastest
-        self.captured, self.names, self.example, self.threads = captured, tuple(names), example, threads
+        self.model, self.captured, self.example, self.threads = model, captured, example, threads
+        self.own, self.runtime = found[0], found[-1]
+        batch = set(captured.batch_names.values())
+        self.names = tuple(item.name for item in self.own.graph.inputs if item.name in batch)
         arguments, named = example
         self.tensors = self.flat(*arguments, **named)
 
@@ -288,18 +313,18 @@ class _Programs:
         """The simplest first."""
         yield AS_IT_WAS, "eager", lambda: self.model
         if "eager" in backends:
-            yield REWRITTEN, "eager", lambda: self.nested(self.module)
+            yield REWRITTEN, "eager", lambda: self.nested(self.own.module)
         if "onednn" in backends:
-            yield REWRITTEN, "onednn", lambda: self.nested(self.fastest)
+            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest)
         if "inductor" in backends:
             yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
-            yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.module, options={"freezing": True}))
+            yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
         chosen = [name for name in RUNTIMES if name in backends]
         if chosen:
-            original, rewritten = cache(self._original), cache(self._rewritten)
+            original = cache(self._original)
             for name in chosen:
                 yield AS_IT_WAS, name, partial(self._runtime, name, original)
-                yield REWRITTEN, name, partial(self._runtime, name, rewritten)
+                yield REWRITTEN, name, partial(self._runtime, name, partial(self._rewritten, name))
 
     def _runtime(self, name: str, program: Callable[[], tuple[bytes | str, Any]]) -> Callable[..., Any]:
         model, fixed = program()
@@ -313,8 +338,9 @@ class _Programs:
         arguments, named = self.example
         return exported(self.model, arguments, named).model_proto.SerializeToString(), None
 
-    def _rewritten(self) -> tuple[bytes | str, Any]:
-        return exported(self.module, self.tensors).model_proto.SerializeToString(), None
+    def _rewritten(self, name: str) -> tuple[bytes | str, Any]:
+        found = self.runtime if name == "onnxruntime" else self.own
+        return exported(found.module, self.tensors).model_proto.SerializeToString(), None
 
 
 def _first_line(error: BaseException) -> str:

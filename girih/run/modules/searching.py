@@ -80,7 +80,7 @@ def rewrite(
         found.append(_searched(part, rules, costs, search, share))
     as_it_was = cheapest(graph, costs)
     before = as_it_was.cost
-    whole = joined(graph, [item.graph for item in found])
+    whole = joined(graph, [item.graph for item in found], parts)
     choice = cheapest(whole, costs)
     if choice.cost > before:  # by what layouts cost between parts
         whole, choice = graph, as_it_was

@@ -59,14 +59,14 @@ def test_the_rewritten_program_computes_the_same(name: str) -> None:
     graph, weights = folded(captured.graph, weights)
     parts = segments(graph, weights, size=12)
     assert len(parts) > 1
-    again = joined(graph, parts)
+    again = joined(graph, parts, parts)
     assert [node.operator for node in again.nodes] == [node.operator for node in graph.nodes]
 
     def calls(graph: Graph, node: Node) -> float:
         return float(node.operator in ("aten.convolution", "aten.mm", "girih.normalise"))
 
     found = [Backtracking(alpha=1.5, graphs=15).search(part, shipped(), calls) for part in parts]
-    better, smaller = folded(joined(graph, [item.graph for item in found]), weights)
+    better, smaller = folded(joined(graph, [item.graph for item in found], parts), weights)
     assert any(item.sequence for item in found)
     every = {node.name: ONEDNN for node in better.nodes}
     with torch.no_grad():
