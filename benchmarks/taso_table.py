@@ -5,8 +5,8 @@ By a V100: the cost of a graph as it is, with its batch norms in the convolution
 takes 5 µs, arithmetic and bytes what the data sheet says; beside it the paper's gain over the best framework (measured
 on a V100, over frameworks that do some of it themselves). Sizes of rules: the same with the rules that have at most 2,
 3, 4 operators on a side, and with all. Here: `girih.optimize` on one thread, measured in turns against the model in
-eager PyTorch. Strategies: for BERT, what is chosen by rewrites alone, layouts alone, rewrites and then layouts, and both
-together, by kernels that are measured here, since a data sheet knows no layouts; each is also run, in turns.
+eager PyTorch. Strategies: for BERT, what is chosen by rewrites alone, layouts alone, rewrites and then layouts, and
+both together, by kernels that are measured here, since a data sheet knows no layouts; each is also run, in turns.
 Floors: the gain by the data sheet of the five in geometric mean; larger rules never cost more; both together never cost
 more than the three others, but for the noise between measurements.
 """

@@ -28,7 +28,7 @@ from girih.run.modules.strided import CHANNELS_LAST, COLUMNS, laid, strides_of, 
 
 
 class Cheap(LayoutCosts):
-    """Seconds that are said, not measured: what is in `layout` is cheap. favour: prefixes of operators that are, too."""
+    """Seconds that are said, not measured: what is in `layout` is cheap, and operators that begin as in `favour`."""
 
     def __init__(self, weights: Collection[str], layout: str, favour: tuple[str, ...] = ()) -> None:
         super().__init__(weights, 1)
