@@ -56,4 +56,4 @@ def without_norms(found: Captured) -> tuple[Any, Mapping[str, Any]]:
         return float(node.operator == "girih.normalise")
 
     every = [Backtracking(patience=2).search(part, rules, norms).graph for part in parts]
-    return folded(joined(found.graph, every), found.weights)
+    return folded(joined(found.graph, every, parts), found.weights)

@@ -104,7 +104,8 @@ class Backtracking:
                 amount = priced(child)
                 if amount < self.alpha * best.cost:
                     longer = (*current.sequence, Applied(match.rule, match.outputs, amount))
-                    heappush(queue, _Waiting(amount, next(number), _children(child, rules), child, longer))
+                    order = _from(rules, match.rule)
+                    heappush(queue, _Waiting(amount, next(number), _children(child, order), child, longer))
                     if amount < best.cost * (1 - 1e-12):
                         last = taken
                         best = Rewritten(child, before, amount, longer, taken, tried, False)
@@ -127,6 +128,12 @@ class _Waiting:
     children: Iterator[tuple[Match, Graph]] = field(compare=False)
     graph: Graph = field(compare=False)
     sequence: tuple[Applied, ...] = field(compare=False)
+
+
+def _from(rules: Sequence[Rule], rule: Rule) -> tuple[Rule, ...]:
+    """The rules, beginning with one: what paid in one place is tried in the others first."""
+    first = rules.index(rule)
+    return (*rules[first:], *rules[:first])
 
 
 def _children(graph: Graph, rules: Sequence[Rule]) -> Iterator[tuple[Match, Graph]]:

@@ -47,10 +47,11 @@ class LayoutCosts(KernelCosts):
         made = graph.values[node.outputs[0]]
         other = OTHER.get(len(made.shape))
         if sort in (VIEW, CREATION):
-            yield Way(ATEN, rows, ROWS, 0.0)
-            if node.operator == "aten.permute" and made.shape and len(made.shape) == 2:
+            if node.operator == "aten.permute" and node.attributes["dims"] == (1, 0):
                 yield from (Way(ATEN, (ROWS,), COLUMNS, 0.0), Way(ATEN, (COLUMNS,), ROWS, 0.0))
-            elif node.operator == "aten.slice.Tensor" and other is not None:
+                return
+            yield Way(ATEN, rows, ROWS, 0.0)
+            if node.operator == "aten.slice.Tensor" and other is not None:
                 yield Way(ATEN, (other,), other, 0.0)
             return
         call, *packed = self._calls(graph, node, constant)

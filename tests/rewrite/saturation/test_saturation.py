@@ -1,4 +1,4 @@
-"""Equality saturation: it finds the optimum of what rules reach, without circles, and says how far others are."""
+"""Equality saturation: the optimum of what rules reach, without circles, and how far others are from it."""
 
 from __future__ import annotations
 
