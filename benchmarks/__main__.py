@@ -52,6 +52,10 @@ NAMES = (
     "arrays_straggler",
     "paper_speedups",
     "array_api",
+    "loops_analysis",
+    "loops_mf",
+    "loops_ordering",
+    "loops_prefetch",
 )
 
 

@@ -12,7 +12,7 @@ from girih.capture.loops.analyse import Body
 from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Array
 from girih.lower.loops.entries import Column, Layout, Ragged
-from girih.lower.loops.kernel import Kernel, is_argument
+from girih.lower.loops.kernel import Kernel
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.strategy import LoopStrategy
@@ -94,18 +94,9 @@ class Distributed:
         """The indices at which space and time parts begin."""
         if self.layout is not None:
             return self.layout.space_cuts, self.layout.time_cuts
-        ends = []
-        for form, parts, box in (
-            (strategy.space, self.plan.spaces, lambda part: self.boxes[part][0]),
-            (strategy.time, self.plan.times, lambda part: self.boxes[0][part]),
-        ):
-            if form is None:
-                ends.append(())
-                continue
-            dim = form.index(1)
-            lows = [box(part)[dim][0] for part in range(parts)]
-            ends.append((*lows, box(parts - 1)[dim][1]))
-        return ends[0], ends[1]
+        rows = [self.boxes[part][0] for part in range(self.plan.spaces)]
+        columns = [self.boxes[0][part] for part in range(self.plan.times)]
+        return _ends(rows, strategy.space), _ends(columns, strategy.time)
 
     def run(
         self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, accumulators: Mapping[str, Any]
@@ -118,7 +109,9 @@ class Distributed:
             WorkerError: a worker failed or died; the arrays are as before.
         """
         shares = None if self.told else self._shares(given, ranges, pieces, accumulators)
-        calls = [self._call(given, rank, None if shares is None else shares[rank], seed) for rank in range(self.plan.workers)]
+        calls = [
+            self._call(given, rank, None if shares is None else shares[rank], seed) for rank in range(self.plan.workers)
+        ]
         replies: list[Reply] = list(self.crew.command("loop", [{"call": call} for call in calls]))
         self.told = True
         for name, place in self.places.items():
@@ -142,7 +135,9 @@ class Distributed:
                 return other
         return f"{name}.target"
 
-    def _shares(self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]) -> list[Share]:
+    def _shares(
+        self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]
+    ) -> list[Share]:
         recipe = pickled(self.kernel.recipe)  # type: ignore[arg-type]
         arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
         buffers = {}
@@ -201,7 +196,7 @@ class Distributed:
             target = self._target(given, name)
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
-        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited" and is_argument(given[name])}
+        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited"}
         return Call(self.number, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
@@ -216,9 +211,25 @@ class Distributed:
             rows = (*(slice(None),) * place.axis, cut)
             return [rows], [rows]
         how = Travelling(place.axis, self.cuts[1], place.low)
-        begins = [how.rows(task.time, shape[place.axis]) for task, sender in zip(tasks, self.senders[rank], strict=True) if sender < 0]
-        ends = [how.rows(task.time, shape[place.axis]) for task, goal in zip(tasks, self.receivers[rank], strict=True) if goal < 0]
+        begins = [
+            how.rows(task.time, shape[place.axis])
+            for task, sender in zip(tasks, self.senders[rank], strict=True)
+            if sender < 0
+        ]
+        ends = [
+            how.rows(task.time, shape[place.axis])
+            for task, goal in zip(tasks, self.receivers[rank], strict=True)
+            if goal < 0
+        ]
         return begins, ends
+
+
+def _ends(boxes: list[Any], form: Any) -> tuple[int, ...]:
+    """Where boxes that lie side by side in a form's dimension begin, and the end."""
+    if form is None:
+        return ()
+    dim = form.index(1)
+    return (*(box[dim][0] for box in boxes), boxes[-1][dim][1])
 
 
 def _cut(column: Column, first: int, last: int) -> tuple[np.ndarray, ...]:
@@ -226,5 +237,3 @@ def _cut(column: Column, first: int, last: int) -> tuple[np.ndarray, ...]:
         return (column[first:last],)
     offsets = column.offsets[first : last + 1]
     return column.data[offsets[0] : offsets[-1]], offsets - offsets[0]
-
-

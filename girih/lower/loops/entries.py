@@ -109,7 +109,10 @@ def laid_out(
     turns and in tiles; column_bytes: what one column's rows of arrays take.
     """
     count = len(entries)
-    (first, space_cuts), (second, time_cuts) = parts_of(entries, space, plan.spaces), parts_of(entries, time, plan.times)
+    (first, space_cuts), (second, time_cuts) = (
+        parts_of(entries, space, plan.spaces),
+        parts_of(entries, time, plan.times),
+    )
     block = np.zeros(count, np.int64) if first is None else first.astype(np.int64) * plan.times
     if second is not None:
         block += second
