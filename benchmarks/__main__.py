@@ -60,6 +60,10 @@ NAMES = (
     "tables_throughput",
     "tables_bandwidth",
     "loops_faults",
+    "loops_analysis",
+    "loops_mf",
+    "loops_ordering",
+    "loops_prefetch",
 )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import girih.loop as gl
+from girih.capture.loops.dependences import is_reduction
 from girih.partition.loops.schedule import Schedule, finished_before
 
 _NUMBERS = count()
@@ -350,14 +351,8 @@ def problems(case: Case, workers: Sequence[int] = (2, 3)) -> list[str]:
 
 
 def _excused(case: Case, loop: gl.ParallelLoop, prepared: Any) -> set[int]:
-    """Elements of sums over iterations (each worker has a copy), and of a lone write whose order is free."""
-    from girih.capture.loops.dependences import _lone_write, is_reduction
-
+    """Elements of sums over iterations: each worker has a copy of its own."""
     names = {name for name in prepared.body.reductions if is_reduction(prepared.body, name, case.ordered)}
-    lone = None if case.ordered else _lone_write(prepared.body)
-    reads = {item.array for item in prepared.body.references if not item.writes}
-    if lone is not None and lone not in reads:
-        names.add(lone)
     loose: set[int] = set()
     base = 0
     for name, item in case.arguments.items():

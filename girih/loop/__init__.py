@@ -36,9 +36,10 @@ _HOMES = {
     "range": "girih.loop.spaces",
     "restore": "girih.loop.checkpoint",
     "save": "girih.loop.checkpoint",
+    "served": "girih.loop.remote",
     "sparse": "girih.loop.spaces",
     "tables": "girih.loop.shared",
-    "text": "girih.loop.text",
+    "text": "girih.loop.lines",
     "workers": "girih.loop.parallel",
 }
 
@@ -59,6 +60,7 @@ __all__ = [
     "range",
     "restore",
     "save",
+    "served",
     "sparse",
     "tables",
     "text",
@@ -69,10 +71,11 @@ if TYPE_CHECKING:
     from girih.capture.loops.errors import LoopError
     from girih.loop.arrays import Accumulator, Array, Buffer, accumulator, array, buffer, random
     from girih.loop.checkpoint import restore, save
+    from girih.loop.lines import text
     from girih.loop.parallel import ParallelLoop, parallel_for, workers
+    from girih.loop.remote import served
     from girih.loop.shared import AdaRevision, tables
     from girih.loop.spaces import Space, dense, range, sparse
-    from girih.loop.text import text
 
 
 def __getattr__(name: str) -> Any:

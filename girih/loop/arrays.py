@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, ClassVar
@@ -10,14 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from girih.run.parallel.buffers import add
-
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": operator.add,
-    "min": min,
-    "max": max,
-    "product": operator.mul,
-}
+from girih.run.parallel.buffers import OPERATIONS, add
 
 
 class Array:

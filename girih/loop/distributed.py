@@ -12,7 +12,7 @@ from girih.capture.loops.analyse import Body
 from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Array
 from girih.lower.loops.entries import Column, Layout, Ragged
-from girih.lower.loops.kernel import Kernel, is_argument
+from girih.lower.loops.kernel import Kernel
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.strategy import LoopStrategy
@@ -94,18 +94,9 @@ class Distributed:
         """The indices at which space and time parts begin."""
         if self.layout is not None:
             return self.layout.space_cuts, self.layout.time_cuts
-        ends = []
-        for form, parts, box in (
-            (strategy.space, self.plan.spaces, lambda part: self.boxes[part][0]),
-            (strategy.time, self.plan.times, lambda part: self.boxes[0][part]),
-        ):
-            if form is None:
-                ends.append(())
-                continue
-            dim = form.index(1)
-            lows = [box(part)[dim][0] for part in range(parts)]
-            ends.append((*lows, box(parts - 1)[dim][1]))
-        return ends[0], ends[1]
+        rows = [self.boxes[part][0] for part in range(self.plan.spaces)]
+        columns = [self.boxes[0][part] for part in range(self.plan.times)]
+        return _ends(rows, strategy.space), _ends(columns, strategy.time)
 
     def run(
         self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, accumulators: Mapping[str, Any]
@@ -205,11 +196,7 @@ class Distributed:
             target = self._target(given, name)
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
-        inherited = {
-            name: given[name]
-            for kind, name in self.kernel.arguments
-            if kind == "inherited" and is_argument(given[name])
-        }
+        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited"}
         return Call(self.number, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
@@ -235,6 +222,14 @@ class Distributed:
             if goal < 0
         ]
         return begins, ends
+
+
+def _ends(boxes: list[Any], form: Any) -> tuple[int, ...]:
+    """Where boxes that lie side by side in a form's dimension begin, and the end."""
+    if form is None:
+        return ()
+    dim = form.index(1)
+    return (*(box[dim][0] for box in boxes), boxes[-1][dim][1])
 
 
 def _cut(column: Column, first: int, last: int) -> tuple[np.ndarray, ...]:

@@ -24,9 +24,10 @@ from girih.capture.loops.analyse import Body, Inherited, Role, analyse, key_and_
 from girih.capture.loops.dependences import is_reduction
 from girih.capture.loops.errors import LoopError
 from girih.capture.loops.source import Source, read_source
-from girih.loop.arrays import OPERATIONS, Accumulator, Array, Buffer
+from girih.loop.arrays import Accumulator, Array, Buffer
 from girih.loop.distributed import Distributed, places
 from girih.loop.explain import Explanation, explanation
+from girih.loop.remote import Prefetch, Served, prefetch_of
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, Ragged, boxes, laid_out
 from girih.lower.loops.kernel import Kernel, explained, kernel
@@ -36,6 +37,7 @@ from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.errors import WorkerError
 from girih.run.parallel import buffers, threads
+from girih.run.parallel.buffers import OPERATIONS
 from girih.run.parallel.threads import Span
 
 LOSSES = 2
@@ -70,6 +72,7 @@ class Prepared:
     buffers: dict[str, list[buffers.WorkerBuffer]] = field(default_factory=dict)
     appliers: dict[str, Any] = field(default_factory=dict)
     elsewhere: Distributed | None = None
+    prefetch: Prefetch | None = None
     here: str = ""
     """Why it runs on threads of this process although there are others."""
 
@@ -311,6 +314,10 @@ class _Execution:
                     buffers.WorkerBuffer.of(target.shape, target.dtype) for _ in range(self.workers)
                 ]
                 prepared.appliers[name] = buffers.applier(given[name].apply)
+        self.served = [name for name in (item.array for item in body.references) if isinstance(given[name], Served)]
+        if self.served and prepared.prefetch is None:
+            prepared.prefetch = prefetch_of(body, tuple(dict.fromkeys(self.served)), prepared.kernel.boxes)
+        self.check_served()
         self.mixed = [self.arguments(worker) for worker in range(self.workers)]
 
     def arguments(self, worker: int) -> tuple[list[Any], dict[str, np.ndarray]]:
@@ -334,8 +341,42 @@ class _Execution:
                 found.append(np.float32(item) if isinstance(item, float) and self.prepared.kernel.single else item)
         return found, cells
 
+    def check_served(self) -> None:
+        """Served arrays are read in bulk and written through buffers, or not at all.
+
+        Raises:
+            LoopError: the body does otherwise.
+        """
+        body, prefetch = self.prepared.body, self.prepared.prefetch
+        place = f"{body.source.file}:{body.source.tree.lineno}"
+        for name in dict.fromkeys(self.served):
+            if name in body.written:
+                raise LoopError(f"{place}: {name} is served, and written; write through gl.buffer({name})")
+            if (
+                prefetch is None
+                or name not in prefetch.names
+                or any(text.startswith(f"{name}[") for text in prefetch.left_out)
+            ):
+                raise LoopError(
+                    f"{place}: which rows of {name} are read depends on values of arrays, and cannot be known before; "
+                    f"use gl.array in place of gl.served"
+                )
+        for name in body.buffered:
+            if isinstance(self.given[name].target, Served) and self.given[name].apply is not buffers.add:
+                raise LoopError(f"{place}: a buffer of a served array adds; give it no function")
+
+    def fetch(self, what: tuple[int, ...]) -> None:
+        """Fetch the rows of served arrays that a range reads."""
+        prefetch = self.prepared.prefetch
+        if prefetch is None:
+            return
+        keep = all(self.given[name].cached for name in prefetch.names)
+        for name, rows in prefetch.rows(what, self.columns, self.given, keep).items():
+            if len(rows):
+                self.given[name].values[rows] = self.given[name].server.get(rows)
+
     def all(self) -> tuple[Span, ...]:
-        if self.prepared.body.buffered:
+        if self.prepared.body.buffered or self.served:
             spans = self.buffered()
         else:
             spans = threads.run(self.prepared.plan, self.block)
@@ -434,6 +475,7 @@ class _Execution:
                 found, cells = self.mixed[worker]
                 for name, cell in cells.items():
                     cell[0] = self.given[name].neutral
+                self.fetch(queues[worker][number])
                 self.prepared.kernel.run(*queues[worker][number], *self.columns, *found)
                 for name, cell in cells.items():
                     combine = OPERATIONS[self.given[name].operation]
@@ -465,12 +507,25 @@ class _Execution:
     def apply(self, worker: int) -> None:
         """Apply all workers' sums to this worker's share of the rows."""
         for name in self.prepared.body.buffered:
+            if isinstance(self.given[name].target, Served):
+                if worker == 0:
+                    self.send(name)
+                continue
             target = self.given[name].target.values
             low, high = len(target) * worker // self.workers, len(target) * (worker + 1) // self.workers
             for own in self.prepared.buffers[name]:
                 self.prepared.appliers[name](
                     buffers.flat(target), buffers.flat(own.values), own.flags, own.touched, low, high
                 )
+
+    def send(self, name: str) -> None:
+        """All workers' sums to the server of the buffer's array, in the workers' order."""
+        for own in self.prepared.buffers[name]:
+            rows = own.rows.copy()
+            if len(rows):
+                self.given[name].target.server.add(rows, own.values[rows])
+                own.values[rows] = 0
+                own.flags[rows] = 0
 
 
 def role_of(item: Any) -> Role:

@@ -25,10 +25,6 @@ def histogram(key, v, h):
     h[int(abs(v) * 3) % 5] += 1.0
 
 
-def window(i, a, b):
-    b[i] = a[i] + a[i + 1]
-
-
 def measured(sample, v, weights):
     label, ids, xs = v
     loss += (weights[ids[0]] - label) ** 2
@@ -58,11 +54,9 @@ def results() -> tuple[list[np.ndarray], gl.ParallelLoop]:
     gl.parallel_for(samples)(slr)(weights, gl.buffer(weights, delay=20), step=0.1)
     loss.reset()
     gl.parallel_for(samples)(measured)(weights)
-    a, h, b = gl.array(np.ones((21, 21))), gl.array(np.zeros(5)), gl.array(np.zeros(40))
-    gl.parallel_for(gl.range(20, 20), ordered=True)(wave)(a)
+    h = gl.array(np.zeros(5))
     gl.parallel_for(ratings)(histogram)(h)
-    gl.parallel_for(gl.range(40))(window)(gl.array(np.arange(41.0)), b)
-    found = [item.numpy() for item in (W, H, weights, a, h, b)]
+    found = [item.numpy() for item in (W, H, weights, h)]
     return [*found, np.array(loss.value)], sgd
 
 

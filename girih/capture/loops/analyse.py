@@ -74,7 +74,6 @@ READING_METHODS = frozenset(
 VIEW_METHODS = frozenset(["reshape", "ravel", "transpose", "view", "swapaxes"])
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
-REDUCTIONS = frozenset(["sum", "dot", "inner", "vdot", "mean", "max", "min", "prod", "linalg.norm"])
 BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, enumerate, zip, complex, tuple, print}
 
 
@@ -109,12 +108,7 @@ class Inherited:
     value: Any
 
 
-@dataclass(frozen=True)
-class Random:
-    """The function that draws a uniform random number of this iteration's own."""
-
-
-Role = Array | Buffer | Accumulator | Inherited | Random
+Role = Array | Buffer | Accumulator | Inherited
 
 
 @dataclass(frozen=True)
@@ -238,7 +232,6 @@ class _Run:
         self.random = False
         self.notes = Notes()
         self.calls: list[Any] = []
-        self.updating = False
 
     def body(self) -> Body:
         key, value = key_and_value(self.source, self.space)
@@ -607,8 +600,6 @@ class _Run:
             )  # fmt: skip
         if isinstance(role, Buffer):
             raise self.refused(scope, node, "a buffer is not passed on or read whole", f"use `{name}[…]`")
-        if isinstance(role, Random):
-            return Function(_random)
         if isinstance(role, Inherited):
             return self.inherited(name, role.value, scope)
         raise self.refused(scope, node, f"{name} has not been set in this iteration", "set it before, on every path")
@@ -813,12 +804,8 @@ class _Run:
             self.notes.checks[id(node)] = (-1 if within else size, True)
 
     def refer(self, view: View, node: ast.AST, scope: _Scope, *, writes: bool, update: bool = False) -> None:
-        point = view.open == () and all(item.single or item.anywhere for item in view.subscripts)
-        once = scope.top and not scope.loops
         line = getattr(node, "lineno", 0)
-        self.references[
-            Reference(view.array, view.subscripts, writes, line, short(node), update or self.updating, point, once)
-        ] = None
+        self.references[Reference(view.array, view.subscripts, writes, line, short(node), update)] = None
 
     def attribute(self, node: ast.Attribute, scope: _Scope) -> Value:
         base = self.base(node.value, scope)
@@ -912,7 +899,7 @@ class _Run:
         if target is len:
             return self.length(node, scope)
         if isinstance(target, FunctionType) and getattr(target, "__module__", "").partition(".")[0] != "numpy":
-            if getattr(target, "of_random", False) or target is _random:
+            if getattr(target, "of_random", False):
                 self.random = True
                 return Scalar(WEAK_FLOAT)
             return self.user_function(node, target, scope)
@@ -1065,10 +1052,6 @@ def vector_of(value: Value, roles: Mapping[str, Role]) -> tuple[int, str] | None
 def replace_top(scope: _Scope) -> _Scope:
     """The scope for names that are no variables of the loop."""
     return replace(scope, top=False)
-
-
-def _random() -> float:
-    return 0.0
 
 
 def _how(name: str, operation: str) -> str:

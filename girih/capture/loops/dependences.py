@@ -7,9 +7,9 @@ What it leaves open is here made exact:
 - "Correct for lexicographical positiveness": a vector whose first component may be anything stands for a set of
   lexicographically positive ones, since `(∞, 1)` is `(+∞, 1)`, `(0, 1)` and, turned round, `(+∞, -1)`. `positive`
   returns this set; the vector of nothing but zeros is no dependence between iterations.
-- Alg. 3 leaves write-write pairs of unordered loops out. That keeps a serial order only while nothing but one element
-  in each iteration is written so: rows, or two arrays, written by two iterations at once may end half from the one and
-  half from the other. `dependence_vectors` leaves them out just there.
+- Alg. 3 leaves write-write pairs of unordered loops out. Rows, or two arrays, written by two iterations at once may end
+  half from the one and half from the other, and which of two writes comes last would depend on timing.
+  `dependence_vectors` keeps these pairs: what results is a serial order's, and the same in every run.
 
 A component is an integer, POSITIVE (any integer above 0) or ANY. The cost is quadratic in the references to an array.
 """
@@ -51,12 +51,11 @@ def dependence_vectors(body: Body, ordered: bool) -> frozenset[Vector]:
     integers alone have none, because floating-point sums would be rounded otherwise.
     """
     found: set[Vector] = set()
-    loose = _lone_write(body) if not ordered else None
     for array in dict.fromkeys(item.array for item in body.references):
         references = body.of(array)
         if is_reduction(body, array, ordered):
             continue
-        for vector in vectors(references, body.space.dims, not ordered and array == loose):
+        for vector in vectors(references, body.space.dims, skip_writes=False):
             found.update(positive(vector))
     return frozenset(found)
 
@@ -68,15 +67,8 @@ def is_reduction(body: Body, array: str, ordered: bool) -> bool:
     return whole and array in body.reductions
 
 
-def _lone_write(body: Body) -> str | None:
-    """The array of the loop's only write, if it touches one element, once in each iteration."""
-    writes = [item for item in body.references if item.writes]
-    alone = len(writes) == 1 and writes[0].point and writes[0].once and not body.buffered
-    return writes[0].array if alone else None
-
-
 def vectors(references: Sequence[Reference], dims: int, skip_writes: bool) -> Iterator[Vector]:
-    """Alg. 3 for one array; skip_writes: leave pairs of writes out."""
+    """Alg. 3 for one array; skip_writes: leave pairs of writes out, as it does for unordered loops."""
     apart = [item for reference in references for item in taken_apart(reference)]
     for first, second in combinations_with_replacement(apart, 2):
         if not (first.writes or second.writes) or (skip_writes and first.writes and second.writes):

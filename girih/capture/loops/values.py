@@ -46,7 +46,7 @@ ANYWHERE = Subscript()
 class Reference:
     """One place in a body that reads or writes an array.
 
-    update: part of `array[…] += …`. point: it touches one element. once: at most once in each iteration.
+    update: part of `array[…] += …`.
     """
 
     array: str
@@ -55,8 +55,6 @@ class Reference:
     line: int
     text: str
     update: bool = False
-    point: bool = False
-    once: bool = True
 
     def __str__(self) -> str:
         return f"{self.array}[{', '.join(map(str, self.subscripts))}]"

@@ -8,12 +8,21 @@ depends on the number of workers and the delay, and on no timing.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numba
 import numpy as np
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "min": min,
+    "max": max,
+    "product": operator.mul,
+}
+"""Of accumulators: how two workers' values become one."""
 
 
 @dataclass(frozen=True)

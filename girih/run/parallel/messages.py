@@ -12,7 +12,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,8 @@ import torch
 from girih.lower.loops.kernel import built
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule, Task
-from girih.run.parallel.buffers import WorkerBuffer, add, applier, empty, flat
+from girih.run.parallel.buffers import OPERATIONS, WorkerBuffer, add, applier, empty, flat
 from girih.run.transport.transport import Transport
-
-OPERATIONS = {"sum": lambda a, b: a + b, "min": min, "max": max, "product": lambda a, b: a * b}
 
 
 @dataclass(frozen=True)
@@ -122,11 +119,11 @@ class LoopWorker:
             accumulated = _buffered(ready, arguments, cells, transport, rank)
         else:
             accumulated = _tasks(ready, arguments, cells, transport)
-        parts = {
+        results = {
             name: [(where, np.ascontiguousarray(ready.arrays[name][where])) for where in places]
             for name, places in call.reported.items()
         }
-        return Reply(parts, accumulated)
+        return Reply(results, accumulated)
 
 
 def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> list[Any]:
@@ -262,7 +259,3 @@ def hand_overs(plan: Schedule) -> tuple[list[list[int]], list[list[int]]]:
 def packed(function: Any) -> bytes:
     """A function that workers can load; b"" for the sum."""
     return b"" if function is add else pickled(function)
-
-
-def combined(operation: str, values: Sequence[Any], neutral: Any) -> Any:
-    return reduce(OPERATIONS[operation], values, neutral)

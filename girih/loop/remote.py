@@ -1,0 +1,118 @@
+"""Arrays that a server process holds, for loops that read what cannot be divided; and the bulk reads for them."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from girih.capture.loops import analyse as roles_of
+from girih.capture.loops.analyse import Body, Role, analyse
+from girih.capture.loops.prefetch import ROWS, prefetching
+from girih.capture.loops.source import read_source
+from girih.loop.arrays import Array
+from girih.lower.loops.kernel import Kernel, kernel
+from girih.run.parallel.buffers import WorkerBuffer
+from girih.run.parallel.served import ServedArray
+
+_files = count()
+
+
+class Served(Array):
+    """An array of a server process, which loops read in bulk and write through buffers; a context manager that ends it.
+
+    cached: rows that blocks of a loop read are looked for once, and known the next time.
+    """
+
+    of_loops: ClassVar[bool] = True
+
+    def __init__(self, values: np.ndarray, cached: bool) -> None:
+        self.server = ServedArray(values)
+        self.cached = cached
+        super().__init__(np.zeros_like(values))
+        """`values` are the rows that were fetched; others are 0, and not read."""
+
+    def numpy(self) -> np.ndarray:
+        return self.server.numpy()
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.server[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        raise TypeError("a served array is written through buffers in loops")
+
+    def close(self) -> None:
+        self.server.close()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def served(values: ArrayLike, dtype: DTypeLike | None = None, *, cached: bool = True) -> Served:
+    """An array that lives in a process of its own; loops fetch the rows of many iterations in one request."""
+    return Served(np.array(values, dtype=dtype, order="C"), cached)
+
+
+@dataclass
+class Prefetch:
+    """Lists the rows of served arrays that a range of iterations reads. left_out: reads that it cannot list."""
+
+    code: Kernel
+    names: tuple[str, ...]
+    left_out: tuple[str, ...]
+    text: str
+    known: dict[tuple[int, ...], dict[str, np.ndarray]] = field(default_factory=dict)
+
+    def rows(
+        self, what: tuple[int, ...], columns: list[Any], given: Mapping[str, Any], keep: bool
+    ) -> dict[str, np.ndarray]:
+        """By array, sorted; keep: for the same range the next time (the body's other arguments must be as now)."""
+        if keep and what in self.known:
+            return self.known[what]
+        buffers = {name: WorkerBuffer.of((given[name].shape[0],), np.int32) for name in self.names}
+        arguments: list[Any] = []
+        for kind, name in self.code.arguments:
+            if kind in ("buffer", "flags", "touched"):
+                own = buffers[name.removeprefix(ROWS)]
+                arguments.append({"buffer": own.values, "flags": own.flags, "touched": own.touched}[kind])
+            else:
+                item = given[name]
+                arguments.append(np.float32(item) if isinstance(item, float) and self.code.single else item)
+        self.code.run(*what, *columns, *arguments)
+        found = {name: np.sort(own.rows) for name, own in buffers.items()}
+        if keep:
+            self.known[what] = found
+        return found
+
+
+def prefetch_of(body: Body, names: tuple[str, ...], boxes: bool) -> Prefetch | None:
+    """The compiled lister for these arrays; None: no read of theirs can be listed."""
+    made = prefetching(body, names)
+    if made is None:
+        return None
+    text, noted, left = made
+    file = f"<prefetch {next(_files)} of {body.source.file}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    space = dict(body.source.function.__globals__)
+    space |= {name: body.source.outside(name) for name in body.source.free}
+    exec(compile(text, file, "exec"), space)
+    function = space[f"{body.source.tree.name}_rows"]
+    source = read_source(function)
+    roles: dict[str, Role] = {
+        name: role for name, role in body.roles.items() if name in (*source.parameters, *source.free)
+    }
+    for name in noted:
+        role = body.roles[name]
+        assert isinstance(role, roles_of.Array)
+        roles[f"{ROWS}{name}"] = roles_of.Buffer(role.shape[:1], "int32")
+    for name in source.free:
+        roles.setdefault(name, roles_of.Inherited(source.outside(name)))
+    return Prefetch(kernel(analyse(source, body.space, roles), boxes), noted, left, text)
