@@ -76,6 +76,7 @@ class WorkerWork:
             result = self.function(worker, self.rank, *self.arguments)
             with lines.lock:
                 lines.client.leave()
+                lines.wait(lambda: len(lines.client.dismissed) == self.options.servers, "the servers' farewell")
         return result, worker.failures
 
 
