@@ -63,6 +63,8 @@ class Client:
         self.clock = clock
         self.tables = [(SparseCached if spec.sparse else DenseCached)(spec, options.servers) for spec in specs]
         self.ages = [clock] * options.servers
+        self.welcomed: set[int] = set()
+        self.dismissed: set[int] = set()
         self.laggards: dict[int, set[int]] = {}
         self.pulled_rows = self.hit_rows = 0
         self.early_messages = 0
@@ -229,8 +231,14 @@ class Client:
         """Whether the tick that has ended may have ended: its reads would not have had to wait."""
         return min(self.ages) >= self.clock - 1 - self.options.staleness
 
+    def greet(self) -> None:
+        """Ask the servers whether they have what a worker begins with; they answer when they do, see `welcomed`."""
+        for server in range(self.options.servers):
+            self._send(server, Header(m.HELLO))
+
     def leave(self) -> None:
-        """Send everything, also what rounding left, and hold nobody any more."""
+        """Send everything, also what rounding left, and hold nobody any more. Messages are received until all servers
+        have said farewell, see `dismissed`: a line that is closed with something unread may lose what was sent last."""
         for number in range(len(self.tables)):
             self.flush(number, whole=True)
         for server in range(self.options.servers):
@@ -256,6 +264,10 @@ class Client:
             self._rows(server, header, frame)
             if header.flags & m.WANTS_ACK:
                 self._send(server, Header(m.ACK))
+        elif header.kind == m.FAREWELL:
+            self.dismissed.add(server)
+        elif header.kind == m.WELCOME:
+            self.welcomed.add(server)
         elif header.kind == m.AGE:
             self.ages[server] = max(self.ages[server], header.clock)
         elif header.kind == m.LAGGARDS:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 # From workers to servers.
 HELLO, UPDATE, PULL, FORGET, CLOCK, BYE = 1, 2, 3, 4, 5, 6
 # From servers to workers.
-ROWS, PUSH, AGE, ACK, LAGGARDS, WELCOME = 16, 17, 18, 19, 20, 21
+ROWS, PUSH, AGE, ACK, LAGGARDS, WELCOME, FAREWELL = 16, 17, 18, 19, 20, 21, 22
 ASK = 7
 """Who holds me? The answer is LAGGARDS."""
 CONTROL = 32

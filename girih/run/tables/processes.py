@@ -69,10 +69,14 @@ class WorkerWork:
         with Lines(
             self.rank, self.addresses, self.specs, self.options, self.clock, context, self.epoch, stopped
         ) as lines:
+            with lines.lock:
+                lines.client.greet()
+                lines.wait(lambda: len(lines.client.welcomed) == self.options.servers, "the servers' first values")
             worker = Worker(lines, state)
             result = self.function(worker, self.rank, *self.arguments)
             with lines.lock:
                 lines.client.leave()
+                lines.wait(lambda: len(lines.client.dismissed) == self.options.servers, "the servers' farewell")
         return result, worker.failures
 
 

@@ -112,6 +112,7 @@ class Server:
                 table.present[worker] = False
                 table.dirty[worker] = False
             self._advance(now)
+            self._send(worker, Header(m.FAREWELL), now=now)
         elif header.kind == m.ASK:
             late = np.array([rank for rank, clock in enumerate(self.clocks) if clock <= self.clock], np.int32)
             self._send(worker, Header(m.LAGGARDS, rows=len(late)), late, now=now)

@@ -466,8 +466,10 @@ class Session:
             if all(min(status["clocks"]) == GONE for status in statuses):
                 return
             if time.monotonic() > deadline:
-                late = [rank for rank, clock in enumerate(statuses[0]["clocks"]) if clock != GONE]
-                raise TablesError(f"worker {', '.join(map(str, late))} did not leave within {self.options.timeout:g} s")
+                clocks = [[clock if clock != GONE else "gone" for clock in status["clocks"]] for status in statuses]
+                raise TablesError(
+                    f"a worker did not leave within {self.options.timeout:g} s; clocks of workers by server: {clocks}"
+                )
             time.sleep(0.005)
 
     def _go_back(self, why: str) -> int:

@@ -176,6 +176,7 @@ class Worker:
                 if failed is not None:
                     self.failures.append(str(failed))
             lines.client.end_tick()
+            lines.flush()
             lines.wait(lines.client.may_go_on, "the others' clocks")
 
     @property

@@ -237,3 +237,16 @@ def test_errors_in_a_worker_come_back(backend: str) -> None:
             t.dense("x", 10, 4)
             with pytest.raises(TablesError, match=f"worker 1 failed.*{words[what]}"):
                 t.run(wrong, what)
+
+
+def test_under_torchrun_the_environment_says_who_is_who(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port - 1}.items():
+        monkeypatch.setenv(name, str(value))
+    with gl.tables(staleness=1, backend="threads") as t:
+        t.dense("dense", 7, 4)
+        t.sparse("sparse", 7, 100, "int32")
+        assert len(t.run(fill, 2)) == 2
+        assert t["dense"].read([2])[0].tolist() == [2, 0, 0, 0]
