@@ -5,8 +5,8 @@ and computing them again. How: each capped plan and the plan without a cap run i
 first; seconds are medians. Peaks are measured by PyTorch's profiler; the weights after these steps are held against
 those of the uncapped run. Against: the cap; the uncapped run, times the slowdown that was simulated; and PyTorch's own
 way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its measured peak is given to girih as a
-cap, and the seconds of both are compared; and the same capped run without an arena. Floors: no cap exceeded, the arena
-included; planned = measured to the byte, equal bits; seconds within 15 % of the predicted; no slower than checkpointing.
+cap, and the seconds of both are compared; and the same capped run without an arena. Floors: no cap exceeded, nor by the
+arena; planned = measured to the byte, equal bits; seconds within 15 % of the predicted; no slower than checkpointing.
 """
 
 from __future__ import annotations
