@@ -7,7 +7,7 @@ and of copies to files, `--calibrate` seconds for each model. Peaks are measured
 after these steps are held against those of the uncapped run. Against: the cap; the uncapped run, times the slowdown
 that was simulated; and PyTorch's own way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its
 measured peak is given to girih as a cap, and the seconds of both are compared; and the same capped run
-without an arena. Floors: no cap exceeded, the arena included; planned = measured to the byte, equal bits; seconds within
+without an arena. Floors: no cap exceeded, nor by the arena; planned = measured to the byte, equal bits; seconds within
 15 % of the predicted; no slower than checkpointing.
 """
 
