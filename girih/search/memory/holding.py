@@ -35,7 +35,7 @@ from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import Held, TooSmallError, belady
+from girih.memory.residency import Held, TooSmallError, belady, floor
 from girih.memory.residency import held as held_on
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
@@ -211,7 +211,8 @@ class _Ways:
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
-            for other in dict.fromkeys((order, None, updates_early(self.plan.held(None).lifetimes))):
+            captured, early = None, updates_early(self.plan.held(None).lifetimes)
+            for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
                 if other == order or perf_counter() < clock.end(self.budget / 3):
                     self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
@@ -228,7 +229,7 @@ class _Ways:
                         self.judge(sequence, share)
             early = updates_early(self.plan.held(None).lifetimes)
             for sequence in dict.fromkeys((order, None, early)):
-                if not over():
+                if self.fastest < np.inf and not over():
                     self.judge(sequence, LRU)
 
         self.write()
@@ -244,10 +245,11 @@ class _Ways:
         return min(self.judged, key=self.judged.__getitem__)[0]
 
     def chains_pay(self, lives: Lifetimes) -> bool:
-        """Can the limit be met without movements at all? What moves has other ways where state alone is too large."""
+        """Can the limit be met without movements at all? What moves has other ways where state alone is too large, and
+        none where a step alone needs more."""
         assert self.plan.memory is not None
         state = sum(lives.storages[new].bytes for _, new in lives.state)
-        return not self.moving or state < self.plan.memory
+        return not self.moving or max(state, floor(lives)[0]) < self.plan.memory
 
     def judge_chain(self, order: Sequence) -> None:
         """The optimum for chains, in which steps may come again several times: a cut computes each once more."""
