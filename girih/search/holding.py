@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,8 @@ from girih.simulate.ticks import seconds_of, ticks
 
 SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
-SECONDS = 45
-"""After which no other way is tried, if one keeps the limit."""
+SECONDS = 20
+"""Of computing, after which no other way is tried, if one keeps the limit."""
 LEAST = 4
 """Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
 ENOUGH = 0.002
@@ -136,7 +135,7 @@ class _Ways:
         order: Sequence = self.named_order() if self.named != "auto" else None
         for other in self.orders() if self.named == "auto" else ():
             order = min((order, other), key=self.judge)
-            if self.fastest < np.inf and perf_counter() > clock.end(SECONDS / 3):
+            if self.fastest < np.inf and clock.worked > SECONDS / 3:
                 break
         lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
         assert limit is not None
@@ -160,7 +159,7 @@ class _Ways:
         def over() -> bool:
             if self.fastest == np.inf:
                 return False
-            late = perf_counter() > clock.end(SECONDS) and len(tried) > LEAST
+            late = clock.worked > SECONDS and len(tried) > LEAST
             return late or self.fastest <= (1 + ENOUGH) * least
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
