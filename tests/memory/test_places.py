@@ -16,6 +16,7 @@ from girih.memory.moves import moved
 from girih.memory.places.fit import fit, improved
 from girih.memory.places.items import StateError, items_of, plain_items
 from girih.memory.places.places import _arrays, addressed, by_size, by_time, placed, top
+from girih.memory.places.peaks import by_peaks
 from girih.memory.places.small import smallest
 from girih.memory.residency import belady, floor
 
@@ -167,3 +168,19 @@ def test_what_is_handed_over_is_not_over_a_second_life() -> None:
     assert again.overlapping.tolist() == []
     check(again, addressed(again))
     assert top(again, addressed(again)) == 192
+
+
+def test_what_is_alive_in_the_fullest_steps_lies_in_stacks() -> None:
+    """Steps with much scratch among values of unlike lives: their stacks leave no gap, where other orders do."""
+    random = np.random.default_rng(1)
+    first = random.integers(0, 200, 300)
+    last = np.minimum(first + random.integers(1, 120, 300), 199)
+    sizes = 64 * random.integers(1, 40, 300)
+    used = np.array([sizes[(first <= step) & (step <= last)].sum() for step in range(200)])
+    spikes = np.array([60, 100, 140])
+    scratch = (used.max() * 6 // 5 - used[spikes] + 64 * np.array([3, 2, 1])) // 64 * 64
+    items = plain_items(np.append(first, spikes), np.append(last, spikes), np.append(sizes, scratch))
+    order = by_peaks(items, lambda order: fit(*_arrays(items), order, True, 1 << 62))
+    assert sorted(order.tolist()) == list(range(303))
+    stacked = top(items, fit(*_arrays(items), order, True, 1 << 62))
+    assert items.bound <= stacked < min(by_size(items), by_time(items))

@@ -1,9 +1,9 @@
 """Places: an address in one arena for every storage of a device, so that storages alive at one time never overlap.
 
 This is dynamic storage allocation with all lifetimes known beforehand, which is NP-hard. Items (`places.items`) are
-placed one by one into gaps, in orders by size, by life, by both, and by first and last use, each of which is improved
-by local search (`places.fit`) until the arena is as small as what is alive at one time, or the turns are used up.
-Few items are placed exactly (`places.small`).
+placed one by one into gaps, in the order of the fullest steps (`places.peaks`), in orders by size, by life, by both, and
+by first and last use, each of which is improved by local search (`places.fit`) until the arena is as small as what is
+alive at one time, or the turns are used up. Few items are placed exactly (`places.small`).
 
 Two baselines stand beside: the largest first (as TensorFlow Lite plans its arena), and the order of time, as an
 allocator serves requests at run time.
@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.places.fit import fit, improved
 from girih.memory.places.items import Items, Numbers, items_of
+from girih.memory.places.peaks import by_peaks
 from girih.memory.places.small import smallest
 
 TURNS = 100_000_000
 """Of loops in the search: about two seconds."""
+NEAREST = 4
+"""Orders that are improved: those that end lowest."""
 SMALL = 8
 """Items of what is placed exactly."""
 UNLIMITED = 1 << 62
@@ -89,8 +92,8 @@ def placed(lives: Lifetimes, turns: int = TURNS, seed: int = 0, enough: int = 0)
 
 
 def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) -> Numbers:
-    """The address of each item that has a place of its own; 0 of the others. Half of the turns is for improving all
-    orders, the other half for the best of them. enough: bytes of an arena that need not be smaller."""
+    """The address of each item that has a place of its own; 0 of the others. Half of the turns is for improving the
+    nearest orders, the other half for the best of them. enough: bytes of an arena that need not be smaller."""
     if np.count_nonzero(items.sizes) <= SMALL:
         return smallest(items)
     aim, arrays = max(items.bound, enough), _arrays(items)
@@ -105,8 +108,8 @@ def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) 
         if least <= aim:
             return np.maximum(best, 0)
         ends.append((top(items, plain), number, order, lowest))
-    for _, number, order, lowest in sorted(ends, key=itemgetter(0)):
-        found, other, _ = improved(*arrays, order, lowest, ends[number][0], aim, turns // (2 * len(tries)), seed)
+    for _, number, order, lowest in sorted(ends, key=itemgetter(0))[:NEAREST]:
+        found, other, _ = improved(*arrays, order, lowest, ends[number][0], aim, turns // (2 * NEAREST), seed)
         if len(found):
             ends[number] = (top(items, found), number, other, lowest)
             if ends[number][0] < least:
@@ -144,6 +147,7 @@ def _orders(items: Items) -> list[Numbers]:
     last = np.maximum(items.last, items.last2)
     life = items.last - first + 1 + np.maximum(items.last2 - items.first2 + 1, 0)
     orders = (
+        by_peaks(items, lambda order: fit(*_arrays(items), order, True, UNLIMITED)),
         np.lexsort((-sizes, first)),  # as they come, contiguous from the beginning of the program on
         np.lexsort((-life, -sizes)),
         np.lexsort((-sizes, -last)),

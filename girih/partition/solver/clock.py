@@ -16,11 +16,17 @@ class Clock:
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
+        self.working = time.thread_time()
         self.before = _compiled()
 
     def end(self, seconds: float) -> float:
         """When so many seconds will have gone by: of `time.perf_counter`; later when more is compiled."""
         return self.started + seconds + _compiled() - self.before
+
+    @property
+    def worked(self) -> float:
+        """Seconds that this thread has computed since, less those: the same however busy the host is."""
+        return time.thread_time() - self.working - (_compiled() - self.before)
 
 
 @cache

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +51,8 @@ SHARES = (0.01, 0.1)
 """Of the step: what was touched so shortly before is not moved out, if anything else can be."""
 LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
-SECONDS = 45
-"""After which no other way is tried, if one keeps the limit."""
+SECONDS = 20
+"""Of computing, after which no other way is tried, if one keeps the limit."""
 LEAST = 4
 """Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
 ENOUGH = 0.002
@@ -91,8 +90,8 @@ def held(
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
-    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: after which no other way is tried, if
-    one keeps the limit.
+    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no other way is
+    tried, if one keeps the limit.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.
@@ -174,7 +173,7 @@ class _Ways:
         order: Sequence = self.named_order() if self.named != "auto" else None
         for other in self.orders() if self.named == "auto" else ():
             order = min((order, other), key=self.judge)
-            if self.fastest < np.inf and perf_counter() > clock.end(self.budget / 3):
+            if self.fastest < np.inf and clock.worked > self.budget / 3:
                 break
         lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
         assert limit is not None
@@ -198,7 +197,7 @@ class _Ways:
         def over() -> bool:
             if self.fastest == np.inf:
                 return False
-            late = perf_counter() > clock.end(self.budget) and len(tried) > LEAST
+            late = clock.worked > self.budget and len(tried) > LEAST
             return late or self.fastest <= (1 + ENOUGH) * least
 
         def trying(prices: Iterable[float], counts: Iterable[int]) -> tuple[float, int]:
@@ -213,7 +212,7 @@ class _Ways:
         if again and self.chains_pay(lives):
             captured, early = None, updates_early(self.plan.held(None).lifetimes)
             for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
-                if other == order or perf_counter() < clock.end(self.budget / 3):
+                if other == order or clock.worked < self.budget / 3:
                     self.judge_chain(other)
         price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
         price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_pieces_within
@@ -22,8 +21,8 @@ SHARES = (0.5, 0.25, 0.125)
 """Of the limit: steps that alone need more are computed in pieces."""
 WORTH = 1.01
 """Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
-SECONDS = 20.0
-"""After which no further share is tried."""
+SECONDS = 10.0
+"""Of computing, after which no further share is tried."""
 
 
 def cheaper_in_pieces(
@@ -40,7 +39,7 @@ def cheaper_in_pieces(
     best, seconds, clock = whole, _seconds(whole, store), Clock()
     bounds = [whole.memory_bound]
     for number, share in enumerate(SHARES):
-        if seconds <= WORTH * whole.unlimited or perf_counter() > clock.end(SECONDS):
+        if seconds <= WORTH * whole.unlimited or clock.worked > SECONDS:
             break
         note("hold in pieces", number / len(SHARES))
         cut = in_pieces_within(plan, int(plan.memory * share))

@@ -21,7 +21,7 @@ from girih.memory.baselines.baseline import Baseline
 from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
-from girih.search.memory.holding import TooLittleError, held
+from girih.search.memory.holding import SECONDS, TooLittleError, held
 from girih.search.memory.piecewise import cheaper_in_pieces
 
 FULLY = 2
@@ -93,7 +93,7 @@ def _kept(
     order: str,
     store: str | Path | None,
     note: Observe | None = None,
-    seconds: float = 45.0,
+    seconds: float = SECONDS,
 ) -> Plan:
     assert plan.memory is not None
     if plan.peak <= plan.memory:
