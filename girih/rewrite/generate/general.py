@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 
 from girih.rewrite.generate.vocabulary import Input, constant_term
-from girih.rewrite.prove.expand import expanded, extents_in
+from girih.rewrite.prove.expand import extents_in
 from girih.rewrite.prove.instances import one_thread
 from girih.rewrite.prove.judge import prove
-from girih.rewrite.prove.symbolic import FLOORS, DifferentShapesError, MismatchError, UnprovableError
+from girih.rewrite.prove.shapes import unified
+from girih.rewrite.prove.symbolic import UnprovableError
 from girih.rewrite.prove.terms import put
 from girih.rewrite.prove.verdict import Open, Proved, Verdict
 from girih.rewrite.rules.extent import Extent
@@ -26,7 +26,6 @@ from girih.rewrite.rules.rule import Attribute, Expression, Rule, RuleError, Ter
 SIZES = "mnkqrtuvwabcfij"
 """Letters of sizes; those of attributes are others."""
 FIXED = frozenset(("s", "p", "d", "e", "g", "h1", "v1", "o1"))
-MOST_EQUATIONS = 40
 TRIES = 60
 
 
@@ -155,54 +154,7 @@ def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule |
             sizes[2:] = [Extent.of(3)] * 2
         shapes.append((name, tuple(sizes)))
     candidate = replace(rule, shapes=tuple(shapes))
-    return _with_constants(_unified(candidate), inputs)
-
-
-def _unified(rule: Rule) -> Rule:
-    """With the equations between sizes solved that the operators of both sides ask for.
-
-    Raises:
-        UnprovableError: they have no solution that is found.
-    """
-    for _ in range(MOST_EQUATIONS):
-        try:
-            expanded(rule)
-        except MismatchError as error:
-            changed = _solution(error.one - error.other)
-            if not changed:
-                raise
-            shapes = tuple((name, tuple(put(size, changed) for size in shape)) for name, shape in rule.shapes)
-            rule = replace(rule, shapes=shapes)
-            continue
-        except DifferentShapesError:
-            return rule
-        return rule
-    raise UnprovableError("too many sizes that have to be the same")
-
-
-def _solution(difference: Extent) -> dict[str, Extent]:
-    """What symbols of sizes have to be for the difference to be zero: m + n = k + p is m = k, n = p, as concatenations
-    are of like parts; m = anything is that."""
-
-    floors = {name: FLOORS[name] for name in difference.symbols if name in FLOORS}
-    if floors:
-        (one, divisor), (other, same) = (*floors.values(), *floors.values())[:2]
-        return _solution(one - other) if len(floors) == 2 and divisor == same else {}
-    above = sorted((monomial for monomial, by in difference.terms if by > 0 and monomial), key=_place)
-    below = sorted((monomial for monomial, by in difference.terms if by < 0 and monomial), key=_place)
-    number = sum(by for monomial, by in difference.terms if not monomial)
-    if len(above) == len(below) and not number:
-        for one_, other_ in product(above, below):
-            fixed = [tuple(name for name in item if name in FIXED) for item in (one_, other_)]
-            free = [tuple(name for name in item if name not in FIXED) for item in (one_, other_)]
-            if fixed[0] == fixed[1] and len(free[0]) == len(free[1]) == 1:
-                return {free[0][0]: Extent.of(free[1][0])}
-    for monomial, by in difference.terms:
-        if len(monomial) == 1 and by in (1, -1) and monomial[0] not in FIXED:
-            rest = difference - Extent(((monomial, by),))
-            if monomial[0] not in rest.symbols:
-                return {monomial[0]: -rest if by == 1 else rest}
-    return {}
+    return _with_constants(unified(candidate, FIXED), inputs)
 
 
 def _kernels(rule: Rule) -> dict[str, bool]:
@@ -215,12 +167,6 @@ def _kernels(rule: Rule) -> dict[str, bool]:
                 if isinstance(part, Variable):
                     found[part.name] = found.get(part.name, False) or grouped
     return found
-
-
-def _place(monomial: tuple[str, ...]) -> int:
-    """In which order sizes were named."""
-    names = [name for name in monomial if name not in FIXED]
-    return min((SIZES.index(name[0]) + 100 * int(name[1:] or 0) for name in names), default=0)
 
 
 def _with_constants(rule: Rule, inputs: Mapping[str, Input]) -> Rule | None:

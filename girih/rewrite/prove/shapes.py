@@ -5,13 +5,13 @@ Every dimension is a symbol of its own at first; each time two sizes have to be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import count, product
 
 from girih.rewrite.prove.expand import expanded, extents_in
 from girih.rewrite.prove.refute import misfits
-from girih.rewrite.prove.symbolic import DifferentShapesError, MismatchError, UnprovableError
+from girih.rewrite.prove.symbolic import FLOORS, DifferentShapesError, MismatchError, UnprovableError
 from girih.rewrite.prove.terms import put
 from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule, RuleError
@@ -46,7 +46,7 @@ def shaped(rule: Rule) -> Rule:
             shapes[name] = tuple(sizes)
         candidate = replace(rule, shapes=tuple((name, shapes[name]) for name in rule.inputs))
         try:
-            candidate = _unified(candidate, taken)
+            candidate = unified(candidate, taken)
             if not misfits(candidate, TRIES):
                 return candidate
         except UnprovableError as error:
@@ -62,12 +62,21 @@ def _ranks(many: int) -> Iterator[tuple[int, ...]]:
             yield (*ranks, *(ranks[-1:] * (many - 4)))
 
 
-def _unified(rule: Rule, fixed: set[str]) -> Rule:
+def unified(rule: Rule, fixed: Collection[str]) -> Rule:
+    """With the equations between sizes solved that the operators of both sides ask for. fixed: symbols of attributes.
+
+    Raises:
+        UnprovableError: they have no solution that is found.
+    """
     for _ in range(MOST_EQUATIONS):
         try:
             expanded(rule)
         except MismatchError as error:
-            rule = _with(rule, error, fixed)
+            changed = solution(rule, error.one, error.other, fixed)
+            if not changed:
+                raise UnprovableError(str(error)) from error
+            shapes = tuple((name, tuple(put(size, changed) for size in shape)) for name, shape in rule.shapes)
+            rule = replace(rule, shapes=shapes)
             continue
         except DifferentShapesError:
             return rule
@@ -75,10 +84,37 @@ def _unified(rule: Rule, fixed: set[str]) -> Rule:
     raise UnprovableError("too many sizes that have to be the same")
 
 
-def _with(rule: Rule, error: MismatchError, fixed: set[str]) -> Rule:
-    for one, other in ((error.one, error.other), (error.other, error.one)):
-        (symbol, *more) = (*one.symbols, "")
-        if not more[:-1] and one == Extent.of(symbol) and symbol not in other.symbols and symbol not in fixed:
-            shapes = tuple((name, tuple(put(size, {symbol: other}) for size in shape)) for name, shape in rule.shapes)
-            return replace(rule, shapes=shapes)
-    raise UnprovableError(str(error))
+def solution(rule: Rule, one: Extent, other: Extent, fixed: Collection[str]) -> dict[str, Extent]:
+    """What symbols of sizes have to be for two sizes to be the same; {} if that is not found.
+
+    m = anything is that. m + n = k + p is m = k and n = p, in the order of the inputs, as concatenations are of like
+    parts. Of rounded quotients by the same number, what is divided is the same.
+    """
+    for first, second in ((one, other), (other, one)):
+        symbol = next(iter(first.symbols), "")
+        if first == Extent.of(symbol) and symbol not in second.symbols and symbol not in {*fixed, *FLOORS}:
+            return {symbol: second}
+    difference = one - other
+    floors = [FLOORS[name] for name in sorted(difference.symbols) if name in FLOORS]
+    if floors:
+        same = len(floors) == 2 and floors[0][1] == floors[1][1]
+        return solution(rule, floors[0][0], floors[1][0], fixed) if same else {}
+    order = [symbol for _, shape in rule.shapes for size in shape for monomial, _ in size.terms for symbol in monomial]
+
+    def place(monomial: tuple[str, ...]) -> int:
+        return min((order.index(name) for name in monomial if name in order and name not in fixed), default=0)
+
+    above = sorted((monomial for monomial, by in difference.terms if by > 0 and monomial), key=place)
+    below = sorted((monomial for monomial, by in difference.terms if by < 0 and monomial), key=place)
+    if len(above) == len(below) and not any(not monomial for monomial, _ in difference.terms):
+        for first_, second_ in product(above, below):
+            attributes = [sorted(name for name in item if name in fixed) for item in (first_, second_)]
+            sizes = [[name for name in item if name not in fixed] for item in (first_, second_)]
+            if attributes[0] == attributes[1] and len(sizes[0]) == len(sizes[1]) == 1:
+                return {sizes[0][0]: Extent.of(sizes[1][0])}
+    for monomial, by in difference.terms:
+        if len(monomial) == 1 and by in (1, -1) and monomial[0] not in fixed:
+            rest = difference - Extent(((monomial, by),))
+            if monomial[0] not in rest.symbols:
+                return {monomial[0]: -rest if by == 1 else rest}
+    return {}

@@ -146,6 +146,8 @@ def _depth(item: Expression, most: int = MOST_DEPTH + 1) -> int:
 
 
 def _output(results: Sequence[Sequence[Expression]], number: int, which: int) -> Expression:
+    if number < 0:
+        return Variable(f"i{-number}")
     if not 0 <= number < len(results) or not 0 <= which < len(results[number]):
         raise RuleError(f"output {which} of operator {number} does not exist")
     return results[number][which]
@@ -160,7 +162,7 @@ def _operator(item: Message, results: Sequence[Sequence[Expression]], rank: int,
     read: list[Expression] = []
     for tensor in item.messages(2):
         number = tensor.number(1)
-        read.append(Variable(f"i{-number}") if number < 0 else _output(results, number, tensor.number(2, 0)))
+        read.append(_output(results, number, tensor.number(2, 0)))
     wanted = {EW_ADD: 2, EW_MUL: 2, MATMUL: 2, MUL: 2, ENLARGE: 2, CONV2D: 2, CONCAT: None}
     count = wanted.get(kind, 1)
     if (count is not None and len(read) < count) or not read:
@@ -284,6 +286,7 @@ def encoded(rules: Sequence[Rule]) -> bytes:
 
 def _encoded(rule: Rule) -> bytes:
     names: dict[str, int] = {}
+    scalars: set[Expression] = {Variable(name) for name, shape in rule.shapes if shape == (Extent.of(1),)}
     sides: list[tuple[bytes, dict[Expression, tuple[int, int]]]] = []
     for key, side in ((1, rule.source), (2, rule.target)):
         places: dict[Expression, tuple[int, int]] = {}
@@ -295,7 +298,12 @@ def _encoded(rule: Rule) -> bytes:
             if item.operator == "split" and item.arguments in splits:
                 places[item] = (splits[item.arguments], item.result or 0)
                 continue
-            data += _field(key, _encoded_operator(item, [places[argument] for argument in item.arguments]))
+            if item.operator == "mul" and scalars & set(item.arguments):  # the scalar comes second
+                item_ = replace(item, arguments=tuple(sorted(item.arguments, key=lambda one: one in scalars)))
+                kind = MUL
+            else:
+                item_, kind = item, KINDS.get(item.operator, 0)
+            data += _field(key, _encoded_operator(item_, kind, [places[argument] for argument in item_.arguments]))
             places[item] = (count, item.result or 0)
             if item.operator == "split":
                 splits[item.arguments] = count
@@ -315,10 +323,10 @@ KINDS = {
 }  # fmt: skip
 
 
-def _encoded_operator(item: Term, read: Sequence[tuple[int, int]]) -> bytes:
+def _encoded_operator(item: Term, kind: int, read: Sequence[tuple[int, int]]) -> bytes:
     if item.operator not in KINDS:
         raise RuleError(f"{item.operator} has no name in TASO's format")
-    kind, known = KINDS[item.operator], dict(item.attributes)
+    known = dict(item.attributes)
     parameters: list[tuple[int, int]] = []
     if item.operator in ("cat", "split"):
         parameters = [(AXIS, _whole(known.get("dim", 0))), (DIMENSIONS, 2)]
@@ -328,10 +336,13 @@ def _encoded_operator(item: Term, read: Sequence[tuple[int, int]]) -> bytes:
     elif item.operator in ("mm", "bmm"):
         parameters = [(ACTIVATION, 0)]
     elif item.operator == "convolution":
+        if known.get("dilation", 1) != 1:
+            raise RuleError("a dilation has no name in TASO's format")
         stride = known.get("stride", 1)
         pair = stride if isinstance(stride, tuple) else (stride, stride)
         mode = VALID if known.get("padding", 0) == 0 else SAME
         parameters = [(STRIDE_H, _whole(pair[0])), (STRIDE_W, _whole(pair[1])), (PAD, mode), (ACTIVATION, 0)]
+        parameters += [(GROUP, _whole(known["groups"]))] if "groups" in known else []
     read = [*read, *([read[0]] if item.operator == "constant_pad_nd" else [])]
     data = _number(1, kind)
     data += b"".join(_field(2, _number(1, number) + _number(2, result)) for number, result in read)
