@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from girih.capture import Inference, capture
-from girih.graph import Graph, Node
-from girih.rewrite.backtracking import total
+from girih.graph import Graph, Node, check
+from girih.rewrite.backtracking import Backtracking, total
 from girih.rewrite.results import check_results
 from girih.rewrite.rules.shipped import shipped
+from girih.rewrite.segments import joined, segments
 from girih.rewrite.sweep import Sweep, difference
 
 
@@ -47,6 +48,17 @@ def test_the_difference_of_two_graphs_is_that_of_their_costs() -> None:
     saved, gone = difference(graph, found.graph, products)
     assert saved == total(graph, products) - total(found.graph, products)
     assert 0 < saved <= gone
+
+
+def test_a_part_s_new_values_have_names_of_their_own() -> None:
+    """Parts of a graph that was rewritten before may make values with names that other parts have."""
+    graph = capture(Inference(Unrolled().eval()), (torch.randn(5, 4),)).graph
+    once = Sweep(30.0).search(graph, shipped(), products).graph
+    parts = segments(once, (), size=6)
+    found = [Backtracking(alpha=2.0, graphs=4).search(part, shipped(), products).graph for part in parts]
+    again = joined(once, found, parts)
+    check(again)
+    check_results(graph, again)
 
 
 def test_nothing_is_done_without_time_or_gain() -> None:

@@ -24,6 +24,12 @@ norm_into_convolution: x[n, g * i, y, z], w[g * q, i, h, k], m[1, g * q, 1, 1], 
     normalise(convolution(x, w, {CONVOLUTION}), m, r, c, b)
     == add(convolution(x, mul(w, reshape(mul(r, c), shape=(g * q, 1, 1, 1))), {CONVOLUTION}), sub(b, mul(m, mul(r, c))))
 
+pool_first: x[n, i, y, z], w[o, i, 1, 1]: avg_pool2d(convolution(x, w), kernel_size=2, stride=2)
+    == convolution(avg_pool2d(x, kernel_size=2, stride=2), w)
+
+pool_of_fewer: x[n, i, y, z], w[o, i, 1, 1]: convolution(avg_pool2d(x, kernel_size=3, stride=1, padding=1), w)
+    == avg_pool2d(convolution(x, w), kernel_size=3, stride=1, padding=1)
+
 one_convolution: (convolution(x, a, {ALIKE}), convolution(x, b, {ALIKE}))
     == (split(convolution(x, cat(a, b, dim=0), {ALIKE}), dim=1)[0],
         split(convolution(x, cat(a, b, dim=0), {ALIKE}), dim=1)[1])

@@ -68,9 +68,9 @@ def test_a_softmax_of_differences_to_the_maximum_is_one_of_the_numbers() -> None
     check_results(graph, whole)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_runtimes_give_the_model_s_results(runtime: str) -> None:
-    pytest.importorskip(runtime)
+@pytest.fixture(scope="module")
+def program() -> bytes:
+    """The block as ONNX."""
     model, inputs = block()
     captured = capture(Inference(model), inputs)
     state = state_of(Inference(model), captured.graph)
@@ -78,7 +78,14 @@ def test_runtimes_give_the_model_s_results(runtime: str) -> None:
     graph, weights = folded(Whole().apply(captured.graph), weights)
     program = exported(module_of(graph, weights), inputs).model_proto
     onnx.checker.check_model(program)
-    run = RUNTIMES[runtime](program.SerializeToString(), 1, None)
+    return program.SerializeToString()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_runtimes_give_the_model_s_results(runtime: str, program: bytes) -> None:
+    pytest.importorskip(runtime)
+    model, inputs = block()
+    run = RUNTIMES[runtime](program, 1, None)
     first = run(*inputs)
     run(*(torch.zeros_like(item) for item in inputs))  # results are the caller's own
     with torch.no_grad():
@@ -110,7 +117,7 @@ def test_a_model_goes_through_a_file_and_back(tmp_path: Path) -> None:
         fast.save(tmp_path / "faster.txt")
 
 
-def test_what_onnx_has_not_is_told_in_one_line(tmp_path: Path) -> None:
+def test_what_onnx_has_not_is_told_in_one_line() -> None:
     class Odd(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.special.airy_ai(x)
