@@ -61,7 +61,9 @@ class Client:
     ) -> None:
         self.rank, self.specs, self.options = rank, specs, options
         self.clock = clock
-        self.tables = [(SparseCached if spec.sparse else DenseCached)(spec, options.servers) for spec in specs]
+        self.tables = [
+            (SparseCached if spec.sparse else DenseCached)(spec, options.servers, options.held) for spec in specs
+        ]
         self.ages = [clock] * options.servers
         self.welcomed: set[int] = set()
         self.dismissed: set[int] = set()

@@ -412,17 +412,17 @@ class Session:
         told: tuple[int, ...] = ()
         since, clocks = looked, [-1] * len(jobs)
         while True:
-            for rank, job in enumerate(jobs):
-                outcome = job.ended()
+            outcomes = [job.ended() for job in jobs]
+            for rank, outcome in enumerate(outcomes):
                 if outcome is not None and not outcome.ok:
                     if not outcome.lost:
                         self._failed("worker", rank, outcome)
                     return f"worker {rank} {outcome.result}"
             for number, server in self._servers.items():
-                outcome = server.ended()
-                if outcome is not None:
-                    return f"server {number} {outcome.result if outcome.lost else 'ended'}"
-            if all(job.ended() is not None for job in jobs):
+                ended = server.ended()
+                if ended is not None:
+                    return f"server {number} {ended.result if ended.lost else 'ended'}"
+            if None not in outcomes:
                 return None
             wait_for(jobs, LOOK)
             now = time.monotonic()

@@ -1,7 +1,9 @@
 """What a worker holds of one table: cached rows, updates that were not sent, and updates of which the servers have not
 said that they are in the rows. It knows no sockets.
 
-A worker reads its own updates: a row that comes from a server gets added what the server did not have of them. Half of
+A worker reads its own updates: a row that comes from a server gets added what the server did not have of them. Where
+servers hold updates until the clock ends (staleness 0), the cache has the servers' rows, and own updates are added as
+they are read: so what is read does not depend on what was cached before, to the last bit. Half of
 a table's memory is for cached rows, a quarter for updates that wait, a quarter for those on their way. Cost of a read,
 an update or a message: O(its rows × width), and for a message O(updates on their way) more.
 """
@@ -50,8 +52,8 @@ class Rowset:
 class Cached:
     """What both kinds of tables have. servers: over how many the rows are spread."""
 
-    def __init__(self, spec: TableSpec, servers: int, width: int, row_bytes: int) -> None:
-        self.spec, self.servers = spec, servers
+    def __init__(self, spec: TableSpec, servers: int, width: int, row_bytes: int, held: bool) -> None:
+        self.spec, self.servers, self.held = spec, servers, held
         entry = 9 + 8 + width * spec.kind.itemsize  # key, mark and two places in the index
         self.places = Places(spec.rows, max(8, spec.memory // 2 // row_bytes))
         most = spec.rows if not spec.sparse else spec.rows * spec.width
@@ -121,8 +123,8 @@ class Cached:
 
 
 class DenseCached(Cached):
-    def __init__(self, spec: TableSpec, servers: int) -> None:
-        super().__init__(spec, servers, spec.width, spec.width * spec.kind.itemsize + 16)
+    def __init__(self, spec: TableSpec, servers: int, held: bool = False) -> None:
+        super().__init__(spec, servers, spec.width, spec.width * spec.kind.itemsize + 16, held)
         self.values = np.zeros((self.places.slots, spec.width), spec.kind)
         versioned = spec.function is not None
         self.versions = np.zeros(self.places.slots, np.int32) if versioned else None
@@ -132,6 +134,8 @@ class DenseCached(Cached):
         """(values [n, width], of missing rows undefined; positions of missing rows)."""
         out = np.empty((len(rows), self.spec.width), self.spec.kind)
         slots, missing = self.places.read(rows, self.values, out)
+        if self.held:
+            self._add_own(rows, out)
         if self.read_versions is not None:
             assert self.versions is not None
             there = slots >= 0
@@ -141,10 +145,8 @@ class DenseCached(Cached):
     def receive(self, rows: Rows, values: Rows, versions: Rows | None, asked: bool) -> Rows:
         """Rows from a server; those that were not asked for and are not cached are not kept. What a read gets."""
         values = np.array(values, self.spec.kind)  # a message cannot be written to
-        if self.spec.function is None:
-            for item in self.sent:
-                add_sorted(item.keys, item.deltas, rows, values)
-            self.log.add_to(rows, values)
+        if not self.held:
+            self._add_own(rows, values)
         if asked:
             slots, dropped = self.places.claim(rows)
             self.drop(dropped)
@@ -157,12 +159,23 @@ class DenseCached(Cached):
             self.versions[slots[slots >= 0]] = versions[slots >= 0]
             if asked and self.read_versions is not None:
                 self.read_versions[rows] = versions
+        if self.held and asked:
+            self._add_own(rows, values)
         return values
+
+    def _add_own(self, rows: Rows, values: Rows) -> None:
+        """Add what the servers' rows lack of this worker's updates."""
+        if self.spec.function is None:
+            for item in self.sent:
+                add_sorted(item.keys, item.deltas, rows, values)
+            self.log.add_to(rows, values)
 
     def add(self, rows: Rows, deltas: Rows, begin: int) -> int:
         """Into the log, and to cached rows. Where it stopped: the log is full, and is to be sent first."""
         if self.read_versions is not None:
             return self.log.add(rows * VERSION + self.read_versions[rows], deltas, begin)
+        if self.held:
+            return self.log.add(rows, deltas, begin)
         return self.log.add_and_apply(rows, deltas, begin, self.places, self.values)
 
     def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
@@ -179,8 +192,8 @@ class DenseCached(Cached):
 class SparseCached(Cached):
     """The log's keys are entries: row × width + column."""
 
-    def __init__(self, spec: TableSpec, servers: int) -> None:
-        super().__init__(spec, servers, 1, 64 + 8 * min(spec.width, 16))
+    def __init__(self, spec: TableSpec, servers: int, held: bool = False) -> None:
+        super().__init__(spec, servers, 1, 64 + 8 * min(spec.width, 16), held)
         self.maps = SparseRows(self.places.slots, spec.kind)
 
     def get(self, rows: Rows) -> tuple[Rowset, Rows]:
@@ -188,7 +201,8 @@ class SparseCached(Cached):
         positions = np.flatnonzero(slots < 0) if missing else np.empty(0, np.int64)
         if missing:
             return Rowset(*(np.empty(0),) * 3), positions
-        return Rowset(*self.maps.get(slots)), positions
+        found = Rowset(*self.maps.get(slots))
+        return (self._with_own(rows, found) if self.held else found), positions
 
     def receive(self, rows: Rows, got: Rowset, asked: bool) -> Rowset:
         """As for dense rows; rows occur once."""
@@ -205,19 +219,24 @@ class SparseCached(Cached):
         there = np.repeat(slots >= 0, counts)
         kept = slots >= 0
         self.maps.set(slots[kept], counts[kept], got.columns[there], got.values[there])
-        fixed = self._fixed(rows)
-        if len(fixed[0]):
-            own, _ = self.places.find(fixed[0])
-            self.maps.add(own[own >= 0], fixed[1][own >= 0], fixed[2][own >= 0])
-        if not asked:
+        if not self.held:
+            own_rows, columns, changes = self._fixed(rows)
+            own, _ = self.places.find(own_rows)
+            self.maps.add(own[own >= 0], columns[own >= 0], changes[own >= 0])
+        return self._with_own(rows, got) if asked else got
+
+    def _with_own(self, rows: Rows, got: Rowset) -> Rowset:
+        """The servers' rows with what they lack of this worker's updates. Rows may repeat."""
+        own_rows, columns, changes = self._fixed(rows)
+        if not len(own_rows):
             return got
-        if kept.all():
-            return Rowset(*self.maps.get(slots))
         whole = SparseRows(len(rows), self.spec.kind, 1024 + 2 * len(got.values))
+        whole.set(np.arange(len(rows)), got.counts.astype(np.int64), got.columns, got.values)
         order = np.argsort(rows, kind="stable")
-        whole.set(np.arange(len(rows)), counts, got.columns, got.values)
-        if len(fixed[0]):
-            whole.add(order[np.searchsorted(rows[order], fixed[0])], fixed[1], fixed[2])
+        first = np.searchsorted(rows[order], own_rows, side="left")
+        times = np.searchsorted(rows[order], own_rows, side="right") - first
+        begins = np.repeat(first - np.concatenate([[0], np.cumsum(times)[:-1]]), times)
+        whole.add(order[begins + np.arange(times.sum())], np.repeat(columns, times), np.repeat(changes, times))
         return Rowset(*whole.get(np.arange(len(rows))))
 
     def _fixed(self, rows: Rows) -> tuple[Rows, Rows, Rows]:
@@ -244,6 +263,8 @@ class SparseCached(Cached):
     def add(self, keys: Rows, deltas: Rows, begin: int) -> int:
         """keys: entries. deltas: [n, 1]."""
         end = self.log.add(keys, deltas, begin)
+        if self.held:
+            return end
         slots, _ = self.places.find(keys[begin:end] // self.spec.width)
         there = slots >= 0
         columns = (keys[begin:end] % self.spec.width).astype(np.int32)

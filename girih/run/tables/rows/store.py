@@ -244,6 +244,7 @@ class Partition:
         self.dirty = np.zeros((options.workers, self.count), np.bool_)
         self.change = np.zeros((options.workers, self.count), np.float32) if options.managed else None
         self.plain = not spec.sparse and spec.function is None
+        self.others_only = spec.function is None and not options.held
 
     def forget_workers(self) -> None:
         """Nobody has any row."""
@@ -253,15 +254,16 @@ class Partition:
             self.change[:] = 0
 
     def add(self, update: Update, worker: int, clock: int) -> None:
-        """The update of a worker. Its own copy has it already, unless the servers have a function."""
+        """The update of a worker. Its own copy has it already, unless the servers have a function or hold updates."""
         if self.plain:
             assert isinstance(self.store, Dense)
-            add_and_mark(self.store.values, update.rows, update.deltas, self.present, self.dirty, worker)
+            knows = worker if self.others_only else -1
+            add_and_mark(self.store.values, update.rows, update.deltas, self.present, self.dirty, knows)
             if self.change is not None:
                 self.change[:, update.rows] += update.sizes()[None, :]
             return
         self.store.add(update, clock)
-        own = self.dirty[worker, update.rows] if self.spec.function is None else None
+        own = self.dirty[worker, update.rows] if self.others_only else None
         self.dirty[:, update.rows] |= self.present[:, update.rows]
         if own is not None:
             self.dirty[worker, update.rows] = own
