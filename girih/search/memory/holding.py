@@ -90,8 +90,8 @@ def held(
     """The plan in the best way to keep it within its memory limit.
 
     hold: `auto`, `swap`, `recompute`, or a published way to do it. order: of the steps, one of
-    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no other way is
-    tried, if one keeps the limit.
+    `girih.memory.orders.order.ORDERS`, or `auto`: the best of several. seconds: of computing, after which no other way
+    is tried, if one keeps the limit.
 
     Raises:
         PlanError: no way keeps it; the message names the smallest limit that can be met, and the tensors that set it.

@@ -1,4 +1,4 @@
-"""What PyTorch has under a name is computed by that: the logistic function, in one pass over the data with two products."""
+"""What PyTorch has under a name is computed by that: the logistic function, in one pass beside two products."""
 
 from __future__ import annotations
 
