@@ -39,28 +39,44 @@ class Scheme:
     pools: bool
     groups: str = "g"
 
+    @property
+    def symbols(self) -> bool:
+        """Does any window, point or pool have symbols?"""
+        return self.windows or self.points or self.pools
+
 
 def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> Verdict:
     """The verdict on the most general rule that is proved; else on the rule as it was found.
 
     inputs: by the names that the rule has for them.
     """
-    last: Verdict | None = None
-    tried: set[Rule] = set()
+    general, *others = _schemes(rule)
+    special = [scheme for scheme in others if not scheme.symbols]
+    known: dict[Rule, Verdict] = {}
+
+    def verdict(scheme: Scheme) -> Verdict:
+        try:
+            candidate = _declared(_symbolic(rule, scheme, inputs), inputs, scheme)
+            if candidate is None:
+                return Open(rule, "a constant does not fit")
+            if candidate not in known:
+                known[candidate] = prove(candidate, tries)
+            return known[candidate]
+        except (RuleError, UnprovableError) as error:
+            return Open(rule, str(error))
+
     with one_thread():
-        for scheme in _schemes(rule):
-            try:
-                candidate = _declared(_symbolic(rule, scheme, inputs), inputs, scheme)
-                if candidate is None or candidate in tried:
-                    continue
-                tried.add(candidate)
-                last = prove(candidate, tries)
-            except (RuleError, UnprovableError) as error:
-                last = last or Open(rule, str(error))
-                continue
-            if isinstance(last, Proved):
-                return last
-    return last if last is not None else Open(rule, "no shapes fit both sides")
+        found = verdict(general)
+        if isinstance(found, Proved) or not others:
+            return found
+        least = [verdict(scheme) for scheme in special]
+        proved = next((item for item in least if isinstance(item, Proved)), None)
+        if proved is None:  # what does not hold for the numbers themselves holds for no symbols
+            return next((item for item in least if item.word == "refuted"), found)
+        for scheme in others:
+            if scheme.symbols and isinstance(better := verdict(scheme), Proved):
+                return better
+    return proved
 
 
 def _schemes(rule: Rule) -> Iterator[Scheme]:
