@@ -36,6 +36,7 @@ NAMES = (
     "swap_search",
     "memory_caps",
     "memory_tables",
+    "onnx_coverage",
     "optimize_cpu",
     "pipelines",
     "slow_links",
