@@ -2,8 +2,8 @@
 
 What: all cases of `onnx.backend.test` of opset 13 to today's, those of the wheel's `data` of any opset, and its light
 models. How: file → module → Graph → outputs, compared within the case's own tolerances (relative 1e-3, absolute 1e-7
-where it says none), but at least what rounding in another order changes (`SPACINGS`). A case that is refused must say in
-one line what is not supported. Floor: none wrong, and at least so many per cent right.
+where it says none), but at least what rounding in another order changes (`SPACINGS`). A case that is refused must say
+in one line what is not supported. Floor: none wrong, and at least so many per cent right.
 """
 
 from __future__ import annotations
