@@ -37,6 +37,7 @@ NAMES = (
     "swap_search",
     "memory_caps",
     "memory_tables",
+    "onnx_coverage",
     "optimize_cpu",
     "optimize_gpu",
     "rewrite_search",

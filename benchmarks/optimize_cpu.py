@@ -88,7 +88,7 @@ def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     misses = []
     before = torch.get_num_threads()
-    names = tuple(name for name in PEERS if not options.quick or name != "inductor")
+    names = ("eager",) if options.quick else PEERS
     for threads in options.threads or ((1,) if options.quick else (1, 2)):
         for name in QUICK if options.quick else options.models or MODELS:
             model, data = called(name)
