@@ -200,7 +200,7 @@ class Client:
             for begin in range(0, len(own_keys), step):
                 part = slice(begin, begin + step)
                 arrays: list[Rows]
-                flags = m.WANTS_ACK if self.options.managed or table.nearly_overfull(deltas.nbytes) else 0
+                flags = m.WANTS_ACK if self.options.managed or table.nearly_overfull(keys.nbytes + deltas.nbytes) else 0
                 if spec.sparse:
                     local = own_rows[part] // servers * spec.width + own_keys[part] % spec.width
                     arrays = [local.astype(np.int64, copy=False)]

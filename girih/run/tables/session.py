@@ -360,6 +360,8 @@ class Session:
                     else:
                         job.leave()
             if lost is None:
+                lost = self._lost_at_the_end()
+            if lost is None:
                 break
             if left == 0:
                 raise TablesError(lost + self._advice())
@@ -471,6 +473,20 @@ class Session:
                     f"a worker did not leave within {self.options.timeout:g} s; clocks of workers by server: {clocks}"
                 )
             time.sleep(0.005)
+
+    def _lost_at_the_end(self) -> str | None:
+        """None when all workers have left, or how a server was lost before it had heard that."""
+        deadline = time.monotonic() + self.options.timeout
+        while time.monotonic() < deadline:
+            for number, job in self._servers.items():
+                ended = job.ended()
+                if ended is not None:
+                    return f"server {number} {ended.result if ended.lost else 'ended'}"
+            with suppress(TimeoutError):
+                if all(min(status["clocks"]) == GONE for status in self._statuses(timeout=2.0)):
+                    return None
+            time.sleep(0.005)
+        return None  # `_all_gone` says what is wrong
 
     def _go_back(self, why: str) -> int:
         """All servers have the newest snapshot; its clock."""

@@ -69,8 +69,8 @@ class Cached:
         return self.sent_bytes > self.spec.memory // 4
 
     def nearly_overfull(self, more: int) -> bool:
-        """Whether it would be, with so many bytes more: the servers should acknowledge them at once."""
-        return self.sent_bytes + more > self.spec.memory // 4
+        """Whether it soon would be, with so many bytes more: the servers should acknowledge them at once."""
+        return 2 * (self.sent_bytes + more) > self.spec.memory // 4
 
     def acknowledge(self, server: int, applied: int) -> None:
         """The server's rows have all updates up to this message."""
