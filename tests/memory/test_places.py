@@ -14,8 +14,8 @@ from girih.memory.lifetimes import lifetimes
 from girih.memory.moves import moved
 from girih.memory.places.fit import fit, improved
 from girih.memory.places.items import StateError, items_of, plain_items
-from girih.memory.places.places import _arrays, addressed, by_size, by_time, placed, top
 from girih.memory.places.peaks import by_peaks
+from girih.memory.places.places import _arrays, addressed, by_size, by_time, placed, top
 from girih.memory.places.small import smallest
 from girih.memory.residency import belady, floor
 
