@@ -201,3 +201,15 @@ def test_groups_have_as_many_devices_as_the_levels() -> None:
     item = parse_machine(UNEQUAL, "mine.yaml")
     with pytest.raises(MachineError, match="3 devices are described, the levels have 4"):
         unequal("wrong", item.groups[:2], item.levels)
+
+
+def test_copies_may_take_a_share_of_the_devices_computing() -> None:
+    text = "device: {name: cpu, flops: 1 TFLOP/s, memory: 8 GB, memory_bandwidth: 20 GB/s}\n"
+    text += "host:\n  memory: 64 GB\n  out: 3 GB/s\n  computing: %s\n"
+    host = parse_machine(text % "50%", "lab.yaml").host
+    assert host is not None
+    assert host.computing_share == 0.5
+    assert host.own_seconds(3 * 10**9, out=True) == 0.5
+    for wrong in ("0.5", "150%", "-1%", "half", "[50%]"):
+        with pytest.raises(MachineError, match=r"lab.yaml:5: host.computing: expected a share"):
+            parse_machine(text % wrong, "lab.yaml")

@@ -2,8 +2,8 @@
 
 This is dynamic storage allocation with all lifetimes known beforehand, which is NP-hard. Items (`places.items`) are
 placed one by one into gaps, in the order of the fullest steps (`places.peaks`), in orders by size, by life, by both,
-and by first and last use, each of which is improved by local search (`places.fit`) until the arena is as small as what
-is alive at one time, or the turns are used up. Few items are placed exactly (`places.small`).
+and by first and last use; those that end lowest are improved by local search (`places.fit`) until the arena is as small
+as what is alive at one time, or the turns are used up. Few items are placed exactly (`places.small`).
 
 Two baselines stand beside: the largest first (as TensorFlow Lite plans its arena), and the order of time, as an
 allocator serves requests at run time.
