@@ -1,11 +1,11 @@
 """Inference on a GPU: rewritten programs against Inductor's max-autotune and CUDA graphs, in one run.
 
-What: TASO's five models, batch 1. How: the search has the costs of the GPU's data sheet (one of
-`girih.machine.presets` by its name), and what it finds runs as a CUDA graph of eager kernels and compiled by Inductor's
-max-autotune, which uses CUDA graphs too; so does the model as it is. All run in turns, timed by CUDA events; seconds
-are medians. A guard keeps the fastest of the rewritten ones that gives the model's results, and the model as it is
-where that is faster. Against: the fastest of the model in eager PyTorch, as a CUDA graph, and compiled. Floor: 1.1 × in
-geometric mean. Where there is no GPU nothing is measured, and it says so.
+What: TASO's five models, batch 1. How: the search has the costs of the GPU's data sheet (one of those in
+`girih.machine.presets` by its name), and what it finds runs as a CUDA graph of eager kernels and compiled by
+Inductor's max-autotune, which uses CUDA graphs too; so does the model as it is. All run in turns, timed by CUDA
+events; seconds are medians. A guard keeps the fastest of the rewritten ones that gives the model's results, and the
+model as it is where that is faster. Against: the fastest of the model in eager PyTorch, as a CUDA graph, and
+compiled. Floor: 1.1 × in geometric mean. Where there is no GPU nothing is measured, and it says so.
 """
 
 from __future__ import annotations

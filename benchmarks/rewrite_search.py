@@ -4,11 +4,12 @@ et al., MLSys 2021: its seconds, and its gains in percent, on a T4).
 What: seven models, batch 1, batch norms in the convolutions before the search, as the published models have none.
 How: backtracking (alpha 1.05) and equality saturation with extraction by an integer program, each in segments, by one
 cost function. The published one was the sum of operators measured on a T4; there is none here, so an operator costs
-what a T4's data sheet says: 5 µs for its launch, and the larger of its arithmetic at 8.1 TFLOP/s and its bytes at
-320 GB/s; relu and bias are free behind a convolution. Gains are comparable in kind, not to the percent: what is free
-here was gained there. Seconds are of the processor, one thread. Floors: no more than ten times the published seconds of
-search by backtracking, and a cost within the floor of the e-graph's bound, which is of the space that was explored, in
-which what backtracking found is: of all that the rules reach where the e-graph is saturated.
+what a T4's data sheet says: 5 µs for its launch, and the larger of its arithmetic at 8.1 TFLOP/s and its bytes at 320
+GB/s; relu and bias are free behind a convolution. Gains are comparable in kind, not to the percent: what is free here
+was gained there. Seconds are of the processor, one thread.
+Floors: no more than ten times the published seconds of search by backtracking, and a cost within the floor of the
+e-graph's bound, which is of the space that was explored, in which what backtracking found is: of all that the rules
+reach where the e-graph is saturated.
 """
 
 from __future__ import annotations

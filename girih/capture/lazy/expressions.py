@@ -245,7 +245,8 @@ class Needed:
     def structure(self) -> Hashable:
         """Equal where the graphs are equal."""
         positions = self._positions
-        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype, is_one(item)) for item in self.inputs)
+        ones = self._ones
+        leaves = tuple((item.operator == NUMBER, item.shape, item.dtype, item in ones) for item in self.inputs)
         nodes = tuple(
             (item.operator, tuple((name, _frozen(argument, positions)) for name, argument in item.arguments))
             for item in self.nodes
@@ -255,8 +256,14 @@ class Needed:
 
     @property
     def ones(self) -> frozenset[str]:
-        """The inputs that are the number 1, of which rules speak."""
-        return frozenset(self.names[item] for item in self.inputs if is_one(item))
+        """The inputs that are the number 1 and are divided by something: of such rules speak. Another number there is
+        another program; elsewhere a program may change its numbers and is planned once."""
+        return frozenset(self.names[item] for item in self._ones)
+
+    @cached_property
+    def _ones(self) -> frozenset[Expression]:
+        divided = (item.arguments[0][1] for item in self.nodes if item.operator == "aten.div.Tensor")
+        return frozenset(item for item in divided if isinstance(item, Expression) and is_one(item))
 
     def graph(self) -> Graph:
         """As a Graph: arrays enter as state, which stays with the workers, numbers as scalars."""

@@ -1,4 +1,4 @@
-"""What PyTorch has under a name is computed by that: the logistic function, in one pass beside two products."""
+"""What PyTorch has under a name is computed by that: the logistic function is one node, and one kernel."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ def operators(array: gnp.Array) -> list[str]:
 
 def test_a_logistic_function_is_one_node() -> None:
     x, y = gnp.array(np.linspace(-3, 3, 7)), gnp.array(np.linspace(-2, 4, 7))
-    assert operators(1 / (1 + gnp.exp(-x))) == ["aten.sigmoid"]
-    assert operators(1 / (gnp.exp(-y) + 1)) == ["aten.sigmoid"]
+    first, second = operators(1 / (1 + gnp.exp(-x))), operators(1 / (gnp.exp(-y) + 1))  # an assert would hold parts
+    assert first == second == ["aten.sigmoid"]
+
+
+def test_what_an_array_holds_is_still_made() -> None:
+    x = gnp.array(np.linspace(-3, 3, 7))
+    held = gnp.exp(-x)
+    found = operators(1 / (1 + held))
+    assert "aten.exp" in found
 
 
 def test_other_numbers_stay_inputs() -> None:
