@@ -1,6 +1,7 @@
 """SGD matrix factorisation: ratings per second of one core, against LIBMF, Numba by hand, and implicit's ALS.
 
-10 million ratings of 50,000 users and 20,000 items, of which few have most (`--quick`: a tenth), at ranks 50 and 100.
+10 million ratings of 50,000 users and 20,000 items, of which few have most, at ranks 50 and 100 (`--quick`: fewer, and
+without LIBMF and ALS).
 Ours is the loop of examples/loops/matrix_factorisation.py: what is compiled is the user's body. The peers: LIBMF (its
 own SGD, one thread; its time is that of 6 epochs less that of 1, over 5); the same update by hand in Numba, on ratings
 sorted by user (`row-sorted`) and in 16 × 16 blocks (`blocked`), float32 and fastmath; implicit's ALS (one thread), of
@@ -144,7 +145,7 @@ def silenced(work: Callable[[], Any]) -> Any:
 def measure(options: argparse.Namespace) -> Report:
     import girih.loop as gl
 
-    users, items, count = (USERS, ITEMS, RATINGS) if not options.quick else (5000, 2000, 1_000_000)
+    users, items, count = (USERS, ITEMS, RATINGS) if not options.quick else (2000, 1000, 200_000)
     i, j, values = ratings(count, users, items)
     held = np.random.default_rng(2).random(count) < 0.02
     data = (i[~held], j[~held], values[~held])
@@ -162,7 +163,7 @@ def measure(options: argparse.Namespace) -> Report:
             w, h = w0.copy(), h0.copy()
             hand(*(item[:10] for item in ordered), w, h, np.float32(STEP))
             peers[name] = _epoch_of(hand, ordered, w, h)
-        if not options.without_peers:
+        if not (options.without_peers or options.quick):
             peers["LIBMF"] = libmf_epoch(data, rank)
             peers["ALS"] = als_epoch(data, rank, (users, items))
         loops, arrays = {}, {}

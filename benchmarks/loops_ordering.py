@@ -56,8 +56,9 @@ def netflix(plan: Schedule) -> np.ndarray:
     return draw.poisson(np.outer(*shares) * NETFLIX)
 
 
-def machines() -> Row:
-    workers = MACHINES * EACH
+def machines(quick: bool) -> Row:
+    each = 4 if quick else EACH
+    workers = MACHINES * each
     plans = {"ordered": wavefront(workers, workers), "unordered": rotation(workers, 2)}
     blocks = {name: netflix(plan) for name, plan in plans.items()}
     whole = MOVIES * RANK * 4
@@ -65,7 +66,7 @@ def machines() -> Row:
     def seconds(name: str, rating: float) -> float:
         plan = plans[name]
         return simulated(
-            plan, blocks[name] * rating, whole / plan.times, LINK / EACH, 50e-6, overlapped=name == "unordered"
+            plan, blocks[name] * rating, whole / plan.times, LINK / each, 50e-6, overlapped=name == "unordered"
         ).seconds
 
     rating = THESIS_SECONDS * workers / NETFLIX
@@ -80,8 +81,8 @@ def machines() -> Row:
 
 def sleeping(quick: bool) -> Row:
     """Four workers whose blocks sleep, on threads; and the same simulated."""
-    workers, second = 4, 0.4 if quick else 2.0
-    i, j, _ = ratings(400_000, 5000, 2000)
+    workers, second = 4, 0.2 if quick else 2.0
+    i, j, _ = ratings(100_000, 5000, 2000)
     row: Row = {"where": f"{workers} workers, measured"}
     for name, plan in (("ordered", wavefront(workers, workers)), ("unordered", rotation(workers, 2))):
         blocks = work(plan, i, j) * (second * workers / len(i))
@@ -95,7 +96,7 @@ def sleeping(quick: bool) -> Row:
 def computed(quick: bool, repeats: int) -> Row:
     import girih.loop as gl
 
-    count, users, items = (500_000, 5000, 2000) if quick else (4_000_000, 50_000, 20_000)
+    count, users, items = (100_000, 1000, 500) if quick else (4_000_000, 50_000, 20_000)
     i, j, values = ratings(count, users, items)
     space = gl.sparse((i, j), values, shape=(users, items))
     row: Row = {"where": "2 workers, this host"}
@@ -117,7 +118,7 @@ def computed(quick: bool, repeats: int) -> Row:
 def measure(options: argparse.Namespace) -> Report:
     rows = []
     for made in (
-        machines(),
+        machines(options.quick),
         sleeping(options.quick),
         computed(options.quick, 3 if options.quick else 9),
     ):

@@ -77,7 +77,7 @@ class Prefetch:
         """By array, sorted; keep: for the same range the next time (the body's other arguments must be as now)."""
         if keep and what in self.known:
             return self.known[what]
-        buffers = {name: WorkerBuffer.of((given[name].shape[0],), np.int32) for name in self.names}
+        buffers = {name: WorkerBuffer.of((given[name].shape[0],), np.int8) for name in self.names}
         arguments: list[Any] = []
         for kind, name in self.code.arguments:
             if kind in ("buffer", "flags", "touched"):
@@ -87,7 +87,7 @@ class Prefetch:
                 item = given[name]
                 arguments.append(np.float32(item) if isinstance(item, float) and self.code.single else item)
         self.code.run(*what, *columns, *arguments)
-        found = {name: np.sort(own.rows) for name, own in buffers.items()}
+        found = {name: np.flatnonzero(own.flags) for name, own in buffers.items()}
         if keep:
             self.known[what] = found
         return found
@@ -112,7 +112,7 @@ def prefetch_of(body: Body, names: tuple[str, ...], boxes: bool) -> Prefetch | N
     for name in noted:
         role = body.roles[name]
         assert isinstance(role, roles_of.Array)
-        roles[f"{ROWS}{name}"] = roles_of.Buffer(role.shape[:1], "int32")
+        roles[f"{ROWS}{name}"] = roles_of.Buffer(role.shape[:1], "int8", notes=True)
     for name in source.free:
         roles.setdefault(name, roles_of.Inherited(source.outside(name)))
     return Prefetch(kernel(analyse(source, body.space, roles), boxes), noted, left, text)

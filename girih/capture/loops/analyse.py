@@ -87,10 +87,11 @@ class Array:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A name whose writes reach an array later: they are no references."""
+    """A name whose writes reach an array later: they are no references. notes: only which rows are written counts."""
 
     shape: tuple[int, ...]
     dtype: str
+    notes: bool = False
 
 
 @dataclass(frozen=True)

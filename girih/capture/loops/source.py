@@ -88,6 +88,10 @@ def read_source(function: Callable[..., Any], nearby: Mapping[str, Any] | None =
     if not isinstance(tree, ast.FunctionDef):
         raise LoopError(f"{file}:{first}: {name} is no plain function: define it with `def`")
     arguments = tree.args
+    code = function.__code__
+    given = [item.arg for item in (*arguments.args, *arguments.kwonlyargs)]
+    if tree.name != code.co_name or given != list(code.co_varnames[: len(given)]):
+        raise LoopError(f"{file}:{first}: the file has changed since {name} was defined: import it anew")
     if arguments.vararg or arguments.kwarg or arguments.posonlyargs:
         raise refusal(file, tree.lineno, f"{name} takes any number of arguments", "name each of them")
     for node in ast.walk(tree):

@@ -323,6 +323,8 @@ class _Builder:
             parts[0] = ast.Name(at, ast.Load())
             marked = _call(f"{OWN}touch", ast.Name(at, ast.Load()), *marks)
         whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
+        if getattr(self.body.roles[name], "notes", False):
+            return [ast.Expr(marked)]
         place = ast.Subscript(ast.Name(name, ast.Load()), whole, ast.Store())
         return [ast.AugAssign(place, node.op, value), ast.Expr(marked)]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from girih.lower import Program
 from girih.memory.places.addresses import Addresses
 from girih.run.arena.arena import possible
 from girih.run.arena.region import ArenaUse
-from girih.run.parallel.messages import Call, LoopWorker, Reply
 from girih.run.tiles.store import TileStore
 from girih.run.training import checkpoint, saving
 from girih.run.transport.transport import Transport
@@ -19,6 +18,9 @@ from girih.run.worker.initial import initial_parts
 from girih.run.worker.pages import give_back, keep_freed
 from girih.run.worker.parts import Tensor, reporters
 from girih.run.worker.worker import Interval, Times, Worker
+
+if TYPE_CHECKING:
+    from girih.run.parallel.messages import Call, LoopWorker, Reply
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Service:
         self.program = program
         self.rank = rank
         self.peak_bytes = 0
-        self.loops = LoopWorker()
+        self._loops: LoopWorker | None = None
         self._writing: saving.Writing | None = None
         self.worker = Worker(
             program,
@@ -189,7 +191,10 @@ class Service:
 
     def loop(self, call: Call) -> Reply:
         """Run this worker's share of a parallel loop (`girih.run.parallel.messages`)."""
-        return self.loops.run(call, self.worker.transport, self.rank)
+        from girih.run.parallel.messages import LoopWorker  # loads Numba, which other work does not need
+
+        self._loops = self._loops or LoopWorker()
+        return self._loops.run(call, self.worker.transport, self.rank)
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device
