@@ -48,7 +48,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Rewriting:
-    """alpha: how many times the cheapest a graph may cost to be looked at. seconds: to search. rules: shipped ones
+    """alpha: how many times the cheapest a graph may cost to be looked at. seconds: to search. rules: girih's own
     where none are given."""
 
     alpha: float = 1.05
@@ -61,9 +61,10 @@ class Rewriting:
         Raises:
             ProofError: a rule is not proved.
         """
+        from girih.rewrite.rules.further import inference, training
         from girih.rewrite.rules.shipped import shipped
 
-        rules = self.rules or shipped()
+        rules = self.rules or (*training(), *inference(), *shipped())
         price = Prices(machine.device)
         parts = segments(graph, [item.name for item in graph.state_inputs])
         found = []
