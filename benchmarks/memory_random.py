@@ -5,9 +5,10 @@ three caps from the smallest that can be met on. How: for each the peak that is 
 the one that PyTorch's profiler measures in a run of the same Program, and all results and new weights beside those of
 the program that moves nothing. Against: the cap; the lower bound of the step's seconds, where every step takes as long
 as a copy of 64 bytes; and, for graphs of up to 12 nodes, the least bytes that any choice of movements copies, by brute
-force (`girih.memory.roc`), and the bound without order in time, which is to be below them. Floors: none exceeded;
-planned = measured to the byte; equal bits; one byte less than the smallest cap is refused; nothing below its bound. How
-often the planner copies the least, and how much more at worst, is printed.
+force (`girih.memory.roc`), which girih's own choice for small graphs has to reach, and the bound without order in time,
+which is to be below them. Floors: none exceeded; planned = measured to the byte; equal bits; one byte less than the
+smallest cap is refused; nothing below its bound; no small graph above its optimum. How often Belady's rule alone copies
+the least, and how much more at worst, is printed.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def against_bounds(lives: Any, cap: int, residency: Any, held: Any, small: bool)
     from girih.machine import machine
     from girih.machine.machine import Tier
     from girih.memory.bound import memory_bound
-    from girih.memory.roc import optimum
+    from girih.memory.roc import least_residency, optimum
     from girih.simulate.simulate import makespan
 
     host = Tier("host", 1 << 60, 64 / STEP, 64 / STEP)
@@ -108,12 +109,15 @@ def against_bounds(lives: Any, cap: int, residency: Any, held: Any, small: bool)
     if small:
         front = optimum(lives, cap)
         copied = sum(residency.copied_bytes(lives))
+        chosen = sum(least_residency(lives, cap).copied_bytes(lives))
         least = min(out + back for out, back in front)
         fastest = min(max(computing.sum(), max(pair) * STEP / 64) for pair in front)
         if memory_bound(lives, cap, computing, host, splits=0).seconds > fastest * (1 + 1e-9):
             wrong.append("the bound is above the optimum")
         if copied < least:
             wrong.append(f"{copied} bytes are copied, below the optimum {least}")
+        if chosen != least:
+            wrong.append(f"{chosen} bytes are copied by what is chosen exactly, the optimum is {least}")
         row["bytes"] = copied / least if least else 1.0 if not copied else np.inf
     return row, wrong
 
@@ -122,7 +126,7 @@ def compared(slower: list[float], more: list[float]) -> Row:
     """slower: how many times the bound the seconds are. more: how many times the least the bytes are."""
     return {
         "tried out": len(more),
-        "least bytes": sum(ratio <= 1 for ratio in more),
+        "least by Belady": sum(ratio <= 1 for ratio in more),
         "× least, mean": float(np.mean(more or [1.0])),
         "× least, worst": float(np.max(more or [1.0])),
         "× bound, median": float(np.median(slower)),
@@ -138,6 +142,7 @@ def measure(options: argparse.Namespace) -> Report:
     from girih.memory.lifetimes import lifetimes
     from girih.memory.moves import moved
     from girih.memory.residency import TooSmallError, belady, floor
+    from girih.memory.roc import least_residency
     from girih.partition import Strategy
     from girih.run.worker.measure import peak_bytes
 
@@ -162,7 +167,9 @@ def measure(options: argparse.Namespace) -> Report:
         except TooSmallError:
             pass
         for cap in sorted({least, least + (most - least) // 3, least + 2 * (most - least) // 3}):
-            residency = belady(lives, cap, np.ones(len(lives.steps)))
+            small = len(graph.nodes) <= SMALL
+            by_rule = belady(lives, cap, np.ones(len(lives.steps)))
+            residency = least_residency(lives, cap) if small else by_rule
             held = moved(lives, residency, cap)
             check(held)
             planned = memory_use(held).peak
@@ -174,7 +181,7 @@ def measure(options: argparse.Namespace) -> Report:
             totals["moved"] += bool(held.host)
             totals["bytes out"] += out
             totals["bytes in"] += back
-            far, wrong = against_bounds(lives, cap, residency, held, len(graph.nodes) <= SMALL)
+            far, wrong = against_bounds(lives, cap, by_rule, held, small)
             misses += [f"graph {seed}, cap {cap}: {what}" for what in wrong]
             slower.append(far["seconds"])
             more += [far["bytes"]] if "bytes" in far else []
@@ -194,7 +201,7 @@ def measure(options: argparse.Namespace) -> Report:
         tuple((key, key) for key in row),
         (row,),
         f"{totals['caps']} caps of {count} graphs, {totals['moved']} with movements: {len(misses)} wrong; "
-        f"of {row['tried out']} tried out {row['least bytes']} copy the least bytes",
+        f"of {row['tried out']} tried out {row['least by Belady']} copy least by Belady alone, all by what is chosen",
         tuple(misses[:20]),
     )
 

@@ -24,6 +24,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from girih.memory.lifetimes import Lifetimes
+from girih.memory.residency import Residency, TooSmallError, floor, in_visits
 
 Amounts = tuple[int, ...]
 Front = tuple[tuple[int, int], ...]
@@ -122,16 +123,44 @@ class _Search:
             totals = [total + amount for total, amount in zip(totals, self.takes[number], strict=True)]
         return all(total <= most for total, most in zip(totals, self.cap, strict=True))
 
+    def first(self) -> _State | None:
+        if not self.fits(self.given, (0,) * len(self.cap)):
+            return None
+        return _State(0, self.given & (self.read_behind(0) | self.wanted), self.stored)
+
+    def cheapest(self) -> tuple[int, tuple[int, ...]] | None:
+        """(the least bytes that are copied, out and in together; what leaves before each operation, as bits), of
+        operations in their order. None where the cap cannot be met."""
+        state = self.first()
+        if state is None:
+            return None
+        layers: list[dict[_State, tuple[int, _State, int]]] = [{state: (0, state, 0)}]
+        for number in range(len(self.reads)):
+            layer: dict[_State, tuple[int, _State, int]] = {}
+            for state, (cost, _, _) in layers[-1].items():
+                for behind, out, back, gone in self.after(state, number):
+                    if behind not in layer or cost + out + back < layer[behind][0]:
+                        layer[behind] = cost + out + back, state, gone
+            layers.append(layer)
+        if not layers[-1]:
+            return None
+        state = min(layers[-1], key=lambda state: layers[-1][state][0])
+        least, leaving = layers[-1][state][0], []
+        for layer in reversed(layers[1:]):
+            _, state, gone = layer[state]
+            leaving.append(gone)
+        return least, tuple(reversed(leaving))
+
     def run(self) -> Front:
         states: dict[_State, Front] = {}
-        if self.fits(self.given, (0,) * len(self.cap)):
-            states[_State(0, self.given & (self.read_behind(0) | self.wanted), self.stored)] = ((0, 0),)
+        if (state := self.first()) is not None:
+            states[state] = ((0, 0),)
         for _ in self.reads:
             costs: dict[_State, set[tuple[int, int]]] = {}
             for state, front in states.items():
                 for number, before in enumerate(self.before):
                     if not state.done >> number & 1 and not before & ~state.done:
-                        for behind, out, back in self.after(state, number):
+                        for behind, out, back, _ in self.after(state, number):
                             costs.setdefault(behind, set()).update((cost[0] + out, cost[1] + back) for cost in front)
             states = {state: _front(some) for state, some in costs.items()}
         return _front(cost for front in states.values() for cost in front)
@@ -143,8 +172,8 @@ class _Search:
             some |= 0 if done >> number & 1 else reads
         return some
 
-    def after(self, state: _State, number: int) -> Iterator[tuple[_State, int, int]]:
-        """The states behind an operation, with the bytes that are copied out and in for it."""
+    def after(self, state: _State, number: int) -> Iterator[tuple[_State, int, int, int]]:
+        """The states behind an operation, with the bytes that are copied out and in for it, and what leaves before."""
         reads, writes = self.reads[number], self.writes[number]
         missing = reads & ~state.present
         if missing & ~state.copied:
@@ -157,7 +186,8 @@ class _Search:
             leaving |= left & self.saved & ~read & ~state.copied  # nobody needs it here
             copied = state.copied | leaving
             present = left & (read | (self.wanted & ~(self.saved & copied)))
-            yield _State(done, present, copied & (read | self.wanted)), self.bytes(leaving), self.bytes(missing)
+            behind = _State(done, present, copied & (read | self.wanted))
+            yield behind, self.bytes(leaving), self.bytes(missing), gone
 
     def evictions(self, idle: int, busy: int, extra: Amounts) -> Iterator[int]:
         """The sets of idle tensors without which there is room, none larger than it has to be."""
@@ -202,15 +232,61 @@ def optimum(lives: Lifetimes, cap: int) -> Front:
     return _front(costs)
 
 
-def _problem(lives: Lifetimes, home: list[tuple[int, int]]) -> Problem:
-    """The steps where this state lies in the large memory between applications."""
+def least_residency(lives: Lifetimes, cap: int) -> Residency:
+    """The residency that copies the least bytes, out and in together, whichever state lies in the large memory between
+    steps: what `optimum` counts. For programs of a dozen steps.
+
+    Raises:
+        TooSmallError: a step alone needs more than the cap.
+    """
+    pairs = lives.state
+    best: tuple[int, tuple[int, ...], _Search, list[tuple[int, int]]] | None = None
+    for number in range(1 << len(pairs)):
+        home = [pair for at, pair in enumerate(pairs) if number >> at & 1]
+        search = _Search(_problem(lives, home, named=True), (cap,))
+        found = search.cheapest()
+        if found is not None and (best is None or found[0] < best[0]):
+            best = (*found, search, home)
+    if best is None:
+        needed, worst = floor(lives)
+        raise TooSmallError(worst, needed)
+    _, leaving, search, home = best
+    end = len(lives.steps)
+    apart = frozenset(item for pair in home for item in pair)
+    visits: dict[int, list[list[int]]] = {}
+    for number, storage in enumerate(lives.storages):
+        bit = search.bit[str(number)]
+        gone = [step for step, some in enumerate(leaving) if some & bit]
+        old = storage.born == -1 and number in apart
+        touched = [step for step in storage.touched if step >= 0 or not old]
+        if storage.lasts and number not in apart and gone and gone[-1] > touched[-1] and touched[-1] < end:
+            touched.append(end)  # it comes back for whoever reads it behind the step
+        groups: list[list[int]] = []
+        for step in touched:
+            if groups and not any(groups[-1][-1] < at <= step for at in gone):
+                groups[-1].append(step)
+            else:
+                groups.append([step])
+        if len(groups) > 1:
+            visits[number] = groups
+    return in_visits(lives, visits, lambda step: step, apart)
+
+
+def _problem(lives: Lifetimes, home: list[tuple[int, int]], named: bool = False) -> Problem:
+    """The steps where this state lies in the large memory between applications.
+
+    named: what a program is given and gives back unchanged has one name there, and so does not leave between; to have
+    its home in the large memory costs no more.
+    """
     end = len(lives.steps)
     old = {pair[0] for pair in home}
     new = {pair[1] for pair in home if pair[0] != pair[1]}
     reads: list[set[str]] = [set() for _ in range(end + 1)]
     writes: list[set[str]] = [set() for _ in range(end + 1)]
     for number, item in enumerate(lives.storages):
-        touched = item.touched if item.movable else range(item.born, (end if item.lasts else item.last) + 1)
+        stays = named and item.born == -1 and item.lasts and number not in old | new
+        leaves = item.movable and not stays
+        touched = item.touched if leaves else range(item.born, (end if item.lasts else item.last) + 1)
         for step in touched:
             if step >= 0:
                 (writes if step == item.born else reads)[step].add(str(number))

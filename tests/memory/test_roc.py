@@ -8,18 +8,23 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from graphs import Maker, machine_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lowered_programs import alone
 
+from benchmarks.memory_random import random_step, run
 from girih.cost.prices import Prices
 from girih.graph import Graph, Output, Ref
-from girih.lower import ComputeStep
+from girih.lower import ComputeStep, check
 from girih.machine.machine import Tier
+from girih.memory.accounts import memory_use
 from girih.memory.bound import memory_bound
 from girih.memory.lifetimes import Lifetimes, Storage, lifetimes
 from girih.memory.moves import moved
-from girih.memory.residency import belady
-from girih.memory.roc import Operation, Problem, least_copies, live_tensors, optimum, valid_states
+from girih.memory.residency import TooSmallError, belady, floor
+from girih.memory.roc import Operation, Problem, least_copies, least_residency, live_tensors, optimum, valid_states
 from girih.simulate.simulate import makespan
 
 # ------------------------------------------------------------------------------------------- ROC, Table 4.3
@@ -247,3 +252,36 @@ def test_the_planned_program_of_figure_4_1_takes_the_six_units_of_the_best_table
     bound = memory_bound(lives, cap, np.full(6, unit), host)
     assert residency.copied_bytes(lives) == (0, 2 * 8)
     assert (seconds / unit, bound.seconds / unit) == (6, 6)
+
+
+# ------------------------------------------------------------------------------------ the residency that reaches it
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 1 << 20), share=st.floats(0.0, 0.9))
+def test_what_is_chosen_exactly_copies_the_least_and_runs(seed: int, share: float) -> None:
+    random = np.random.default_rng(seed)
+    graph = random_step(random, 13)
+    lives = lifetimes(alone(graph))
+    least, most = floor(lives)[0], int(lives.used.max())
+    cap = least + int((most - least) * share)
+    residency = least_residency(lives, cap)
+    assert sum(residency.copied_bytes(lives)) == min(out + back for out, back in optimum(lives, cap))
+    held = moved(lives, residency, cap)
+    check(held)
+    assert memory_use(held).peak <= cap
+    inputs = {
+        item.name: torch.from_numpy(random.random(graph.values[item.name].shape, "float32")) for item in graph.inputs
+    }
+    plain, first = run(alone(graph), inputs)
+    results, worker = run(held, inputs)
+    for name, value in (*plain.items(), *first.state.items()):
+        again = results[name] if name in results else worker.state[name]
+        assert torch.equal(value.contiguous().view(torch.int32), again.contiguous().view(torch.int32))
+
+
+def test_what_cannot_be_held_is_refused_with_its_step() -> None:
+    lives = lifetimes(alone(random_step(np.random.default_rng(0), 13)))
+    with pytest.raises(TooSmallError) as refused:
+        least_residency(lives, floor(lives)[0] - 1)
+    assert refused.value.needed == floor(lives)[0]

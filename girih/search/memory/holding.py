@@ -36,6 +36,7 @@ from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import Held, TooSmallError, belady, floor
 from girih.memory.residency import held as held_on
+from girih.memory.roc import least_residency
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
 from girih.plans.plan import Observe, Plan, PlanError
@@ -62,6 +63,8 @@ PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
 
+SMALL, FEW = 12, 4
+"""Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""
 ROOMS = 5
 """Smaller rooms that are tried where addresses need more than the limit."""
 
@@ -232,7 +235,24 @@ class _Ways:
                     self.judge(sequence, LRU)
 
         self.write()
+        if self.moving and len(lives.steps) <= SMALL and len(lives.state) <= FEW:
+            self.exactly(order, lives)
         self.bound = bound.result().seconds
+
+    def exactly(self, order: Sequence, lives: Lifetimes) -> None:
+        """Judge the residency that copies least, which is found exactly where steps are few."""
+        limit, host = self.plan.memory, self.plan.machine.host
+        assert limit is not None
+        assert host is not None
+        try:
+            plan = self.plan.held(order, least_residency(lives, limit))
+        except TooSmallError:
+            return
+        if plan.peak > limit or host_bytes(plan.program) > host.memory_bytes:
+            return
+        seconds = predict(plan, store=self.store, memory=False).seconds
+        if self.best is None or seconds < self.best[0]:
+            self.best = seconds, plan
 
     @property
     def fastest(self) -> float:
