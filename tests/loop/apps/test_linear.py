@@ -25,14 +25,12 @@ def test_regressions_are_near_those_of_scikit_learn(optimizer: str, classes: int
     x, y = samples(classes)
     kind = SparseLogisticRegression if classes == 2 else MultinomialLogisticRegression
     step = 0.2 if optimizer == "adagrad" else 0.05
-    model = kind(20, step, optimizer=optimizer, alpha=1e-3, n_jobs=2, random_state=0).fit(x, y)
+    model = kind(12, step, optimizer=optimizer, alpha=1e-3, n_jobs=2, random_state=0).fit(x, y)
     peer = LogisticRegression(C=1 / (1e-3 * len(y)), max_iter=500).fit(x, y)
     assert model.score(x, y) > peer.score(x, y) - 0.01
     own, other = model.predict_proba(x), peer.predict_proba(x)
     assert np.abs(own - other).mean() < 0.03
     np.testing.assert_allclose(own.sum(axis=1), 1)
-    again = clone(model).fit(x, y)
-    assert (again.coef_ == model.coef_).all()
     assert model.coef_.shape == ((1, 60) if classes == 2 else (4, 60))
 
 
@@ -43,6 +41,7 @@ def test_dense_samples_and_names_of_classes() -> None:
     dense = clone(model).fit(x.toarray(), names)
     assert (model.predict(x) == dense.predict(x.toarray())).mean() > 0.99
     assert set(model.predict(x)) == {"no", "yes"}
+    assert (clone(model).fit(x, names).coef_ == model.coef_).all()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_data_that_cannot_be() -> None:
         MultinomialLogisticRegression().fit(x, np.zeros(50))
     with pytest.raises(ValueError, match="contains NaN"):
         SparseLogisticRegression().fit(x, np.where(y > 0, 1, np.nan))
-    with pytest.raises(ValueError, match="infinite|infinity|finite"):
+    with pytest.raises(ValueError, match="is inf: expected a finite number"):
         MatrixFactorisation().fit(np.array([[1.0, np.inf]]))
     with pytest.raises(ValueError, match="no ratings"):
         MatrixFactorisation().fit(np.full((2, 2), np.nan))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 OPTIMIZERS = ("sgd", "adagrad")
 
 
 def whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name}={value!r}: expected a whole number from {least}")
 
 
 def positive(name: str, value: Any, zero: bool = False) -> None:
-    if not isinstance(value, Real) or not (value >= 0 if zero else value > 0) or value == float("inf"):
+    if (
+        not isinstance(value, int | float | np.integer | np.floating)
+        or not (value >= 0 if zero else value > 0)
+        or value == float("inf")
+    ):
         raise ValueError(f"{name}={value!r}: expected a number {'from' if zero else 'above'} 0")
 
 

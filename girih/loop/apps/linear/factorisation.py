@@ -79,9 +79,7 @@ class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc
         space = gl.sparse((i, j), centred, shape=shape)
         random = check_random_state(self.random_state)
         scale = (max(float(centred.std()), 1e-3) / self.n_components**0.5) ** 0.5
-        W, H = (
-            gl.array(random.normal(0, scale, (size, self.n_components)), np.float32) for size in shape
-        )
+        W, H = (gl.array(random.normal(0, scale, (size, self.n_components)), np.float32) for size in shape)
         loop = gl.parallel_for(space, workers=checks.workers_of(self.n_jobs))(
             bodies.rating_adagrad if self.optimizer == "adagrad" else bodies.rating
         )
@@ -129,9 +127,10 @@ class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc
             wrong = (given[:, column] < 0) | (given[:, column] >= size)
             if wrong.any():
                 raise ValueError(f"{name} {given[wrong.argmax(), column]} of pair {wrong.argmax()}: there are {size}")
-        return self.mean_ + np.einsum(
+        products: np.ndarray = np.einsum(
             "pr,rp->p", self.user_factors_[given[:, 0]], self.components_[:, given[:, 1]], dtype=np.float64
         )
+        return self.mean_ + products
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the root of the mean squared error of the ratings of X, of users and items of fit; more is better."""

@@ -61,7 +61,7 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class, {self.classes_[0]!r}: expected two, since nothing can be learned of one")
+            raise ValueError(f"y has one class, {self.classes_[0]!r}: expected two, to tell apart")
         weights = np.ones(len(codes))
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
@@ -125,7 +125,8 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
         scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+        chosen: np.ndarray = self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return chosen
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,7 +7,6 @@ The same data, parameters and seed give the same bits on any number of threads.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -173,7 +172,7 @@ class GradientBoostedTrees(ClassifierMixin, _Boosting):  # type: ignore[misc]
             )
         weights = self._weights(sample_weight, x)
         if len(self.classes_) == 1:
-            raise ValueError(f"y has one class, {self.classes_[0]!r}: expected two, since nothing can be learned of one")
+            raise ValueError(f"y has one class, {self.classes_[0]!r}: expected two, to tell apart")
         part = float(np.clip(np.average(codes, weights=weights if len(weights) else None), 1e-12, 1 - 1e-12))
         self._boost(x, codes.astype(np.float64), weights, True, float(np.log(part / (1 - part))))
         return self
@@ -221,11 +220,12 @@ class GradientBoostedRegressor(RegressorMixin, _Boosting):  # type: ignore[misc]
 
 
 def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least or (most and value > most):
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least or (most and value > most):
         raise ValueError(f"{name}={value!r}: expected a whole number from {least}" + (f" to {most}" if most else ""))
 
 
 def _number(name: str, value: Any, least: float, most: float = np.inf, open_below: bool = False) -> None:
-    if not isinstance(value, Real) or not (least < value if open_below else least <= value) or not value <= most:
+    known = isinstance(value, int | float | np.integer | np.floating)
+    if not known or not (least < value if open_below else least <= value) or not value <= most:
         words = f"above {least}" if open_below else f"from {least}"
         raise ValueError(f"{name}={value!r}: expected a number {words}" + (f" to {most}" if most < np.inf else ""))

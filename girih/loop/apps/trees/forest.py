@@ -14,7 +14,7 @@ from girih.loop.apps.trees.team import Team
 
 @dataclass(frozen=True)
 class Forest:
-    """starts: the first node of each tree; the other arrays are those of a Tree, for all nodes. base: before any tree."""
+    """starts: the first node of each tree; the others are those of a Tree, of all nodes. base: before any."""
 
     base: float
     starts: np.ndarray
