@@ -62,6 +62,7 @@ NAMES = (
     "tables_bandwidth",
     "loops_faults",
     "loops_analysis",
+    "loops_gbt",
     "loops_mf",
     "loops_ordering",
     "loops_prefetch",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
-from examples.loops import logistic_regression, matrix_factorisation
+from examples.loops import boosted_trees, logistic_regression, matrix_factorisation
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "loops"
 
@@ -33,6 +33,13 @@ def test_logistic_regression(tmp_path: Path) -> None:
     assert logistic_regression.sparse_regression(samples, 3, epochs=2)[-1] < np.log(2)
 
 
+def test_boosted_trees(tmp_path: Path) -> None:
+    assert boosted_trees.main() > 0.7
+    np.savetxt(tmp_path / "r.csv", boosted_trees.made_up(500), delimiter=",")
+    assert boosted_trees.main(str(tmp_path / "r.csv"), trees=10) > 0.6
+
+
 def test_examples_are_tested() -> None:
-    assert {"matrix_factorisation", "logistic_regression"} <= {path.stem for path in EXAMPLES.glob("*.py")}
+    names = {path.stem for path in EXAMPLES.glob("*.py")}
+    assert {"boosted_trees", "matrix_factorisation", "logistic_regression"} <= names
     assert gl.workers() >= 1

@@ -1,0 +1,1 @@
+"""Applications on loops and tables, with scikit-learn's conventions."""

@@ -1,0 +1,82 @@
+"""The loops' bodies: what one sample, or one rating, does. girih.loop analyses and compiles them.
+
+Steps of AdaGrad (Duchi et al. 2011) divide each element's step by the root of its gradients' sum of squares.
+"""
+
+import numpy as np
+
+
+def binary(sample, v, weights, buffered, pull, step):  # type: ignore[no-untyped-def]
+    label, weight, ids, values = v
+    total = 0.0
+    for k in range(len(ids)):
+        total += weights[ids[k]] * values[k]
+    diff = weight * (1 / (1 + np.exp(-total)) - label)
+    for k in range(len(ids)):
+        buffered[ids[k]] -= step * (diff * values[k] + weight * pull[ids[k]] * weights[ids[k]])
+
+
+def binary_adagrad(sample, v, weights, buffered, squares, squared, pull, step):  # type: ignore[no-untyped-def]
+    label, weight, ids, values = v
+    total = 0.0
+    for k in range(len(ids)):
+        total += weights[ids[k]] * values[k]
+    diff = weight * (1 / (1 + np.exp(-total)) - label)
+    for k in range(len(ids)):
+        gradient = diff * values[k] + weight * pull[ids[k]] * weights[ids[k]]
+        squared[ids[k]] += gradient * gradient
+        buffered[ids[k]] -= step * gradient / np.sqrt(squares[ids[k]] + gradient * gradient + 1e-12)
+
+
+def multinomial(sample, v, weights, buffered, pull, classes, step):  # type: ignore[no-untyped-def]
+    label, weight, ids, values = v
+    scores = np.zeros(classes)
+    for k in range(len(ids)):
+        for c in range(classes):
+            scores[c] += weights[ids[k], c] * values[k]
+    largest = scores.max()
+    total = 0.0
+    for c in range(classes):
+        scores[c] = np.exp(scores[c] - largest)
+        total += scores[c]
+    for k in range(len(ids)):
+        for c in range(classes):
+            diff = weight * (scores[c] / total - (1.0 if c == label else 0.0))
+            buffered[ids[k], c] -= step * (diff * values[k] + weight * pull[ids[k]] * weights[ids[k], c])
+
+
+def multinomial_adagrad(sample, v, weights, buffered, squares, squared, pull, classes, step):  # type: ignore[no-untyped-def]
+    label, weight, ids, values = v
+    scores = np.zeros(classes)
+    for k in range(len(ids)):
+        for c in range(classes):
+            scores[c] += weights[ids[k], c] * values[k]
+    largest = scores.max()
+    total = 0.0
+    for c in range(classes):
+        scores[c] = np.exp(scores[c] - largest)
+        total += scores[c]
+    for k in range(len(ids)):
+        for c in range(classes):
+            diff = weight * (scores[c] / total - (1.0 if c == label else 0.0))
+            gradient = diff * values[k] + weight * pull[ids[k]] * weights[ids[k], c]
+            squared[ids[k], c] += gradient * gradient
+            buffered[ids[k], c] -= step * gradient / np.sqrt(squares[ids[k], c] + gradient * gradient + 1e-12)
+
+
+def rating(key, v, W, H, step, l2):  # type: ignore[no-untyped-def]
+    i, j = key
+    d = v - W[i] @ H[j]
+    W[i], H[j] = W[i] + step * (d * H[j] - l2 * W[i]), H[j] + step * (d * W[i] - l2 * H[j])
+
+
+def rating_adagrad(key, v, W, H, SW, SH, rank, step, l2):  # type: ignore[no-untyped-def]
+    i, j = key
+    d = v - W[i] @ H[j]
+    for k in range(rank):
+        w, h = W[i, k], H[j, k]
+        a, b = l2 * w - d * h, l2 * h - d * w
+        SW[i, k] += a * a
+        SH[j, k] += b * b
+        W[i, k] = w - step * a / np.sqrt(SW[i, k] + 1e-12)
+        H[j, k] = h - step * b / np.sqrt(SH[j, k] + 1e-12)

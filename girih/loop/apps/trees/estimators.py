@@ -1,0 +1,231 @@
+"""`GradientBoostedTrees` and `GradientBoostedRegressor`: boosting by Newton steps, as scikit-learn's estimators.
+
+Friedman 2001; Chen and Guestrin 2016 for the second order. Each tree is fitted to the gradients of the loss at what the
+trees before it say: the log loss of two classes, or half the squared error. Gradients are float32, all sums float64.
+The same data, parameters and seed give the same bits on any number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from girih.loop.apps.trees import kernels
+from girih.loop.apps.trees.bins import find_bins, put_in_bins
+from girih.loop.apps.trees.forest import Forest, forest_of
+from girih.loop.apps.trees.grow import Grower, Growth
+from girih.loop.apps.trees.team import Team, threads_of
+
+ANY_LEAVES = 31
+"""The most leaves of a tree where neither depth nor leaves are given."""
+
+
+class _Boosting(BaseEstimator):  # type: ignore[misc]
+    """What both have in common."""
+
+    forest_: Forest
+    n_features_in_: int
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        *,
+        growth: str = "level",
+        max_depth: int | None = 6,
+        max_leaves: int | None = None,
+        min_samples_leaf: int = 20,
+        min_hessian_leaf: float = 1e-3,
+        l2_regularization: float = 0.0,
+        max_bins: int = 255,
+        subsample: float = 1.0,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.learning_rate = learning_rate
+        self.growth = growth
+        self.max_depth = max_depth
+        self.max_leaves = max_leaves
+        self.min_samples_leaf = min_samples_leaf
+        self.min_hessian_leaf = min_hessian_leaf
+        self.l2_regularization = l2_regularization
+        self.max_bins = max_bins
+        self.subsample = subsample
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """The gain of each feature's splits, as a part of the whole."""
+        check_is_fitted(self)
+        return self.forest_.importances(self.n_features_in_)
+
+    def _growth(self) -> Growth:
+        """The parameters of trees.
+
+        Raises:
+            ValueError: a parameter cannot be.
+        """
+        _whole("n_estimators", self.n_estimators, 1)
+        _whole("min_samples_leaf", self.min_samples_leaf, 1)
+        _whole("max_bins", self.max_bins, 2, 255)
+        for name in ("max_depth", "max_leaves"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 1 if name == "max_depth" else 2)
+        _number("learning_rate", self.learning_rate, 0, open_below=True)
+        _number("min_hessian_leaf", self.min_hessian_leaf, 0)
+        _number("l2_regularization", self.l2_regularization, 0)
+        _number("subsample", self.subsample, 0, 1, open_below=True)
+        if self.growth not in ("level", "leaf"):
+            raise ValueError(f"growth={self.growth!r}: expected 'level' or 'leaf'")
+        if self.max_leaves is not None:
+            leaves = self.max_leaves
+        else:
+            leaves = ANY_LEAVES if self.max_depth is None else 2 ** min(self.max_depth, 30)
+        return Growth(
+            self.growth == "leaf", self.max_depth, leaves, self.min_samples_leaf, self.min_hessian_leaf,
+            self.l2_regularization, self.learning_rate,
+        )  # fmt: skip
+
+    def _boost(self, x: np.ndarray, target: np.ndarray, weights: np.ndarray, logistic: bool, base: float) -> None:
+        """Fit `forest_`. target: of each row, 0 or 1 if logistic. weights: of each row, or empty."""
+        growth = self._growth()
+        random = np.random.default_rng(check_random_state(self.random_state).randint(1 << 31))
+        count = len(x)
+        everyone = np.arange(count)
+        raw = np.full(count, base)
+        pairs = np.empty((count, 2), np.float32)
+        trees = []
+        with Team(threads_of(self.n_jobs)) as team:
+            bins = find_bins(x, self.max_bins, random, team)
+            grower = Grower(put_in_bins(x, bins, team), bins, growth, team)
+            for _ in range(self.n_estimators):
+                team.each(kernels.differentiate, count, raw, target, weights, logistic, pairs)
+                chosen = everyone
+                if self.subsample < 1:
+                    part = max(1, round(count * self.subsample))
+                    chosen = np.sort(random.choice(count, part, replace=False))
+                tree = grower.grow(pairs, chosen)
+                trees.append(tree)
+                if len(chosen) == count:
+                    leaves = np.flatnonzero(tree.features < 0)
+                    places = (tree.begins[leaves], tree.ends[leaves], tree.values[leaves])
+                    team.each(kernels.add_leaves, count, grower.order, *places, raw)
+                else:
+                    raw += forest_of(0.0, [tree]).raw(x, team)
+        self.forest_ = forest_of(base, trees)
+
+    def _raw(self, x: Any) -> np.ndarray:
+        check_is_fitted(self)
+        x = validate_data(self, x, dtype=[np.float64, np.float32], order="C", ensure_all_finite=False, reset=False)
+        with Team(threads_of(self.n_jobs)) as team:
+            return self.forest_.raw(x, team)
+
+    def _weights(self, sample_weight: Any, x: np.ndarray) -> np.ndarray:
+        if sample_weight is None:
+            return np.empty(0)
+        weights: np.ndarray = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise ValueError("sample_weight is 0 for every row: at least one must be positive")
+        return weights
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class GradientBoostedTrees(ClassifierMixin, _Boosting):  # type: ignore[misc]
+    """Two classes, by the log loss.
+
+    n_estimators: trees. learning_rate: what each tree's values are multiplied by. growth: "level" splits all leaves of
+    a level that gain by it, "leaf" the leaf of the largest gain. max_depth: None for any. max_leaves: None is what
+    the depth allows, or 31. min_samples_leaf: rows; min_hessian_leaf: sum of hessians. l2_regularization: of leaves'
+    values. max_bins: of a feature, 2 to 255, beside one for missing values. subsample: the part of the rows that each
+    tree sees. random_state: of samples of rows. n_jobs: threads, None for one on each core; results do not depend on
+    it. Missing values are NaN. After Friedman 2001, Ke et al. 2017.
+
+    Attributes: classes_, forest_, feature_importances_, n_features_in_.
+    """
+
+    classes_: np.ndarray
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GradientBoostedTrees:
+        """X: (rows, features) numbers, NaN where missing. y: (rows) of two classes. sample_weight: (rows).
+
+        Raises:
+            ValueError: a parameter cannot be; X is not two-dimensional; y has NaN, or not two classes.
+        """
+        x, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_all_finite=False)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass:"
+                f" {len(self.classes_)} classes, where two are expected; fit one model for each, by OneVsRestClassifier"
+            )
+        weights = self._weights(sample_weight, x)
+        if len(self.classes_) == 1:
+            raise ValueError(f"y has one class, {self.classes_[0]!r}: expected two, to tell apart")
+        part = float(np.clip(np.average(codes, weights=weights if len(weights) else None), 1e-12, 1 - 1e-12))
+        self._boost(x, codes.astype(np.float64), weights, True, float(np.log(part / (1 - part))))
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The logarithm of the odds of classes_[1], for each row."""
+        return self._raw(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(rows, 2): the probability of each class."""
+        right = 1 / (1 + np.exp(-self._raw(X)))
+        return np.column_stack((1 - right, right))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The more probable class of each row."""
+        raw = self._raw(X)
+        return self.classes_[(raw > 0).astype(np.int64)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class GradientBoostedRegressor(RegressorMixin, _Boosting):  # type: ignore[misc]
+    """A number, by the squared error; the parameters are those of GradientBoostedTrees."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GradientBoostedRegressor:
+        """X: (rows, features) numbers, NaN where missing. y: (rows) of numbers. sample_weight: (rows).
+
+        Raises:
+            ValueError: a parameter cannot be; X is not two-dimensional; y has NaN or infinite values.
+        """
+        x, y = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], order="C", ensure_all_finite=False, y_numeric=True
+        )
+        y = np.asarray(y, np.float64)
+        weights = self._weights(sample_weight, x)
+        self._boost(x, y, weights, False, float(np.average(y, weights=weights if len(weights) else None)))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The value of each row."""
+        return self._raw(X)
+
+
+def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least or (most and value > most):
+        raise ValueError(f"{name}={value!r}: expected a whole number from {least}" + (f" to {most}" if most else ""))
+
+
+def _number(name: str, value: Any, least: float, most: float = np.inf, open_below: bool = False) -> None:
+    known = isinstance(value, int | float | np.integer | np.floating)
+    if not known or not (least < value if open_below else least <= value) or not value <= most:
+        words = f"above {least}" if open_below else f"from {least}"
+        raise ValueError(f"{name}={value!r}: expected a number {words}" + (f" to {most}" if most < np.inf else ""))

@@ -1,0 +1,58 @@
+"""Threads that work on parts of one range; the kernels release the interpreter's lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_of(jobs: int | None) -> int:
+    """How many threads scikit-learn's `n_jobs` means: None is 1 for each core, -1 too, -2 one fewer.
+
+    Raises:
+        ValueError: 0, or no number.
+    """
+    if jobs is None:
+        return cores()
+    if not isinstance(jobs, int) or jobs == 0:
+        raise ValueError(f"n_jobs={jobs!r}: expected None, a positive number of threads, or -1 for one on each core")
+    return jobs if jobs > 0 else max(1, cores() + 1 + jobs)
+
+
+class Team:
+    """`with Team(4) as team: team.each(kernel, count, …)` calls kernel(first, last, …) on as many parts of a range."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="girih-trees") if threads > 1 else None
+
+    def each(self, kernel: Callable[..., Any], count: int, *arguments: Any) -> None:
+        """The parts must not write to the same elements: then no result depends on how many there are."""
+        parts = min(self.threads, count)
+        if self._pool is None or parts < 2:
+            if count:
+                kernel(0, count, *arguments)
+            return
+        cuts = [count * part // parts for part in range(parts + 1)]
+        others = [self._pool.submit(kernel, cuts[part], cuts[part + 1], *arguments) for part in range(1, parts)]
+        try:
+            kernel(0, cuts[1], *arguments)
+        finally:
+            for other in others:
+                other.result()
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
