@@ -1,0 +1,1 @@
+"""Applications of loops, as estimators."""
