@@ -63,6 +63,7 @@ NAMES = (
     "loops_faults",
     "loops_analysis",
     "loops_mf",
+    "loops_lda",
     "loops_ordering",
     "loops_prefetch",
 )

@@ -2,10 +2,11 @@
 
 `gibbs` draws from all topics' probabilities, which is exact and costs O(topics) for each token, in vectors of LANES.
 `light` is LightLDA's Metropolis-Hastings (thesis §4.1, Yuan et al., WWW 2015): a cycle of a proposal from the document
-(the topic of one of its tokens) and one from the word (an alias table, Walker 1977, of the counts that the word had when
-its slice was taken up), each accepted or refused by current counts: O(1) for each token. Tables hold nonzero counts only,
-the prior is a second branch, so that a slice's tables are no larger than its tokens. As in LightLDA's program, the
-probability by which a word proposed is taken from its current counts instead of the table's.
+(the topic of one of its tokens) and one from the word (an alias table, Walker 1977, of the counts that the word had
+when its slice was taken up), each accepted or refused by current counts: O(1) for each token. Tables hold nonzero
+counts only, the prior is a second branch, so that a slice's tables are no larger than its tokens. The probability by
+which a word proposed is that of its table, found by bisection of its nonzero counts, where LightLDA's program takes
+the current counts.
 
 Both read and write the rows of the cell's documents and words only, besides their copy of the topics' sums.
 """
@@ -89,7 +90,10 @@ def gibbs(
 
 @numba.njit(nogil=True, cache=True)
 def alias_tables(table: Any, of_part: Any, topics: int) -> Any:
-    """(where each word's table begins, topics, their aliases, the chance of staying with the topic), O(nonzeros)."""
+    """(where each word's table begins, topics, their aliases, the chances of staying, the topics' counts).
+
+    of_part: the words. O(words × topics) to look for the nonzero counts, O(nonzeros) for the tables (Walker, Vose).
+    """
     begins = np.zeros(len(of_part) + 1, np.int64)
     for item in range(len(of_part)):
         counts = table[of_part[item]]
@@ -101,6 +105,7 @@ def alias_tables(table: Any, of_part: Any, topics: int) -> Any:
     own = np.empty(begins[-1], np.int32)
     other = np.empty(begins[-1], np.int32)
     stay = np.empty(begins[-1], np.float32)
+    heights = np.empty(begins[-1], np.float32)
     weights = np.empty(topics, np.float32)
     small, large = np.empty(topics, np.int64), np.empty(topics, np.int64)
     for item in range(len(of_part)):
@@ -110,6 +115,7 @@ def alias_tables(table: Any, of_part: Any, topics: int) -> Any:
         for k in range(topics):
             if counts[k] > 0:
                 own[a + size] = k
+                heights[a + size] = counts[k]
                 total += counts[k]
                 size += 1
         few, many = 0, 0
@@ -137,18 +143,31 @@ def alias_tables(table: Any, of_part: Any, topics: int) -> Any:
         for at in range(few):
             stay[a + small[at]] = 1
             other[a + small[at]] = own[a + small[at]]
-    return begins, own, other, stay
+    return begins, own, other, stay, heights
+
+
+@numba.njit(nogil=True)
+def height_of(topic: Any, own: Any, heights: Any, begin: int, end: int) -> Any:
+    """The count of a topic in a word's table, begin … end of ascending topics; 0 if it is not there."""
+    stop = end
+    while begin < stop:
+        middle = (begin + stop) >> 1
+        if own[middle] < topic:
+            begin = middle + 1
+        else:
+            stop = middle
+    return heights[begin] if begin < end and own[begin] == topic else np.float32(0)
 
 
 @numba.njit(nogil=True, cache=True)
 def light(
     topics_of: Any, words: Any, starts: Any, bounds: Any, first: int, last: int, part: int, table: Any, sums: Any,
     topics: int, alpha: float, beta: float, seed: int, sweep: int, base: int, cycles: int,
-    begins: Any, own: Any, other: Any, stay: Any, place: Any, heights: Any,
+    begins: Any, own: Any, other: Any, stay: Any, heights: Any, place: Any, lengths: Any,
 ) -> None:  # fmt: skip
     """As `gibbs`, by `cycles` cycles of proposals for each token.
 
-    begins, own, other, stay: of alias_tables. place: a word's number among those. heights: the tokens that a word had.
+    begins, own, other, stay, heights: of alias_tables. place: a word's number among those. lengths: its tokens.
     """
     smooth = np.float32(beta * table.shape[0])
     prior, share = np.float32(beta), np.float32(alpha)
@@ -173,39 +192,38 @@ def light(
             row[old] -= 1
             item = place[word]
             begin, size = begins[item], begins[item + 1] - begins[item]
-            of_word = heights[item] + topics * beta
+            of_word = lengths[item] + topics * beta
             for _ in range(cycles):
-                # The document proposes: q(k) is n_dk with this token, whose topic is `now`, + α.
+                # The document proposes: q(k) is n_dk without this token, + α (drawing the token itself changes
+                # nothing), which is a factor of the target: what is left to judge is the word's part.
                 state += STRIDE
                 drawn = low(mixed(state)) * of_document
                 if drawn < length:
                     spot = start + np.int64(drawn)
                     new = now if spot == at else np.int64(topics_of[spot])
                 else:
-                    new = min(np.int64((drawn - length) / alpha), topics - 1)
+                    new = np.int64(min((drawn - length) / alpha, topics - 1))
                 if new != now:
-                    up = (np.float32(row[new]) + share) * (np.float32(counts[new]) + prior)
-                    up *= (np.float32(sums[now]) + smooth) * (np.float32(row[now] + 1) + share)
-                    down = (np.float32(row[now]) + share) * (np.float32(counts[now]) + prior)
-                    down *= (np.float32(sums[new]) + smooth) * (np.float32(row[new]) + share)
+                    up = (np.float32(counts[new]) + prior) * (np.float32(sums[now]) + smooth)
+                    down = (np.float32(counts[now]) + prior) * (np.float32(sums[new]) + smooth)
                     if high(mixed(state)) * down < up:
                         now = new
                 # The word proposes: q(k) is n_wk of the table + β.
                 state += STRIDE
                 drawn = low(mixed(state)) * of_word
-                if drawn < heights[item]:
-                    slot = drawn * size / heights[item]
+                if drawn < lengths[item]:
+                    slot = drawn * size / lengths[item]
                     spot = begin + min(np.int64(slot), size - 1)
                     new = np.int64(own[spot] if slot - np.int64(slot) < stay[spot] else other[spot])
                 else:
-                    new = min(np.int64((drawn - heights[item]) / beta), topics - 1)
+                    new = np.int64(min((drawn - lengths[item]) / beta, topics - 1))
                 if new != now:
-                    extra_now = 1 if now == old else 0
-                    extra_new = 1 if new == old else 0
+                    height_now = height_of(now, own, heights, begin, begin + size)
+                    height_new = height_of(new, own, heights, begin, begin + size)
                     up = (np.float32(row[new]) + share) * (np.float32(counts[new]) + prior)
-                    up *= (np.float32(sums[now]) + smooth) * (np.float32(counts[now] + extra_now) + prior)
+                    up *= (np.float32(sums[now]) + smooth) * (height_now + prior)
                     down = (np.float32(row[now]) + share) * (np.float32(counts[now]) + prior)
-                    down *= (np.float32(sums[new]) + smooth) * (np.float32(counts[new] + extra_new) + prior)
+                    down *= (np.float32(sums[new]) + smooth) * (height_new + prior)
                     if high(mixed(state)) * down < up:
                         now = new
             topics_of[at] = now

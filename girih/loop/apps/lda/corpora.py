@@ -57,8 +57,7 @@ def read_corpus(source: Any, vocabulary: int | None = None, directory: str | Pat
     words, chunks = _opened(source)
     expected = words if vocabulary is None else vocabulary
     place = None if directory is None else Path(directory)
-    found = _collected(chunks, expected, place)
-    return found
+    return _collected(chunks, expected, place)
 
 
 def _opened(source: Any) -> tuple[int | None, Callable[[], Iterator[Chunk | int]]]:
@@ -208,7 +207,7 @@ def _parquet(path: Path) -> Iterator[Chunk | int]:
     names = file.schema_arrow.names
     if "words" in names:
         number = 0
-        for batch in file.iter_batches(CHUNK // 64, columns=["words"]):
+        for batch in file.iter_batches(max(CHUNK // 64, 1), columns=["words"]):
             lists = batch.column(0)
             lengths = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
             words = lists.flatten().to_numpy(zero_copy_only=False)
@@ -279,10 +278,10 @@ def _collected(chunks: Callable[[], Iterator[Chunk | int]], vocabulary: int | No
         seen = np.concatenate([*lengths, [pending]])
         every[: len(seen)] = seen
     starts = np.concatenate([[0], np.cumsum(every)]).astype(np.int64)
-    if starts[-1] == 0:
+    if starts[-1] == 0 and (vocabulary is None or directory is not None):
         raise ValueError("the corpus has no tokens: expected at least one word in one document")
     if directory is None:
-        words = np.concatenate(kept)
+        words = np.concatenate([np.zeros(0, np.int32), *kept])
     else:
         words = np.memmap(directory / "words", np.int32, "r")
     return Corpus(words, starts, largest + 1 if vocabulary is None else vocabulary, directory)

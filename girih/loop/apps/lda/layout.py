@@ -7,6 +7,7 @@ that lies in memory at one time: the next one is read, and the last one's topics
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ BYTES = 32
 
 @dataclass(frozen=True)
 class Layout:
-    """words, topics: [tokens] int32 by document, within it by slice. bounds: [documents, slices + 1], where slices begin.
+    """words, topics: [tokens] by document, within it by slice. bounds: [documents, slices + 1], where slices begin.
 
-    slice_of: [vocabulary] the slice of each word. blocks: the first document of each block, and the number of documents.
+    slice_of: [vocabulary] the slice of each word. blocks: the first document of each, and the number of documents.
     """
 
     words: np.ndarray
@@ -38,7 +39,7 @@ class Layout:
 
     @property
     def slices(self) -> int:
-        return self.bounds.shape[1] - 1
+        return int(self.bounds.shape[1] - 1)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def laid_out(corpus: Corpus, slices: int, memory: int, counts: np.ndarray) -> La
             blocks.append(min(max(end, blocks[-1] + 1), corpus.documents))
     else:
         blocks.append(corpus.documents)
-    for first, last in zip(blocks, blocks[1:], strict=False):
+    for first, last in itertools.pairwise(blocks):
         a, b = int(corpus.starts[first]), int(corpus.starts[last])
         ordered = np.empty(b - a, np.int32)
         cells = np.empty((last - first, slices + 1), np.int64)
@@ -127,11 +128,9 @@ def laid_out(corpus: Corpus, slices: int, memory: int, counts: np.ndarray) -> La
 def blocks_of(layout: Layout) -> Iterator[Block]:
     """Each block in turn. What is done to its topics is kept when the next one is asked for."""
     if not layout.streamed:
-        yield Block(
-            0, len(layout.starts) - 1, layout.words, layout.topics, layout.starts, layout.bounds
-        )
+        yield Block(0, len(layout.starts) - 1, layout.words, layout.topics, layout.starts, layout.bounds)
         return
-    spans = list(zip(layout.blocks, layout.blocks[1:], strict=False))
+    spans = list(itertools.pairwise(layout.blocks))
     written: Future[None] | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="girih-lda-files") as files:
         coming = files.submit(_read, layout, *spans[0])

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -201,7 +200,7 @@ def _placed(words, free, where):  # type: ignore[no-untyped-def]
         free[words[at]] += 1
 
 
-# The joint likelihood of words and topics, log p(w, z): Dirichlet-multinomials of words by topic, of topics by document.
+# The joint likelihood log p(words, topics): Dirichlet-multinomials of words by topic, and of topics by document.
 
 
 def _of_counts(counts: np.ndarray, prior: float) -> float:
