@@ -64,6 +64,7 @@ NAMES = (
     "loops_analysis",
     "loops_gbt",
     "loops_mf",
+    "loops_lda",
     "loops_ordering",
     "loops_prefetch",
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import girih.loop as gl
-from examples.loops import boosted_trees, logistic_regression, matrix_factorisation
+from examples.loops import boosted_trees, lda, logistic_regression, matrix_factorisation
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "loops"
 
@@ -39,7 +39,19 @@ def test_boosted_trees(tmp_path: Path) -> None:
     assert boosted_trees.main(str(tmp_path / "r.csv"), trees=10) > 0.6
 
 
+def test_lda(tmp_path: Path) -> None:
+    model, lines = lda.main()
+    assert model.likelihoods_[-1][1] > model.likelihoods_[0][1]
+    # Each subject's own words make up some topic.
+    for subject in lda.SUBJECTS:
+        assert max(len(set(line.split()) & set(subject.split())) for line in lines) >= 4
+    (tmp_path / "docword.txt").write_text("3\n4\n5\n1 1 2\n1 4 1\n2 2 3\n3 1 1\n3 3 2\n")
+    (tmp_path / "vocab.txt").write_text("red green blue black\n")
+    _, lines = lda.main(str(tmp_path / "docword.txt"), str(tmp_path / "vocab.txt"), topics=2)
+    assert set(lines[0].split()) == {"red", "green", "blue", "black"}
+
+
 def test_examples_are_tested() -> None:
     names = {path.stem for path in EXAMPLES.glob("*.py")}
-    assert {"boosted_trees", "matrix_factorisation", "logistic_regression"} <= names
+    assert {"boosted_trees", "lda", "matrix_factorisation", "logistic_regression"} <= names
     assert gl.workers() >= 1

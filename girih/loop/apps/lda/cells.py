@@ -1,0 +1,234 @@
+"""Samplers of the tokens of one cell, some documents' words of one slice: collapsed Gibbs, and LightLDA's.
+
+`gibbs` draws from all topics' probabilities, which is exact and costs O(topics) for each token, in vectors of LANES.
+`light` is LightLDA's Metropolis-Hastings (thesis §4.1, Yuan et al., WWW 2015): a cycle of a proposal from the document
+(the topic of one of its tokens) and one from the word (an alias table, Walker 1977, of the counts that the word had
+when its slice was taken up), each accepted or refused by current counts: O(1) for each token. Tables hold nonzero
+counts only, the prior is a second branch, so that a slice's tables are no larger than its tokens. The probability by
+which a word proposed is that of its table, found by bisection of its nonzero counts, where LightLDA's program takes
+the current counts.
+
+Both read and write the rows of the cell's documents and words only, besides their copy of the topics' sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from girih.loop.apps.lda.randoms import STRIDE, high, low, mixed, started
+
+LANES = 16
+
+
+@numba.njit(nogil=True, cache=True, fastmath=True)
+def gibbs(
+    topics_of: Any, words: Any, starts: Any, bounds: Any, first: int, last: int, part: int, table: Any, sums: Any,
+    topics: int, alpha: float, beta: float, seed: int, sweep: int, base: int, cycles: int,
+) -> None:  # fmt: skip
+    """Sample the tokens of slice `part` in documents first … last.
+
+    table: [words, topics up to a multiple of LANES] counts; sums: tokens of each topic; bounds[document, part]: where
+    the slice's tokens begin. base: the number of the first document, by which random numbers are drawn.
+    """
+    padded = table.shape[1]
+    smooth = np.float32(beta * table.shape[0])
+    row = np.full(padded, np.float32(alpha))
+    inverse = np.zeros(padded, np.float32)
+    for k in range(topics):
+        inverse[k] = np.float32(1) / (np.float32(sums[k]) + smooth)
+    chances = np.empty(padded, np.float32)
+    groups = padded // LANES
+    totals = np.empty(groups, np.float32)
+    prior = np.float32(beta)
+    one = np.float32(1)
+    for document in range(first, last):
+        a, b = bounds[document, part], bounds[document, part + 1]
+        if a == b:
+            continue
+        for at in range(starts[document], starts[document + 1]):
+            row[topics_of[at]] += one
+        state = started(seed, sweep, (base + document) * 64 + part)
+        for at in range(a, b):
+            old = np.int64(topics_of[at])
+            counts = table[words[at]]
+            counts[old] -= 1
+            sums[old] -= 1
+            row[old] -= one
+            inverse[old] = one / (np.float32(sums[old]) + smooth)
+            total = np.float32(0)
+            for group in range(groups):
+                here = np.float32(0)
+                for lane in range(LANES):
+                    k = group * LANES + lane
+                    chance = row[k] * (np.float32(counts[k]) + prior) * inverse[k]
+                    chances[k] = chance
+                    here += chance
+                totals[group] = here
+                total += here
+            state += STRIDE
+            rest = high(mixed(state)) * total
+            group = 0
+            while group < groups - 1 and rest >= totals[group]:
+                rest -= totals[group]
+                group += 1
+            new = group * LANES
+            stop = min(new + LANES, topics) - 1
+            while new < stop and rest >= chances[new]:
+                rest -= chances[new]
+                new += 1
+            topics_of[at] = new
+            counts[new] += 1
+            sums[new] += 1
+            row[new] += one
+            inverse[new] = one / (np.float32(sums[new]) + smooth)
+        for at in range(starts[document], starts[document + 1]):
+            row[topics_of[at]] = np.float32(alpha)
+
+
+@numba.njit(nogil=True, cache=True)
+def alias_tables(table: Any, of_part: Any, topics: int) -> Any:
+    """(where each word's table begins, topics, their aliases, the chances of staying, the topics' counts).
+
+    of_part: the words. O(words × topics) to look for the nonzero counts, O(nonzeros) for the tables (Walker, Vose).
+    """
+    begins = np.zeros(len(of_part) + 1, np.int64)
+    for item in range(len(of_part)):
+        counts = table[of_part[item]]
+        nonzero = 0
+        for k in range(topics):
+            if counts[k] > 0:
+                nonzero += 1
+        begins[item + 1] = begins[item] + nonzero
+    own = np.empty(begins[-1], np.int32)
+    other = np.empty(begins[-1], np.int32)
+    stay = np.empty(begins[-1], np.float32)
+    heights = np.empty(begins[-1], np.float32)
+    weights = np.empty(topics, np.float32)
+    small, large = np.empty(topics, np.int64), np.empty(topics, np.int64)
+    for item in range(len(of_part)):
+        a = begins[item]
+        counts = table[of_part[item]]
+        size, total = 0, 0
+        for k in range(topics):
+            if counts[k] > 0:
+                own[a + size] = k
+                heights[a + size] = counts[k]
+                total += counts[k]
+                size += 1
+        few, many = 0, 0
+        for at in range(size):
+            weights[at] = np.float32(counts[own[a + at]]) * np.float32(size) / np.float32(total)
+            if weights[at] < 1:
+                small[few] = at
+                few += 1
+            else:
+                large[many] = at
+                many += 1
+        while few > 0 and many > 0:
+            few -= 1
+            less, more = small[few], large[many - 1]
+            stay[a + less] = weights[less]
+            other[a + less] = own[a + more]
+            weights[more] -= 1 - weights[less]
+            if weights[more] < 1:
+                many -= 1
+                small[few] = more
+                few += 1
+        for at in range(many):
+            stay[a + large[at]] = 1
+            other[a + large[at]] = own[a + large[at]]
+        for at in range(few):
+            stay[a + small[at]] = 1
+            other[a + small[at]] = own[a + small[at]]
+    return begins, own, other, stay, heights
+
+
+@numba.njit(nogil=True)
+def height_of(topic: Any, own: Any, heights: Any, begin: int, end: int) -> Any:
+    """The count of a topic in a word's table, begin … end of ascending topics; 0 if it is not there."""
+    stop = end
+    while begin < stop:
+        middle = (begin + stop) >> 1
+        if own[middle] < topic:
+            begin = middle + 1
+        else:
+            stop = middle
+    return heights[begin] if begin < end and own[begin] == topic else np.float32(0)
+
+
+@numba.njit(nogil=True, cache=True)
+def light(
+    topics_of: Any, words: Any, starts: Any, bounds: Any, first: int, last: int, part: int, table: Any, sums: Any,
+    topics: int, alpha: float, beta: float, seed: int, sweep: int, base: int, cycles: int,
+    begins: Any, own: Any, other: Any, stay: Any, heights: Any, place: Any, lengths: Any,
+) -> None:  # fmt: skip
+    """As `gibbs`, by `cycles` cycles of proposals for each token.
+
+    begins, own, other, stay, heights: of alias_tables. place: a word's number among those. lengths: its tokens.
+    """
+    smooth = np.float32(beta * table.shape[0])
+    prior, share = np.float32(beta), np.float32(alpha)
+    row = np.zeros(topics, np.int32)
+    for document in range(first, last):
+        a, b = bounds[document, part], bounds[document, part + 1]
+        if a == b:
+            continue
+        start, stop = starts[document], starts[document + 1]
+        for at in range(start, stop):
+            row[topics_of[at]] += 1
+        length = stop - start
+        of_document = length + topics * alpha
+        state = started(seed, sweep, (base + document) * 64 + part)
+        for at in range(a, b):
+            old = np.int64(topics_of[at])
+            now = old
+            word = words[at]
+            counts = table[word]
+            counts[old] -= 1
+            sums[old] -= 1
+            row[old] -= 1
+            item = place[word]
+            begin, size = begins[item], begins[item + 1] - begins[item]
+            of_word = lengths[item] + topics * beta
+            for _ in range(cycles):
+                # The document proposes: q(k) is n_dk without this token, + α (drawing the token itself changes
+                # nothing), which is a factor of the target: what is left to judge is the word's part.
+                state += STRIDE
+                drawn = low(mixed(state)) * of_document
+                if drawn < length:
+                    spot = start + np.int64(drawn)
+                    new = now if spot == at else np.int64(topics_of[spot])
+                else:
+                    new = np.int64(min((drawn - length) / alpha, topics - 1))
+                if new != now:
+                    up = (np.float32(counts[new]) + prior) * (np.float32(sums[now]) + smooth)
+                    down = (np.float32(counts[now]) + prior) * (np.float32(sums[new]) + smooth)
+                    if high(mixed(state)) * down < up:
+                        now = new
+                # The word proposes: q(k) is n_wk of the table + β.
+                state += STRIDE
+                drawn = low(mixed(state)) * of_word
+                if drawn < lengths[item]:
+                    slot = drawn * size / lengths[item]
+                    spot = begin + min(np.int64(slot), size - 1)
+                    new = np.int64(own[spot] if slot - np.int64(slot) < stay[spot] else other[spot])
+                else:
+                    new = np.int64(min((drawn - lengths[item]) / beta, topics - 1))
+                if new != now:
+                    height_now = height_of(now, own, heights, begin, begin + size)
+                    height_new = height_of(new, own, heights, begin, begin + size)
+                    up = (np.float32(row[new]) + share) * (np.float32(counts[new]) + prior)
+                    up *= (np.float32(sums[now]) + smooth) * (height_now + prior)
+                    down = (np.float32(row[now]) + share) * (np.float32(counts[now]) + prior)
+                    down *= (np.float32(sums[new]) + smooth) * (height_new + prior)
+                    if high(mixed(state)) * down < up:
+                        now = new
+            topics_of[at] = now
+            counts[now] += 1
+            sums[now] += 1
+            row[now] += 1
+        for at in range(start, stop):
+            row[topics_of[at]] = 0

@@ -1,0 +1,287 @@
+"""LDA: each sampler finds the topics of a generated corpus, counts stay consistent, results repeat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from girih.loop.apps.lda import LDA, Sweep, read_corpus
+from girih.loop.apps.lda.cells import alias_tables
+from girih.loop.apps.lda.estimator import NotFittedError, started
+from girih.loop.apps.lda.layout import blocks_of, laid_out, shares, sliced, word_counts
+from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+
+TOPICS, WORDS = 5, 40
+SAMPLERS = ("gibbs", "light", "warp")
+
+
+def generated(documents: int = 200, length: int = 60, seed: int = 0) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:
+    """(counts, topics [TOPICS, WORDS]): topics are disjoint runs of words, most tokens of a document are of one."""
+    draw = np.random.default_rng(seed)
+    each = WORDS // TOPICS
+    topics = np.zeros((TOPICS, WORDS))
+    for k in range(TOPICS):
+        topics[k, k * each : (k + 1) * each] = draw.dirichlet(np.full(each, 3.0))
+    table = np.zeros((documents, WORDS), np.int64)
+    for document in range(documents):
+        shares_of = draw.dirichlet(np.full(TOPICS, 0.2))
+        table[document] = draw.multinomial(length, shares_of @ topics)
+    return scipy.sparse.csr_matrix(table), topics
+
+
+def distance(model: LDA, topics: np.ndarray) -> float:
+    """The worst topic's distance in total variation from the found topic that is nearest."""
+    found = model.components_ / model.components_.sum(axis=1, keepdims=True)
+    return float((np.abs(found[:, None] - topics[None]).sum(axis=2) / 2).min(axis=0).max())
+
+
+def options(sampler: str, **more: object) -> dict:
+    return {"doc_topic_prior": 0.1, "topic_word_prior": 0.05, "sampler": sampler, "max_iter": 120, **more}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_topics_are_found_and_the_likelihood_rises(sampler: str, workers: int) -> None:
+    counts, topics = generated()
+    # Some starts end in a local optimum, with any sampler: the best of a few is what a user takes too.
+    tried = [
+        LDA(TOPICS, **options(sampler, workers=workers, random_state=seed, evaluate_every=1)).fit(counts)
+        for seed in range(3)
+    ]
+    for model in tried:
+        assert model.likelihoods_[0][1] + 0.3 < model.likelihoods_[-1][1]
+        assert len(model.likelihoods_) == model.n_iter_ == 120
+        np.testing.assert_array_equal(np.asarray(model.word_topic_.sum(axis=1)).ravel(), counts.sum(axis=0).A1)
+    best = max(tried, key=lambda model: model.likelihoods_[-1][1])
+    assert distance(best, topics) < 0.12
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_counts_are_those_of_the_tokens_topics(sampler: str) -> None:
+    counts, _ = generated(60)
+    corpus = read_corpus(counts)
+    state = started(corpus, Model(7, 0.1, 0.05, 3, 2, 1 << 30), sampler)
+    run, end = threads(2)
+    for number in range(4):
+        state.sweep(number, run)
+    end()
+    table = state.word_topic().toarray()
+    np.testing.assert_array_equal(table.sum(axis=0), state.sums[:7])
+    if isinstance(state, Passes):
+        words = np.repeat(np.arange(WORDS), np.diff(state.starts))
+        np.testing.assert_array_equal(words[state.where], corpus.words)
+        topics = state.pairs[:, 0]
+    else:
+        assert isinstance(state, Cells)
+        words, topics = state.layout.words, state.layout.topics
+        assert not state.table[:, 7:].any()
+    expected = np.zeros_like(table)
+    np.add.at(expected, (words, topics), 1)
+    np.testing.assert_array_equal(table, expected)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_same_seed_and_workers_give_the_same_result(sampler: str) -> None:
+    counts, _ = generated(80)
+
+    def table(workers: int, seed: int) -> np.ndarray:
+        options_of = options(sampler, workers=workers, random_state=seed, max_iter=5)
+        return LDA(TOPICS, **options_of).fit(counts).word_topic_.toarray()
+
+    for workers in (1, 3):
+        np.testing.assert_array_equal(table(workers, 1), table(workers, 1))
+    assert (table(1, 1) != table(1, 2)).any()
+    if sampler == "warp":
+        np.testing.assert_array_equal(table(1, 1), table(3, 1))
+
+
+def test_one_gibbs_draw_follows_the_conditional() -> None:
+    """One token is sampled many times under fixed counts: frequencies are the conditional's."""
+    from girih.loop.apps.lda.cells import gibbs
+
+    alpha, beta, topics = 0.5, 0.2, 3
+    words = np.array([0, 1, 0], np.int32)
+    begun = np.array([2, 0, 1], np.int32)
+    table = np.zeros((2, 16), np.int32)
+    table[0, :3], table[1, :3] = (4, 1, 2), (1, 5, 1)
+    found = np.zeros(3)
+    for seed in range(6000):
+        counts, sums, z = table.copy(), np.append(table.sum(axis=0), 0)[:16].astype(np.int64), begun.copy()
+        starts, bounds = np.array([0, 3]), np.array([[0, 1]])  # the first token alone is in the slice
+        gibbs(z, words, starts, bounds, 0, 1, 0, counts, sums, topics, alpha, beta, seed, 0, 0, 1)
+        found[z[0]] += 1
+        assert counts.sum() == table.sum()
+    without = table[:, :3].astype(float)
+    without[0, 2] -= 1
+    own = np.array([1, 1, 0])
+    expected = (own + alpha) * (without[0] + beta) / (without.sum(axis=0) + 2 * beta)
+    expected /= expected.sum()
+    # The chi-square statistic of 2 degrees of freedom passes 20 once in 20,000 seeds; these are fixed.
+    assert ((found - 6000 * expected) ** 2 / (6000 * expected)).sum() < 20
+
+
+@pytest.mark.parametrize("sampler", ["light", "warp"])
+def test_proposals_reach_the_posterior_of_gibbs(sampler: str) -> None:
+    """The chance that two given tokens share a topic, over many short corpora's chains, is as Gibbs has it."""
+    counts = scipy.sparse.csr_matrix(np.array([[3, 0, 1], [0, 3, 1], [2, 2, 0]] * 4))
+    corpus = read_corpus(counts)
+    run, _ = threads(1)
+
+    def mean(name: str) -> float:
+        state = started(corpus, Model(2, 0.4, 0.3, 5, 1, 1 << 30, 2), name)
+        total, seen = 0.0, 0
+        for number in range(3000):
+            state.sweep(number, run)
+            if number >= 100:
+                table = state.word_topic().toarray()
+                total += float((table.astype(float) ** 2).sum())
+                seen += 1
+        return total / seen
+
+    assert mean(sampler) == pytest.approx(mean("gibbs"), rel=0.06)
+
+
+def test_alias_tables_give_each_topic_its_count() -> None:
+    draw = np.random.default_rng(0)
+    table = draw.integers(0, 9, (6, 20)).astype(np.int32) * (draw.random((6, 20)) < 0.5)
+    table[3] = 0
+    words = np.array([0, 2, 3, 5])
+    begins, own, other, stay, heights = alias_tables(table.astype(np.int32), words, 20)
+    for item, word in enumerate(words):
+        a, b = begins[item], begins[item + 1]
+        mass = np.zeros(20)
+        for at in range(a, b):
+            mass[own[at]] += stay[at] / (b - a)
+            mass[other[at]] += (1 - stay[at]) / (b - a)
+        np.testing.assert_array_equal(heights[a:b], table[word][own[a:b]])
+        np.testing.assert_allclose(mass, table[word] / max(table[word].sum(), 1), atol=1e-5)
+
+
+def test_no_two_workers_have_the_same_words_or_documents() -> None:
+    counts, _ = generated(50)
+    corpus = read_corpus(counts)
+    layout = laid_out(corpus, 3, 1 << 30, word_counts(corpus))
+    cuts = shares(corpus.starts, 3)
+    assert cuts[0] == 0
+    assert cuts[-1] == 50
+    seen = 0
+    for step in range(3):
+        words = []
+        for worker in range(3):
+            part = (worker + step) % 3
+            rows = range(cuts[worker], cuts[worker + 1])
+            spans = [layout.words[layout.bounds[row, part] : layout.bounds[row, part + 1]] for row in rows]
+            tokens = np.concatenate(spans)
+            assert (layout.slice_of[tokens] == part).all()
+            words.append(set(tokens.tolist()))
+            seen += len(tokens)
+        assert not (words[0] & words[1] or words[1] & words[2] or words[0] & words[2])
+    assert seen == corpus.tokens
+    loads = np.bincount(sliced(word_counts(corpus), 3), word_counts(corpus), 3)
+    assert loads.max() < 1.1 * loads.min()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_corpus_on_disk_is_streamed_and_learned(sampler: str, tmp_path: Path) -> None:
+    counts, topics = generated()
+    model = LDA(TOPICS, **options(sampler, memory=200_000, directory=tmp_path, workers=2, random_state=1))
+    model.fit(counts)
+    assert {path.name for path in tmp_path.iterdir()} >= ({"words", "pairs"} if sampler == "warp" else {"topics"})
+    np.testing.assert_array_equal(np.asarray(model.word_topic_.sum(axis=1)).ravel(), counts.sum(axis=0).A1)
+    assert model.perplexity(counts) < 25
+    if sampler == "warp":
+        kept = LDA(TOPICS, **options(sampler, random_state=1)).fit(counts)
+        np.testing.assert_array_equal(kept.word_topic_.toarray(), model.word_topic_.toarray())
+    assert topics.shape == (TOPICS, WORDS)
+
+
+def test_blocks_are_small_and_keep_their_topics(tmp_path: Path) -> None:
+    counts, _ = generated(100)
+    corpus = read_corpus(counts, directory=tmp_path)
+    layout = laid_out(corpus, 2, 64_000, word_counts(corpus))
+    sizes = []
+    for block in blocks_of(layout):
+        block.topics[:] = block.first
+        sizes.append(len(block.words))
+    assert len(sizes) > 3
+    assert max(sizes) <= 1000
+    assert sum(sizes) == corpus.tokens
+    for block in blocks_of(layout):
+        assert (block.topics == block.first).all()
+
+
+def test_it_is_an_estimator() -> None:
+    counts, _ = generated(60)
+    model = LDA(4, sampler="light", max_iter=5, workers=2)
+    copy = clone(model)
+    assert copy is not model
+    assert copy.get_params() == model.get_params()
+    assert repr(model) == "LDA(n_components=4, max_iter=5, sampler='light', workers=2)"
+    assert model.set_params(n_components=3) is model
+    pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), model)
+    shares_of = pipeline.fit_transform(counts)
+    assert shares_of.shape == (60, 3)
+    np.testing.assert_allclose(shares_of.sum(axis=1), 1, rtol=1e-4)
+    np.testing.assert_allclose(pipeline.transform(counts.toarray()), shares_of)
+    assert model.components_.shape == (3, WORDS)
+    assert model.components_.sum() == pytest.approx(counts.sum() + WORDS, rel=1e-6)
+    assert model.n_features_in_ == WORDS
+    with pytest.raises(ValueError, match="no option 'topics'"):
+        model.set_params(topics=3)
+
+
+def test_auto_takes_the_cheapest_and_says_what_it_measured() -> None:
+    counts, _ = generated(60)
+    told: list[Sweep] = []
+    model = LDA(4, max_iter=3, evaluate_every=2, observer=told.append).fit(counts)
+    assert set(model.trial_seconds_) == set(SAMPLERS)
+    assert [item.number for item in told] == [1, 2, 3]
+    assert [item.likelihood is None for item in told] == [True, False, False]
+    assert told[0].sampler == model.sampler_
+    assert model.sampler_ in SAMPLERS
+    small = LDA(4, max_iter=1, memory=100).fit(counts)
+    assert small.sampler_ == "warp"  # the others' table does not fit
+
+
+def test_held_out_words_are_judged_by_given_ones() -> None:
+    counts, _ = generated(200)
+    model = LDA(TOPICS, **options("gibbs")).fit(counts[50:])
+    given = counts[:50].copy()
+    given.data = given.data // 2
+    wanted = counts[:50] - given
+    empty = scipy.sparse.csr_matrix(wanted.shape, dtype=np.int64)
+    assert model.perplexity(wanted, given=given) < 0.8 * model.perplexity(wanted, given=empty)
+    assert model.score(wanted) == pytest.approx(-np.log(model.perplexity(wanted)))
+    with pytest.raises(ValueError, match="given has 49 documents: expected 50"):
+        model.score(wanted, given=given[:49])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_components": 0}, "n_components=0: expected an integer from 1"),
+        ({"workers": 65}, "workers=65: expected an integer from 1 to 64"),
+        ({"sampler": "vb"}, "sampler='vb': expected auto, gibbs, light, warp"),
+        ({"doc_topic_prior": -1.0}, "doc_topic_prior=-1.0: expected a number above 0"),
+        ({"max_iter": 2.5}, "max_iter=2.5: expected an integer"),
+    ],
+)
+def test_options_out_of_range_are_refused(wrong: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LDA(**wrong).fit(generated(10)[0])
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(MemoryError, match=r"40 words by 10 topics needs .* use sampler='warp'"):
+        LDA(10, sampler="gibbs", memory="1KB").fit(generated(10)[0])
+    with pytest.raises(NotFittedError, match="call fit first"):
+        _ = LDA().transform(generated(10)[0])
+    model = LDA(3, max_iter=1, sampler="warp").fit(generated(10)[0])
+    with pytest.raises(ValueError, match="X has 39 words: expected 40"):
+        model.transform(np.zeros((2, 39), np.int64))
