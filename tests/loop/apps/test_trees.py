@@ -193,11 +193,15 @@ def test_data_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize(
-    "estimator", [GradientBoostedTrees(3, n_jobs=1), GradientBoostedRegressor(15, min_samples_leaf=5, n_jobs=1)]
+    "estimator",
+    [GradientBoostedTrees(5, min_samples_leaf=5, n_jobs=1), GradientBoostedRegressor(15, min_samples_leaf=5, n_jobs=1)],
 )
 def test_conventions(estimator: GradientBoostedTrees) -> None:
+    """All of scikit-learn's checks but one that its own histogram boosting is excused from too: the least rows of a
+    leaf, and bins, count a row of weight 2 once."""
+    excused = {"check_sample_weight_equivalence_on_dense_data": "rows are counted, not weights"}
     done = 0
-    for part, check in estimator_checks_generator(estimator):
+    for part, check in estimator_checks_generator(estimator, expected_failed_checks=excused, mark="skip"):
         try:
             check(part)
         except SkipTest:  # of what neither scikit-learn nor we have installed

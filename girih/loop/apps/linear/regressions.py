@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot, softmax
@@ -117,7 +118,7 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(rows, classes): the probability of each class."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
-            right = 1 / (1 + np.exp(-scores))
+            right = expit(scores)
             return np.column_stack((1 - right, right))
         probabilities: np.ndarray = softmax(scores)
         return probabilities

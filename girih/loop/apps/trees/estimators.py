@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -183,7 +184,7 @@ class GradientBoostedTrees(ClassifierMixin, _Boosting):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(rows, 2): the probability of each class."""
-        right = 1 / (1 + np.exp(-self._raw(X)))
+        right = expit(self._raw(X))
         return np.column_stack((1 - right, right))
 
     def predict(self, X: Any) -> np.ndarray:

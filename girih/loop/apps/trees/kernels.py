@@ -78,7 +78,7 @@ def fill(table, first, last, rows, order, begin, end, pairs):  # type: ignore[no
 
 @numba.njit(nogil=True, cache=True)
 def best_of(first, last, table, bins, totals, limits, found):  # type: ignore[no-untyped-def]
-    """Best splits: found[feature] = gain, bin, missing left?, sums of the left side, missing rows."""
+    """The best split of each feature: found[feature] = gain, bin, missing left, sums of the left side, missing rows."""
     least, hessian_least, l2 = limits
     gradient, hessian, rows = totals
     whole = gradient * gradient / (hessian + l2) if hessian + l2 > 0 else 0.0
