@@ -67,7 +67,7 @@ def main(path: str | None = None, names: str | None = None, topics: int | None =
                 f"sweep {sweep.number} ({sweep.sampler}): {sweep.likelihood:.3f} for each token, {speed:.1f} M tokens/s"
             )
 
-    # A chain may stay where two subjects share a topic: the likeliest of some is taken. A sampler that is named, and not
+    # A chain may stay where two subjects share a topic: the likeliest of some is taken. A sampler that is named, not
     # chosen by what was measured, gives the same result again.
     chains = [
         LDA(topics, doc_topic_prior=0.1, topic_word_prior=0.05, max_iter=60, evaluate_every=30, workers=2,
