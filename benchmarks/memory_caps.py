@@ -93,16 +93,20 @@ def same(first: Any, second: Any) -> bool:
 
 
 def measure(options: argparse.Namespace) -> Report:
+    with tempfile.TemporaryDirectory(prefix="girih-memory-caps-") as folder:
+        return _measured(options, folder)
+
+
+def _measured(options: argparse.Namespace, folder: str) -> Report:
     import girih
     from girih.run.calibrate.calibrate import calibrate
 
     rows: list[Row] = []
     misses, notes = [], []
-    folder = tempfile.TemporaryDirectory(prefix="girih-memory-caps-")
     for name, batch, sizes, blocks in QUICK if options.quick else MODELS:
         step, inputs = training(name, batch, sizes)
         free = girih.plan(step, inputs, machine="local:1", compare=())
-        store = f"{folder.name}/{name}.sqlite"
+        store = f"{folder}/{name}.sqlite"
         seconds = 3.0 if options.quick else options.calibrate
         profile = calibrate("local:1", store_path=store, programs=[free.program], budget_seconds=seconds)
         notes.append(f"{name}: copies to files as measured: {profile.moving}")

@@ -59,6 +59,8 @@ def prove(options: argparse.Namespace) -> int:
     from girih.rewrite.prove.verdict import Open, Proved
     from girih.rewrite.rules.rule import RuleError
 
+    if options.output is not None:
+        raise BadInputError(f"girih rewrite prove writes nothing, got -o {options.output[:60]!r}: that is for rules")
     try:
         rules = [
             rule for text in options.rules for rule in ([read_rule(text)] if "==" in text else read_rules(Path(text)))

@@ -70,7 +70,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         {
             "plan": MISSING, "--steps": NO_ZERO, "--backend": CHOICES, "--lr": NUMBERS, "--seed": NUMBERS,
             "--save": (*NAMES, "plan.json", "x" * 5000), "--resume": (*NAMES, "missing", "plan.json"),
-            "--timeout": NO_ZERO, "--store": NAMES,
+            "--timeout": NO_ZERO, "--store": NAMES, "--arena": CHOICES,
         },
     ),
     "compare": (("plan.json",), {"plans": MISSING}),
@@ -90,7 +90,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         {
             "model": MODELS, "--batch": NO_ZERO, "--threads": NO_ZERO, "--budget": NO_ZERO,
             "--alpha": (*NUMBERS, "0.5"), "--backends": (*CHOICES, ",", "eager,moon"), "--store": STORES,
-            "--output": UNWRITABLE,
+            "--output": UNWRITABLE, "--search": CHOICES, "--rules": MISSING, "--size": CHOICES,
         },
     ),
     "simulate": (("plan.json",), {"plan": MISSING, "--machine": MACHINES, "--store": STORES}),
@@ -102,11 +102,14 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
         ("plan.json", "-o", "new.json"),
         {"plan": MISSING, "--machine": MACHINES, "--store": STORES, "--output": UNWRITABLE},
     ),
-    "rewrite": (("prove", "mm(a, b) == mm(b, a)"), {"action": CHOICES, "rules": RULES}),
+    "rewrite": (
+        ("prove", "mm(a, b) == mm(b, a)"),
+        {"action": CHOICES, "rules": RULES, "--size": NO_ZERO, "--limit": NO_ZERO, "--output": UNWRITABLE},
+    ),
     "ops": ((), {"models": MODELS}),
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--graph", "--verify",
-         "--measure", "--again", "--forget", "--fresh", "--trust"}  # fmt: skip
+         "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -59,9 +59,12 @@ def test_copies_are_those_of_the_plan(capped: Plan) -> None:
 
 
 def test_what_comes_back_is_on_the_device_while_it_is_copied_and_away_in_between(capped: Plan) -> None:
+    graph = perceptron(6, 512, 64)  # activations are most of it, and come back
+    free = plan_graph(graph, machine="local:1")
+    deep = plan_graph(graph, machine="local:1", memory=int(free.peak * 0.6), hold="swap")
     memory = device_memory(capped)
     seen = 0
-    for item in memory.storages:
+    for item in (*memory.storages, *device_memory(deep).storages):
         there = {operator for first, last in item.stays for operator in range(max(first, 0), last + 1)}
         assert there.isdisjoint(operator for first, last in item.away for operator in range(first, last + 1))
         for (_, gone), (back, _) in zip(item.stays, item.stays[1:], strict=False):

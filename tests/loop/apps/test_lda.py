@@ -181,7 +181,7 @@ def test_no_two_workers_have_the_same_words_or_documents() -> None:
             assert (layout.slice_of[tokens] == part).all()
             words.append(set(tokens.tolist()))
             seen += len(tokens)
-        assert not (words[0] & words[1] or words[1] & words[2] or words[0] & words[2])
+        assert sum(map(len, words)) == len(set().union(*words))
     assert seen == corpus.tokens
     loads = np.bincount(sliced(word_counts(corpus), 3), word_counts(corpus), 3)
     assert loads.max() < 1.1 * loads.min()

@@ -58,4 +58,4 @@ def test_the_limit_is_the_systems_too(tmp_path: Path) -> None:
     assert limit < int(natural)
     broken = run(1.0, limit)
     assert broken.returncode != 0
-    assert "allocate memory" in broken.stderr
+    assert "allocat" in broken.stderr.lower()  # PyTorch says so, or the library of products before it

@@ -19,7 +19,7 @@ from girih.machine.units import format_bytes, parse_bytes
 
 SAMPLERS = ("gibbs", "light", "warp")
 SWEEPS = {"gibbs": 1.0, "light": 1.5, "warp": 2.0}
-"""Sweeps for the likelihood that one of Gibbs' reaches: a proposal that is refused moves nothing."""
+"""Sweeps that are taken to do what one of Gibbs' does, an estimate: a proposal that is refused moves nothing."""
 TRIAL = 300_000
 """Tokens of the documents on which the samplers are timed."""
 MOST_WORKERS = 64
