@@ -60,7 +60,8 @@ class Peer:
     """tomotopy's model of the same documents, words by their numbers."""
 
     def __init__(self, matrix: scipy.sparse.csr_matrix, topics: int) -> None:
-        import tomotopy
+        with warnings.catch_warnings(action="ignore"):  # of its own types, on import
+            import tomotopy
 
         self.tomotopy, self.shape = tomotopy, matrix.shape
         self.model = tomotopy.LDAModel(k=topics, alpha=ALPHA, eta=BETA, seed=1)
