@@ -16,6 +16,7 @@ quality less than tomotopy's; two workers 1.8 times one (not under --quick).
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Callable
 from typing import Any
 
