@@ -121,7 +121,7 @@ def price(
 
 def _setting_here(store: Store | None, machine: Machine, threads: int) -> Setting | None:
     """What was measured on this host counts for its processes, without a profile too."""
-    if store is None or not machine.name.startswith("local:"):
+    if store is None or not machine.here:
         return None
     from girih.cost.setting import setting_of, threads_of
 

@@ -153,6 +153,11 @@ class Machine:
         return self.mesh.devices
 
     @property
+    def here(self) -> bool:
+        """Are its devices processes of this host (`local:N`), so that its plans are run, and measured, here?"""
+        return self.name.startswith("local:")
+
+    @property
     def kinds(self) -> tuple[Device, ...]:
         """The different devices; one where all are alike."""
         return tuple(dict.fromkeys(device for device, _ in self.groups)) or (self.device,)

@@ -39,7 +39,7 @@ def notes_of(program: Program, machine: Machine, known: Scratch | None) -> Notes
     """The source for a program on a machine: what is known of it, what this host measures, or, elsewhere, the bound."""
     if known is not None:
         return Notes(known.threads, lambda call: known.calls.get(call.key, _bound(call)), lambda: known.setting)
-    if machine.name.startswith("local:"):
+    if machine.here:
         return host_notes(threads_here(program))
     return Notes(ELSEWHERE_THREADS, _bound, lambda: None)
 

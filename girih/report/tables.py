@@ -114,7 +114,7 @@ def held_words(plan: Plan) -> str:
 def arena_words(plan: Plan) -> str:
     """How large the region of memory is in which everything of a device has its address; "" where the plan has no
     limit, or its machine is not this host's processors, on which a run allocates it."""
-    if plan.memory is None or not plan.machine.name.startswith("local:"):
+    if plan.memory is None or not plan.machine.here:
         return ""
     if not plan.arenas:
         return "no arena: some state has no address that stays from step to step"

@@ -16,10 +16,11 @@ from girih.partition.searches.exact import Exact
 from girih.partition.solver.clock import Clock
 from girih.partition.space.problem import Objective
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import by_measurements, calibrated, predict
+from girih.plans.predict import by_measurements, calibrated
 from girih.search.compare import compared, searched, simulated_step
 from girih.search.judge import Judge, beginning, judged
 from girih.search.memory.limit import NothingFitsError, fit, refused_whole, widest_overlap
+from girih.search.memory.step_seconds import simulated_seconds
 from girih.search.memory.together import divided, seconds_per_byte, together
 from girih.search.optimum import Optimum
 
@@ -105,7 +106,7 @@ def choose(
                 raise
             raise PlanError(f"{refused}; {error}") from error  # what divisions need says more
         if objective == "time":
-            cost = predict(plan, store=store, memory=False).seconds
+            cost = simulated_seconds(plan, store)
             plan = plan.told(certificate=replace(plan.certificate, cost=cost))
     notes = (*notes, *plan.notes, *by_measurements(machine, store))
     if plan.simulated is None:

@@ -58,7 +58,8 @@ class CannotFitError(ValueError):
     """No strategy that was found meets the cap.
 
     smallest: the least peak that was found, by `best`; the same for every cap. bound: no strategy peaks lower.
-    divisions: some of the front, from the cheapest to the leanest, for who moves tensors out of the devices.
+    divisions: some of the front, from the cheapest to the leanest, for who moves tensors out of the devices; their
+    bounds are those of no cap.
     """
 
     def __init__(self, smallest: int, best: SearchResult, bound: int, divisions: tuple[SearchResult, ...] = ()) -> None:
@@ -248,19 +249,20 @@ def answer(front: Front, cap: int, seconds: float = 60.0) -> SearchResult:
     if best is None:
         least = front.least()
         floor = front.floor or least_peak(front, seconds)
-        some = tuple(_result(front, point, point.measured.peak) for point in front.some(DIVISIONS))
+        most = max(point.measured.peak for point in front.points)  # a cap that asks nothing
+        some = tuple(_result(front, point, most) for point in front.some(DIVISIONS))
         raise CannotFitError(least.measured.peak, _result(front, least, least.measured.peak), floor, some)
     return _result(front, best, cap)
 
 
 def _result(front: Front, point: Point, cap: int) -> SearchResult:
     bound = min(front.bound(cap), point.cost)
-    proved = point.proved or point.cost - bound <= 1e-9 * point.cost
+    proved = point.cost - bound <= 1e-9 * point.cost
     certificate = Certificate(
         point.cost,
         bound,
         front.objective.unit,
-        "all strategies in the order of their cost" if point.proved else "Lagrangian dual of the memory cap",
+        "all strategies in the order of their cost" if proved and point.proved else "Lagrangian dual of the memory cap",
         "optimal" if proved else f"after {front.solved} rounds of memory prices",
         SPACE,
         {"strategies measured": len(front.seen), "rounds of memory prices": front.solved},

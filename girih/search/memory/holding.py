@@ -131,7 +131,7 @@ def held(
         leanest = min(ways, key=lambda way: way.smallest)
         raise TooLittleError(leanest.refusal(), leanest.smallest)
     fastest, best, bound = min(kept, key=lambda way: way[0])
-    if plan.machine.name.startswith("local:"):  # elsewhere nothing is run, or a GPU's allocator gives addresses
+    if plan.machine.here:  # elsewhere nothing is run, or a GPU's allocator gives addresses
         way = next(way for way in ways if way.best is not None and way.best[1] is best)
         addressed = way.addressed(best)
         if addressed is not best:

@@ -8,14 +8,13 @@ smaller shares contains more steps, so the first that is slower, or impossible, 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_pieces_within
 from girih.plans.plan import Observe, Plan, PlanError
-from girih.plans.predict import predict
 from girih.search.memory.holding import held
+from girih.search.memory.step_seconds import simulated_seconds
 
 SHARES = (0.5, 0.25, 0.125)
 """Of the limit: steps that alone need more are computed in pieces."""
@@ -34,9 +33,9 @@ def cheaper_in_pieces(
     programs that were tried.
     """
     assert plan.memory is not None
-    if plan.schedule != "graph" or whole.unlimited is None or plan.program.orders:
+    if plan.schedule != "graph" or whole.unlimited is None or plan.lowered.orders:
         return whole
-    best, seconds, clock = whole, _seconds(whole, store), Clock()
+    best, seconds, clock = whole, simulated_seconds(whole, store), Clock()
     bounds = [whole.memory_bound]
     for number, share in enumerate(SHARES):
         if seconds <= WORTH * whole.unlimited or clock.worked > SECONDS:
@@ -50,12 +49,8 @@ def cheaper_in_pieces(
         except PlanError:
             break
         bounds.append(other.memory_bound)
-        if (own := _seconds(other, store)) >= seconds:
+        if (own := simulated_seconds(other, store)) >= seconds:
             break
-        best, seconds = replace(other, unlimited=whole.unlimited), own
+        best, seconds = other.told(unlimited=whole.unlimited), own
     known = [bound for bound in bounds if bound is not None]
     return best.told(memory_bound=min(known)) if len(known) == len(bounds) else best
-
-
-def _seconds(plan: Plan, store: str | Path | None) -> float:
-    return predict(plan, store=store, memory=False).seconds

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from girih.lower import BlockStep, ComputeStep, FreeStep
 from girih.machine import Machine
 from girih.plans.plan import Plan
-from girih.plans.predict import priced_on
+from girih.plans.predict import predict, priced_on
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,11 @@ def step_seconds(plan: Plan, store: str | Path | None) -> StepSeconds:
     computing = np.asarray([isinstance(steps[at], ComputeStep | BlockStep) for at in places])
     every = (prices.before + prices.after).max(axis=1)[places]
     return StepSeconds(every, prices.before[places, 0] * computing, known.simulated)
+
+
+def simulated_seconds(plan: Plan, store: str | Path | None) -> float:
+    """Of a plan's step, as it says itself where it was simulated already."""
+    return predict(plan, store=store, memory=False).seconds if plan.simulated is None else plan.simulated
 
 
 def copy_rates(machine: Machine) -> tuple[float, float]:

@@ -3,11 +3,9 @@
 What communicates least may hold so much that its movements take longer than what it saves, and what holds least
 may communicate too much. So several divisions are held within the limit, and the simulator says which is fastest.
 
-What is computed in pieces is chosen behind that (`girih.search.memory.piecewise`).
-
 Each is held at first by the planner of movements alone, which takes as long as one simulation. The few that are
-fastest then are held in the best way that is found (`girih.search.memory.holding`), unless their lower bound says that
-they cannot win.
+fastest then are held in the best way that is found (`girih.search.memory.holding`), with steps in pieces where that is
+faster (`girih.search.memory.piecewise`), unless their lower bound says that they cannot win.
 """
 
 from __future__ import annotations
@@ -22,7 +20,9 @@ from girih.partition import SearchResult, Strategy
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.plans.predict import predict
 from girih.search.memory.holding import SECONDS, TooLittleError, held
+from girih.search.memory.limit import WINDOWS
 from girih.search.memory.piecewise import cheaper_in_pieces
+from girih.search.memory.step_seconds import simulated_seconds
 
 FULLY = 2
 """Divisions that are held in the best way that is found."""
@@ -66,7 +66,7 @@ def together(
         note("hold divisions", number / len(plans))
         try:
             own = _kept(plan, quick, order="captured" if order == "auto" else order, store=store, seconds=0.0)
-            tried.append((_seconds(own, store), plan))
+            tried.append((simulated_seconds(own, store), plan))
         except PlanError as error:
             refusals.append(error)
     best: tuple[float, Plan] | None = None
@@ -79,8 +79,8 @@ def together(
         except PlanError as error:
             refusals.append(error)
             continue
-        if best is None or _seconds(own, store) < best[0]:
-            best = _seconds(own, store), own
+        if best is None or simulated_seconds(own, store) < best[0]:
+            best = simulated_seconds(own, store), own
     if best is None:
         raise min(refusals, key=lambda error: error.smallest if isinstance(error, TooLittleError) else float("inf"))
     return _told(best[1], plans)
@@ -109,15 +109,10 @@ def _best(plan: Plan, hold: str | Baseline, *, order: str, store: str | Path | N
     return cheaper_in_pieces(plan, kept, hold, order=order, store=store, note=note)
 
 
-def _seconds(plan: Plan, store: str | Path | None) -> float:
-    return predict(plan, store=store, memory=False).seconds
-
-
 def _bound(plan: Plan, store: str | Path | None) -> float:
     """No way to hold it takes less: the step with unlimited memory, by the widest window of overlap."""
-    from girih.search.memory.limit import WINDOWS
-
-    return _seconds(replace(plan, memory=None, overlap=WINDOWS[0] if plan.schedule == "graph" else plan.overlap), store)
+    overlap = WINDOWS[0] if plan.schedule == "graph" else plan.overlap
+    return predict(replace(plan, memory=None, overlap=overlap), store=store, memory=False).seconds
 
 
 def _told(plan: Plan, plans: Sequence[Plan]) -> Plan:
@@ -129,4 +124,4 @@ def _told(plan: Plan, plans: Sequence[Plan]) -> Plan:
         f"of {len(plans)} divisions within the memory limit this one is fastest, movements included: it exchanges "
         f"{cost / max(least, 1):.2f} × the bytes of the first"
     )
-    return replace(plan, notes=(*plan.notes, told))
+    return plan.told(notes=(*plan.notes, told))

@@ -11,9 +11,13 @@ from graphs import perceptron
 import girih
 from girih.api import plan_graph
 from girih.machine import Machine, machine
+from girih.partition.searches.exact import Exact
+from girih.partition.space.problem import Objective
 from girih.plans.check import check
 from girih.plans.predict import predict
+from girih.search.compare import searched
 from girih.search.memory.holding import TooLittleError, held
+from girih.search.memory.limit import NothingFitsError, fit
 from girih.search.memory.together import divided, together
 
 
@@ -83,6 +87,21 @@ def test_the_fastest_of_several_divisions_is_taken_and_told() -> None:
     told = "of 2 divisions within the memory limit this one is fastest"
     assert (told in " ".join(best.notes)) == (best.strategy != whole.strategy)
     assert best.strategy == cut.strategy  # the whole step moves far more over this slow link
+
+
+def test_a_division_that_moves_is_not_said_to_be_proved_under_a_cap_that_it_does_not_have() -> None:
+    """Of the front that a refusal gives, only the cheapest has no gap: the others exchange more than is needed."""
+    graph = perceptron(6, 256, 1024)
+    where = with_host(1e9)
+    free = plan_graph(graph, machine=where)
+    goal = Objective("bytes", where)
+    with pytest.raises(NothingFitsError) as refused:
+        fit(graph, goal, searched(Exact(5.0), graph, goal), Exact(5.0), free.peak // 100, nobody)
+    first, *others = refused.value.divisions
+    assert first.certificate.cost == free.certificate.cost
+    for other in (first, *others):
+        assert other.certificate.bound <= first.certificate.cost
+        assert (other.certificate.gap == 0) == (other.certificate.cost == first.certificate.cost)
 
 
 def test_the_refusal_is_of_the_division_that_needs_least() -> None:
