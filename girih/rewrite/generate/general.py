@@ -9,7 +9,7 @@ Cost: a handful of verdicts for each rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from girih.rewrite.generate.vocabulary import Input, constant_term
@@ -56,7 +56,7 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
 
     def verdict(scheme: Scheme) -> Verdict:
         try:
-            candidate = _declared(_symbolic(rule, scheme, inputs), inputs, scheme)
+            candidate = _declared(_symbolic(rule, scheme), inputs, scheme)
             if candidate is None:
                 return Open(rule, "a constant does not fit")
             if candidate not in known:
@@ -100,18 +100,19 @@ def _schemes(rule: Rule) -> Iterator[Scheme]:
                 yield scheme
 
 
-def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
+def _symbolic(rule: Rule, scheme: Scheme) -> Rule:
     """With symbols for attributes, as the scheme says."""
     used = {item.operator for item in (*walk(rule.source), *walk(rule.target)) if isinstance(item, Term)}
     enlarges, pools = "constant_pad_nd" in used, bool(used & {"avg_pool2d", "max_pool"})
     s, p, d, e = (Extent.of(name) for name in ("s", "p", "d", "e"))
+    groups: Attribute = 2 if scheme.groups == "2" else Extent.of("g")
 
     def attributes(term: Term) -> tuple[tuple[str, Attribute], ...]:
         known = dict(term.attributes)
         if term.operator == "convolution":
             point = known["padding"] == 0
             symbols = scheme.points if point else scheme.windows
-            known.pop("groups") if known["groups"] == 1 else known.update(groups=_groups(scheme, term, inputs))
+            known.pop("groups") if known["groups"] == 1 else known.update(groups=groups)
             if symbols:
                 known |= {"stride": s} if pools else {"stride": s, "dilation": d}
                 more = e if pools else d * e
@@ -133,17 +134,11 @@ def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
     )
 
 
-def _groups(scheme: Scheme, term: Term, inputs: Mapping[str, Input]) -> Attribute:
-    if scheme.groups == "2":
-        return 2
-    return Extent.of("g")
-
-
-def _mapped(item: Expression, attributes: object) -> Expression:
+def _mapped(item: Expression, attributes: Callable[[Term], tuple[tuple[str, Attribute], ...]]) -> Expression:
     if isinstance(item, Variable):
         return item
     arguments = tuple(_mapped(argument, attributes) for argument in item.arguments)
-    return Term(item.operator, arguments, attributes(item), item.result)  # type: ignore[operator]
+    return Term(item.operator, arguments, attributes(item), item.result)
 
 
 def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule | None:
