@@ -9,13 +9,14 @@ Cost: a handful of verdicts for each rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from girih.rewrite.generate.vocabulary import Input, constant_term
 from girih.rewrite.prove.expand import extents_in
 from girih.rewrite.prove.instances import one_thread
-from girih.rewrite.prove.judge import prove
+from girih.rewrite.prove.judge import attempt
+from girih.rewrite.prove.refute import refute
 from girih.rewrite.prove.shapes import unified
 from girih.rewrite.prove.symbolic import UnprovableError
 from girih.rewrite.prove.terms import put
@@ -60,23 +61,30 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
             if candidate is None:
                 return Open(rule, "a constant does not fit")
             if candidate not in known:
-                known[candidate] = prove(candidate, tries)
+                known[candidate] = attempt(candidate, tries)
             return known[candidate]
         except (RuleError, UnprovableError) as error:
             return Open(rule, str(error))
 
+    def last(found: Verdict) -> Verdict:
+        """With all tries, for what is open and computes something."""
+        return (isinstance(found, Open) and found.rule in known and refute(found.rule, tries)) or found
+
     with one_thread():
         found = verdict(general)
-        if isinstance(found, Proved) or not others:
+        if isinstance(found, Proved):
             return found
-        least = [verdict(scheme) for scheme in special]
-        proved = next((item for item in least if isinstance(item, Proved)), None)
+        if not others:
+            return last(found)
+        proved = next(_proved(map(verdict, special)), None)
         if proved is None:  # what does not hold for the numbers themselves holds for no symbols
-            return next((item for item in least if item.word == "refuted"), found)
-        for scheme in others:
-            if scheme.symbols and isinstance(better := verdict(scheme), Proved):
-                return better
-    return proved
+            least = (last(verdict(scheme)) for scheme in special)
+            return next((item for item in least if item.word == "refuted"), None) or last(found)
+        return next(_proved(verdict(scheme) for scheme in others if scheme.symbols), proved)
+
+
+def _proved(verdicts: Iterable[Verdict]) -> Iterator[Proved]:
+    return (item for item in verdicts if isinstance(item, Proved))
 
 
 def _schemes(rule: Rule) -> Iterator[Scheme]:

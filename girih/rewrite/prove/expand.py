@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from girih.ops import expressions
@@ -52,9 +53,11 @@ class Expanded:
     facts: Facts
 
 
+@lru_cache(maxsize=64)
 def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
     """The terms of both sides, with the shapes that the rule declares. radix: output dimensions that are multiples of
-    it are indexed by two variables, the second one below it.
+    it are indexed by two variables, the second one below it. Kept for the next who asks: shapes are solved, a proof is
+    looked for and replayed one after the other.
 
     Raises:
         UnprovableError: an operator has no index notation for symbols, or the shapes do not fit for all sizes.
