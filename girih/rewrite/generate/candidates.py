@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from girih.ops.catalogue import catalogue
-from girih.rewrite.generate.table import NONE, Ids, Level, Table
+from girih.rewrite.generate.table import NONE, Ids, Level, Observer, Table
 from girih.rewrite.generate.vocabulary import Kind, application, kind_of
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
@@ -95,17 +95,20 @@ class Pruner:
         self.starts = [0, 0]
         """The number of the first term of each size."""
 
-    def prune(self, level: Level, size: int, judge: Judge, ahead: int = 1) -> Iterator[Candidate]:
+    def prune(
+        self, level: Level, size: int, judge: Judge, ahead: int = 1, observer: Observer | None = None
+    ) -> Iterator[Candidate]:
         """The rules of one size, in order; each is applied before the next is looked for, and what is false is not.
 
         ahead: how many are looked for before the judge has to answer. They are taken for true; where one was not,
         everything is as it was before it, and what came after it is looked for again. So the rules are the same
-        however many there are, and each is judged as often.
+        however many there are, and each is judged as often. observer: hears of each before it is judged; what it raises
+        ends the search.
         """
         self._enter(level)
         state = self._state(level, size)
         in_order = level.canonical[state.rows] & self._varies(level, state.rows)
-        counts = Counts(size, len(level))
+        counts = Counts(size, level.looked_at)
         self.counts.append(counts)
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
@@ -113,39 +116,52 @@ class Pruner:
             if self._is_true(judge(rule)):
                 self.kept.append(rule)
                 yield rule
-        for rule in self.kept:
+        for number, rule in enumerate(self.kept):
+            if observer is not None:
+                observer(f"applying {len(self.kept)} rules to terms of {size} operators", number / len(self.kept))
             self._apply(rule, state)
         state.flatten()
-        shared = self._shares(level, state.rows)
-        counts.unshared = int((in_order & ~(shared & state.implied)).sum())
+        shared = self._shares(level, state.rows[in_order & state.implied])
+        counts.unshared = counts.renamed - int(shared.sum())
+        state.forget_implied()
         numbers, place = self._preferred(level, state.rows), 0
         waiting: deque[_Guess] = deque()
-        while place < len(numbers) or waiting:
-            if place < len(numbers) and sum(guess.before is not None for guess in waiting) < ahead:
-                number, place = numbers[place], place + 1
-                if state.is_implied(number):
-                    continue
-                rule = self._candidate(level, int(state.rows[number]), size)
-                answer = judge(rule)
-                if ahead == 1:
-                    answer = answer if answer is not None and answer() else None
-                before = state.saved() if ahead > 1 and answer is not None else None
-                waiting.append(_Guess(rule, answer, place, len(self.kept), before))
-                state.ground(np.array([number]))
-                if answer is not None:
-                    self.kept.append(rule)
-                    self._apply(rule, state)
-                if ahead > 1:
-                    continue
-            guess = waiting.popleft()
-            if self._is_true(guess.answer):
-                yield guess.rule
-            elif guess.before is not None:
-                waiting.clear()
-                place = guess.place
-                del self.kept[guess.kept :]
-                state.restore(guess.before)
-                state.ground(np.array([numbers[place - 1]]))
+        try:
+            while place < len(numbers) or waiting:
+                if place < len(numbers) and sum(guess.before is not None for guess in waiting) < ahead:
+                    number, place = numbers[place], place + 1
+                    if state.is_implied(number):
+                        continue
+                    if observer is not None:
+                        observer(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
+                    waiting.append(self._guess(level, number, place, state, judge, ahead > 1))
+                    if ahead > 1:
+                        continue
+                guess = waiting.popleft()
+                if self._is_true(guess.answer):
+                    yield guess.rule
+                elif guess.before is not None:
+                    waiting.clear()
+                    place = guess.place
+                    del self.kept[guess.kept :]
+                    state.restore(guess.before)
+                    state.ground(np.array([numbers[place - 1]]))
+        finally:  # nobody asks for more: what was not answered is not known to be true
+            if waiting:
+                del self.kept[waiting[0].kept :]
+
+    def _guess(self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool) -> _Guess:
+        """Takes a candidate for true, and applies it; early: before the judge answers."""
+        rule = self._candidate(level, int(state.rows[number]), self.counts[-1].size)
+        answer = judge(rule)
+        if not early:
+            answer = answer if answer is not None and answer() else None
+        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and answer is not None else None)
+        state.ground(np.array([number]))
+        if answer is not None:
+            self.kept.append(rule)
+            self._apply(rule, state)
+        return guess
 
     def _is_true(self, answer: Answer | None) -> bool:
         true = answer is not None and answer()
@@ -498,6 +514,17 @@ class _State:
         self.changed, self.uses = True, 0
         self.by_template = {}
 
+    def forget_implied(self) -> None:
+        """Leaves the candidates that are not implied: others that are connected with one that was are implied too."""
+        kept = ~self.implied
+        new = np.append(np.cumsum(kept) - 1, kept.sum())
+        self.parent = np.append(new[_roots(self.parent)[:-1][kept]], kept.sum())
+        self.place[self.rows[~kept]] = NONE
+        for name in ("rows", "template", "first", "second", "classes", "implied"):
+            setattr(self, name, getattr(self, name)[kept])
+        self.place[self.rows] = np.arange(len(self.rows))
+        self.by_template, self.uses = {}, 0
+
     def is_implied(self, number: int) -> bool:
         return bool(_root(self.parent, number) == len(self.rows))
 
@@ -540,6 +567,14 @@ def _unite(parent: Ids, one: Ids, other: Ids) -> None:  # pragma: no cover - com
             parent[first] = second
         else:
             parent[second] = first
+
+
+@njit(cache=True)
+def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
+    roots = np.empty_like(parent)
+    for number in range(len(parent)):
+        roots[number] = _root(parent, number)
+    return roots
 
 
 @njit(cache=True)

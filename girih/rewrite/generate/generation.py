@@ -10,10 +10,15 @@ Cost: that of the table (`table`), one pass over it for each rule (`candidates`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
 from multiprocessing import get_context
+from time import monotonic
 
 import numpy as np
 
@@ -53,9 +58,9 @@ class Generation:
     (0: all). inputs: variables with numbers for sizes, as text; "": those of `vocabulary`, of the ranks that the
     operators take. constants: as `vocabulary.CONSTANTS`. alike: how many inputs of one shape a term of `LARGE`
     operators or more reads (0: 3 for rules of 4 operators, 2 for 5); those of the last size that read more than `named`
-    are looked at under one name each. processes: that judge rules of `LARGE` operators, beside this one (0: this one
-    does); a script that wants them needs `if __name__ == "__main__":`, as Python's multiprocessing does. The rules are
-    the same.
+    are looked at under one name each. seconds: after which no more is looked for (0: never). processes: that judge
+    rules of `LARGE` operators, beside this one (0: this one does); a script that wants them needs
+    `if __name__ == "__main__":`, as Python's multiprocessing does. The rules are the same.
     """
 
     operators: tuple[str, ...] = TABLE
@@ -65,6 +70,7 @@ class Generation:
     constants: tuple[str, ...] = CONSTANTS
     alike: int = 0
     named: int = 3
+    seconds: float = 0.0
     processes: int = 0
 
     def generate(self, observer: Observer | None = None) -> Generated:
@@ -79,12 +85,12 @@ class Generation:
 @dataclass(frozen=True)
 class Generated:
     """What was generated. counts: for each size, after each stage of pruning. verdicts: on the rules that are left,
-    each with its symbols. joined: proved rules of two results."""
+    each with its symbols. joined: proved rules of two results. stopped: why not all was looked at; "" if it was."""
 
     counts: tuple[Counts, ...]
     verdicts: tuple[Verdict, ...]
     joined: tuple[Proved, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    stopped: str = ""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -111,25 +117,33 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
     alike = options.alike or (2 if options.size > LARGE else 3)
     pruner = Pruner(table)
     judges = _Judges(pruner, {item.name: item for item in items}, options.processes if options.size >= LARGE else 0)
-    count = 0
-    with judges, one_thread():
+    deadline = monotonic() + options.seconds if options.seconds else inf
+    stopped = ""
+
+    def in_time(what: str, share: float) -> None:
+        if monotonic() > deadline:
+            raise TimeoutError(what)
+        observe(what, share)
+
+    def found() -> Generator[Candidate]:
         for size in range(1, options.size + 1):
-            last = size == options.size
+            large, last = size >= LARGE, size == options.size
             level = table.extend(
-                observe, last, alike if size >= LARGE else len(items),
-                options.named if last and size >= LARGE else len(items), MOST_PARTS if size < LARGE else 2,
+                in_time, last, alike if large else len(items), options.named if last and large else len(items),
+                MOST_PARTS if not large else 2,
             )  # fmt: skip
-            for found, _ in enumerate(pruner.prune(level, size, judges, judges.ahead if size >= LARGE else 1), 1):
-                count += 1
-                observe(f"proving: {count} rules, {size} operators", 0.0)
-                if options.limit and found >= options.limit:
-                    break
-            if options.limit and count >= options.limit:
-                break
-        kept = pruner.minimal(table.levels)[: options.limit or None]
+            yield from pruner.prune(level, size, judges, judges.ahead if large else 1, in_time)
+
+    with judges, one_thread():
+        with closing(found()) as rules:
+            try:
+                deque(islice(rules, options.limit or None), maxlen=0)
+            except TimeoutError as error:
+                stopped = f"{options.seconds:.0f} seconds were over: {error}"
+        kept = pruner.kept if stopped else pruner.minimal(table.levels)[: options.limit or None]
         every = tuple(judges.verdict(item) for item in kept)
         joined = tuple(_joined(every, options.size, observe))
-    return Generated(tuple(pruner.counts), every, joined)
+    return Generated(tuple(pruner.counts), every, joined, stopped)
 
 
 class _Judges:

@@ -131,15 +131,17 @@ def test_what_was_taken_back_is_looked_at_again() -> None:
     pruner, levels = Pruner(table), [table.extend(), table.extend()]
     pruner._enter(levels[0])
     state = pruner._state(levels[1], 2)
-    templates_ = np.unique(state.template).tolist()
-    before = [(state.of_template(item).tolist(), state.represented(item, table).tolist()) for item in templates_]
-    saved = state.saved()
+    ways = np.unique(state.template).tolist()
+
+    def left() -> list[tuple[list[int], list[int]]]:
+        state.flatten()
+        return [(state.of_template(way).tolist(), state.represented(way, table).tolist()) for way in ways]
+
+    before, saved = left(), state.saved()
     state.ground(np.arange(len(state.rows)))
-    state.flatten()
-    assert not any(state.of_template(item).size for item in templates_)
+    assert not any(rows for rows, _ in left())
     state.restore(saved)
-    state.flatten()
-    assert [(state.of_template(item).tolist(), state.represented(item, table).tolist()) for item in templates_] == before
+    assert left() == before
 
 
 def test_other_processes_find_the_same() -> None:
