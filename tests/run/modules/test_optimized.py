@@ -121,7 +121,7 @@ def test_a_user_gets_the_fastest_with_the_same_results() -> None:
 
 def test_the_program_is_saved_for_pytorch_alone(tmp_path: Path) -> None:
     model, x = pieces("squeezenet-tiny")
-    fast = girih.optimize(model, x, seconds=1, backends=("eager",))
+    fast = girih.optimize(model, x, threads=1, seconds=1, backends=("eager",))
     fast.save(tmp_path / "fast.pt2")
     again = torch.export.load(tmp_path / "fast.pt2").module()
     with torch.no_grad():
