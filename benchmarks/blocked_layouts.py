@@ -4,7 +4,7 @@ What: each convolution of ResNet-50, of one image, as many times as the model ha
 oneDNN's order, activations with their channels last, or in oneDNN's blocks (`to_mkldnn`) as they would lie between two
 convolutions that keep them; in turns, in seconds of the processor, the faster rounds. What brings an activation into
 blocks and back is measured beside, and is not in the sums. Floor: channels last takes no more than blocks do, but for
-noise; where it does, `girih.run.modules.layouts` wants blocks as a third layout (docs/design/011-blocked-activations.md).
+noise; where it does, the search wants blocks as a third layout (docs/design/011-blocked-activations.md).
 """
 
 from __future__ import annotations
