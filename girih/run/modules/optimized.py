@@ -230,13 +230,14 @@ def optimise(
 
 @dataclass(frozen=True)
 class _Found:
-    """A rewritten program. module: as PyTorch's calls; fastest: with the kernels and layouts that were chosen."""
+    """A rewritten program. module: as PyTorch's calls; fastest: makes one with the kernels and layouts that were
+    chosen, whose weights are copies in other orders."""
 
     graph: Graph
     swept: Rewritten
     found: Found
     module: torch.fx.GraphModule
-    fastest: torch.fx.GraphModule
+    fastest: Callable[[], torch.fx.GraphModule]
 
 
 def _searched(
@@ -258,7 +259,7 @@ def _searched(
     better, weights = folded(Common().apply(Flat().apply(Whole().apply(found.graph))), found.weights)
     costs.knows(weights)
     ways = cheapest(better, costs).ways  # of whole operators, too
-    return _Found(better, swept, found, module_of(better, weights), module_of(better, weights, ways=ways))
+    return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
 
 
 def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
@@ -308,18 +309,14 @@ class _Programs:
         batch = set(captured.batch_names.values())
         self.names = tuple(item.name for item in self.own.graph.inputs if item.name in batch)
         arguments, named = example
-        self.tensors = self.flat(*arguments, **named)
-
-    def flat(self, *batch: Any, **named: Any) -> tuple[Any, ...]:
-        """What the model is called with as tensors, in the order of the rewritten program's inputs."""
-        values = self.captured.flatten(dict(named) if named else tuple(batch))
-        return tuple(values[name] for name in self.names)
+        self.tensors = _flat(captured, self.names, arguments, named)
 
     def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of these tensors, called as the model is."""
+        """A function of these tensors, called as the model is. It keeps nothing of the other programs."""
+        captured, names = self.captured, self.names
 
         def call(*batch: Any, **named: Any) -> Any:
-            return tree_unflatten(list(run(*self.flat(*batch, **named))), self.captured.result_spec)
+            return tree_unflatten(list(run(*_flat(captured, names, batch, named))), captured.result_spec)
 
         return call
 
@@ -329,19 +326,18 @@ class _Programs:
         if "eager" in backends:
             yield REWRITTEN, "eager", lambda: self.nested(self.own.module)
         if "onednn" in backends:
-            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest)
+            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest())
         if "inductor" in backends:
             yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
             yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
         chosen = [name for name in RUNTIMES if name in backends]
-        if chosen:
-            original = cache(self._original)
-            every = {AS_IT_WAS: original} | {
-                program: cache(partial(self._rewritten, found)) for program, found in self.found.items()
-            }
+        every: dict[str, Callable[[], tuple[bytes | str, Any]]] = {AS_IT_WAS: self._original} | {
+            program: partial(self._rewritten, found) for program, found in self.found.items()
+        }
+        for program, make in every.items() if chosen else ():
+            written = cache(make)  # one program's bytes at a time
             for name in chosen:
-                for program, written in every.items():
-                    yield program, name, partial(self._runtime, name, written)
+                yield program, name, partial(self._runtime, name, written)
 
     def _runtime(self, name: str, program: Callable[[], tuple[bytes | str, Any]]) -> Callable[..., Any]:
         model, fixed = program()
@@ -357,6 +353,12 @@ class _Programs:
 
     def _rewritten(self, found: _Found) -> tuple[bytes | str, Any]:
         return exported(found.module, self.tensors).model_proto.SerializeToString(), None
+
+
+def _flat(captured: Captured, names: Sequence[str], batch: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a model is called with as tensors, in the order of the rewritten program's inputs."""
+    values = captured.flatten(dict(named) if named else tuple(batch))
+    return tuple(values[name] for name in names)
 
 
 def _first_line(error: BaseException) -> str:

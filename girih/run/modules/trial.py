@@ -1,8 +1,8 @@
 """Which of several ways to run a model is the fastest: measured in turns, and chosen against the noise of the clock.
 
 All run on the same example, one after another in rounds, so that what else the machine does falls on all alike; each
-round begins with another one. What is far behind after a few rounds is measured no longer; what is very far behind when
-it is built is let go, with its copy of the weights. A way's time is that of its faster rounds (`QUANTILE`), in which
+round begins with another one. What is far behind after a few rounds is measured no longer; what is so when it
+is built is let go, with its copy of the weights. A way's time is that of its faster rounds (`QUANTILE`), in which
 nothing else had its core: on a shared machine a median tells who else was there. With one thread seconds are the
 processor's, which others cannot take. How far two halves of the fastest way's rounds are apart is the noise; a simpler
 way within it, or within `TIE`, is as fast, and is taken. Cost: the rounds take about `SECONDS`, and at least
@@ -20,8 +20,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 FIRST_ROUNDS = 4
-FAR, VERY_FAR = 1.4, 2.0
-"""How many times the least time of the fastest: such a way is out of the race; it is not kept."""
+FAR = 1.4
+"""How many times the least time of the fastest: such a way is out of the race."""
 ROUNDS = 15, 101
 SECONDS = 4.0
 QUANTILE = 0.2
@@ -78,9 +78,9 @@ def fastest(
             elif not same(results, expected):
                 built.append((program, backend, None, "refused: its results are others"))
                 continue
-            alone = min(_seconds(run, arguments, named, clock) for _ in range(2))
+            alone = min(_seconds(run, arguments, named, clock) for _ in range(FIRST_ROUNDS))
             least = min(least, alone)
-            if alone > VERY_FAR * least and built:
+            if alone > FAR * least and built:
                 gone[len(built)] = alone
                 built.append((program, backend, None, ""))
                 del run
