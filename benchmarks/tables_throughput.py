@@ -136,7 +136,7 @@ def ray_peer(count: int) -> Callable[[], float]:
     import ray
 
     if not ray.is_initialized():
-        ray.init(num_cpus=CLIENTS + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
+        ray.init("local", num_cpus=CLIENTS + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
     server = ray.remote(num_cpus=1)(RowActor).remote()
     client = ray.remote(num_cpus=1)(ray_client)
     return lambda: rate_of(ray.get([client.remote(server, rank, count) for rank in range(CLIENTS)]))
