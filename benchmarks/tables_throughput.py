@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option, times
 
 ROWS, WIDTH, BATCH, CLIENTS = 100_000, 16, 32, 2
-AHEAD = 4
+AHEAD = 8
 TICK = 32
 MEMORY = 64 << 10
 REDIS_FLOOR = 2.0
