@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option, times
 
 ROWS, WIDTH, BATCH, CLIENTS = 100_000, 16, 32, 2
-AHEAD = 4
+AHEAD = 8
 TICK = 32
 MEMORY = 64 << 10
 REDIS_FLOOR = 2.0
@@ -136,7 +136,7 @@ def ray_peer(count: int) -> Callable[[], float]:
     import ray
 
     if not ray.is_initialized():
-        ray.init(num_cpus=CLIENTS + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
+        ray.init("local", num_cpus=CLIENTS + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
     server = ray.remote(num_cpus=1)(RowActor).remote()
     client = ray.remote(num_cpus=1)(ray_client)
     return lambda: rate_of(ray.get([client.remote(server, rank, count) for rank in range(CLIENTS)]))

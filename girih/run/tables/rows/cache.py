@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.run.tables.options import TableSpec
-from girih.run.tables.rows.keyed import Log, Places, add_sorted, take_rows, write_rows
+from girih.run.tables.rows.keyed import PLACE_BYTES, READ, Log, Places, add_sorted, take_rows, write_rows
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -124,7 +124,7 @@ class Cached:
 
 class DenseCached(Cached):
     def __init__(self, spec: TableSpec, servers: int, held: bool = False) -> None:
-        super().__init__(spec, servers, spec.width, spec.width * spec.kind.itemsize + 16, held)
+        super().__init__(spec, servers, spec.width, spec.width * spec.kind.itemsize + PLACE_BYTES, held)
         self.values = np.zeros((self.places.slots, spec.width), spec.kind)
         versioned = spec.function is not None
         self.versions = np.zeros(self.places.slots, np.int32) if versioned else None
@@ -142,13 +142,14 @@ class DenseCached(Cached):
             self.read_versions[rows[there]] = self.versions[slots[there]]
         return out, (np.flatnonzero(slots < 0) if missing else np.empty(0, np.int64))
 
-    def receive(self, rows: Rows, values: Rows, versions: Rows | None, asked: bool) -> Rows:
-        """Rows from a server; those that were not asked for and are not cached are not kept. What a read gets."""
+    def receive(self, rows: Rows, values: Rows, versions: Rows | None, mark: int) -> Rows:
+        """Rows from a server. mark: READ or AHEAD; 0: they were not asked for, and are not kept unless they are cached.
+        What a read gets."""
         values = np.array(values, self.spec.kind)  # a message cannot be written to
         if not self.held:
             self._add_own(rows, values)
-        if asked:
-            slots, dropped = self.places.claim(rows)
+        if mark:
+            slots, dropped = self.places.claim(rows, mark)
             self.drop(dropped)
         else:
             slots, missing = self.places.find(rows)
@@ -157,9 +158,9 @@ class DenseCached(Cached):
         write_rows(self.values, slots, values)
         if versions is not None and self.versions is not None:
             self.versions[slots[slots >= 0]] = versions[slots >= 0]
-            if asked and self.read_versions is not None:
+            if mark and self.read_versions is not None:
                 self.read_versions[rows] = versions
-        if self.held and asked:
+        if self.held and mark:
             self._add_own(rows, values)
         return values
 
@@ -193,23 +194,23 @@ class SparseCached(Cached):
     """The log's keys are entries: row × width + column."""
 
     def __init__(self, spec: TableSpec, servers: int, held: bool = False) -> None:
-        super().__init__(spec, servers, 1, 64 + 8 * min(spec.width, 16), held)
+        super().__init__(spec, servers, 1, 43 + PLACE_BYTES + 8 * min(spec.width, 16), held)
         self.maps = SparseRows(self.places.slots, spec.kind)
 
     def get(self, rows: Rows) -> tuple[Rowset, Rows]:
-        slots, missing = self.places.find(rows)
+        slots, missing = self.places.find(rows, READ)
         positions = np.flatnonzero(slots < 0) if missing else np.empty(0, np.int64)
         if missing:
             return Rowset(*(np.empty(0),) * 3), positions
         found = Rowset(*self.maps.get(slots))
         return (self._with_own(rows, found) if self.held else found), positions
 
-    def receive(self, rows: Rows, got: Rowset, asked: bool) -> Rowset:
+    def receive(self, rows: Rows, got: Rowset, mark: int) -> Rowset:
         """As for dense rows; rows occur once."""
         if self.maps.bytes > self.spec.memory // 2:
             self.maps_full()
-        if asked:
-            slots, dropped = self.places.claim(rows)
+        if mark:
+            slots, dropped = self.places.claim(rows, mark)
             self.drop(dropped)
             slots, _ = self.places.find(rows)  # two that fell on one place: the last has it
         else:
@@ -223,7 +224,7 @@ class SparseCached(Cached):
             own_rows, columns, changes = self._fixed(rows)
             own, _ = self.places.find(own_rows)
             self.maps.add(own[own >= 0], columns[own >= 0], changes[own >= 0])
-        return self._with_own(rows, got) if asked else got
+        return self._with_own(rows, got) if mark else got
 
     def _with_own(self, rows: Rows, got: Rowset) -> Rowset:
         """The servers' rows with what they lack of this worker's updates. Rows may repeat."""
