@@ -13,11 +13,13 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+import girih.loop as gl
 from girih.loop.apps.lda import LDA, Sweep, read_corpus
 from girih.loop.apps.lda.cells import alias_tables, light
 from girih.loop.apps.lda.estimator import NotFittedError, started
 from girih.loop.apps.lda.layout import blocks_of, laid_out, shares, sliced, word_counts
 from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+from girih.loop.checkpoint import LoopCheckpointError
 
 TOPICS, WORDS = 5, 40
 SAMPLERS = ("gibbs", "light", "warp")
@@ -324,3 +326,61 @@ def test_what_does_not_fit_is_refused() -> None:
     model = LDA(3, max_iter=1, sampler="warp").fit(generated(10)[0])
     with pytest.raises(ValueError, match="X has 39 words: expected 40"):
         model.transform(np.zeros((2, 39), np.int64))
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("sampler", [*SAMPLERS, "auto"])
+def test_a_fit_that_is_interrupted_resumes_to_the_same_numbers(sampler: str, on_disk: bool, tmp_path: Path) -> None:
+    counts, _ = generated(80)
+    file = tmp_path / "lda.npz"
+
+    def stop(sweep: Sweep) -> None:
+        if sweep.number == 8:
+            raise KeyboardInterrupt
+
+    def model(name: str, **more: object) -> LDA:
+        place = {"directory": tmp_path / name, "memory": 100_000} if on_disk else {}
+        every = options(sampler, workers=2, random_state=1, max_iter=12, evaluate_every=5)
+        return LDA(TOPICS, **every | place | more)
+
+    with pytest.raises(KeyboardInterrupt):
+        model("first", checkpoint=file, checkpoint_every=3, observer=stop).fit(counts)
+    seen: list[int] = []
+    resumed = model("second", checkpoint=file, resume=True, observer=lambda sweep: seen.append(sweep.number)).fit(
+        counts
+    )
+    assert seen == [7, 8, 9, 10, 11, 12]
+    whole = model("third").set_params(sampler=resumed.sampler_).fit(counts)
+    np.testing.assert_array_equal(resumed.word_topic_.toarray(), whole.word_topic_.toarray())
+    assert resumed.likelihoods_ == whole.likelihoods_
+    assert resumed.n_iter_ == 12
+    again = model("fourth", checkpoint=file, resume=True, max_iter=12).fit(counts)  # nothing is left to do
+    np.testing.assert_array_equal(again.word_topic_.toarray(), whole.word_topic_.toarray())
+
+
+def test_checkpoints_of_other_fits_are_refused(tmp_path: Path) -> None:
+    counts, _ = generated(20)
+    file = tmp_path / "lda.npz"
+    model = LDA(3, sampler="gibbs", max_iter=2, checkpoint=file).fit(counts)
+    resumed = clone(model).set_params(resume=True)
+    for change, words in (
+        ({"n_components": 4}, "of n_components 3: expected 4"),
+        ({"sampler": "light"}, "of sampler gibbs: "),
+    ):
+        with pytest.raises(LoopCheckpointError, match=words):
+            clone(resumed).set_params(**change).fit(counts)
+    other = counts.tolil()
+    other[0, 0] += 1
+    with pytest.raises(LoopCheckpointError, match="expected"):
+        resumed.fit(other.tocsr())
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(LoopCheckpointError, match="no whole checkpoint"):
+        resumed.fit(counts)
+    gl.save(file, a=gl.array(np.zeros(3)))
+    with pytest.raises(LoopCheckpointError, match="of other things than LDA"):
+        resumed.fit(counts)
+    assert clone(model).set_params(checkpoint=tmp_path / "none.npz", resume=True).fit(counts).n_iter_ == 2
+    with pytest.raises(ValueError, match="give checkpoint=FILE"):
+        LDA(3, resume=True).fit(counts)
+    with pytest.raises(OSError, match="No such file"):
+        clone(model).set_params(checkpoint=tmp_path / "no folder" / "c.npz").fit(counts)

@@ -17,14 +17,14 @@ def binary_residual(weights, sample):  # type: ignore[no-untyped-def]
 
 def binary(key, sample, weights, buffered, pull, step):  # type: ignore[no-untyped-def]
     label, weight, ids, values = sample
-    residual = binary_residual(weights, sample)
+    residual = binary_residual(weights, sample)  # type: ignore[no-untyped-call]
     for k in range(len(ids)):
         buffered[ids[k]] -= step * (residual * values[k] + weight * pull[ids[k]] * weights[ids[k]])
 
 
 def binary_adagrad(key, sample, weights, buffered, squares, squared, pull, step):  # type: ignore[no-untyped-def]
     label, weight, ids, values = sample
-    residual = binary_residual(weights, sample)
+    residual = binary_residual(weights, sample)  # type: ignore[no-untyped-call]
     for k in range(len(ids)):
         gradient = residual * values[k] + weight * pull[ids[k]] * weights[ids[k]]
         squared[ids[k]] += gradient * gradient
@@ -50,7 +50,7 @@ def multinomial_residuals(weights, sample, classes):  # type: ignore[no-untyped-
 
 def multinomial(key, sample, weights, buffered, pull, classes, step):  # type: ignore[no-untyped-def]
     label, weight, ids, values = sample
-    residuals = multinomial_residuals(weights, sample, classes)
+    residuals = multinomial_residuals(weights, sample, classes)  # type: ignore[no-untyped-call]
     for k in range(len(ids)):
         for c in range(classes):
             buffered[ids[k], c] -= step * (residuals[c] * values[k] + weight * pull[ids[k]] * weights[ids[k], c])
@@ -58,7 +58,7 @@ def multinomial(key, sample, weights, buffered, pull, classes, step):  # type: i
 
 def multinomial_adagrad(key, sample, weights, buffered, squares, squared, pull, classes, step):  # type: ignore[no-untyped-def]
     label, weight, ids, values = sample
-    residuals = multinomial_residuals(weights, sample, classes)
+    residuals = multinomial_residuals(weights, sample, classes)  # type: ignore[no-untyped-call]
     for k in range(len(ids)):
         for c in range(classes):
             gradient = residuals[c] * values[k] + weight * pull[ids[k]] * weights[ids[k], c]
