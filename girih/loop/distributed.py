@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from girih.capture.loops.analyse import Body
+from girih.capture.loops.body import Body
 from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Array
 from girih.lower.loops.entries import Column, Layout, Ragged
-from girih.lower.loops.kernel import Kernel
+from girih.lower.loops.kernel import Kernel, by_value
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.strategy import LoopStrategy
@@ -55,6 +56,8 @@ def places(body: Body, strategy: LoopStrategy) -> dict[str, Place]:
             raise _unserved(body, f"{item.array} is needed by all workers at any time")
     if strategy.kind not in ("1d", "2d"):
         raise _unserved(body, "it is divided along a skewed direction" if strategy.space else "it is serial")
+    if strategy.kind == "2d" and body.buffered:
+        raise _unserved(body, "it has buffers, and blocks that wait for each other")
     return found
 
 
@@ -138,7 +141,11 @@ class Distributed:
     def _shares(
         self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]
     ) -> list[Share]:
-        recipe = pickled(self.kernel.recipe)  # type: ignore[arg-type]
+        outside = tuple(
+            (name, by_value(item) if isinstance(item, FunctionType) else item)
+            for name, item in self.kernel.recipe.outside
+        )
+        recipe = pickled(replace(self.kernel.recipe, outside=outside))  # type: ignore[arg-type]
         arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
         buffers = {}
         for name in self.body.buffered:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from girih.capture.loops.analyse import Body, Space, lines_of
+from girih.capture.loops.body import Body, Space, lines_of
 from girih.capture.loops.dependences import is_reduction, text
 from girih.machine.units import format_bytes
 from girih.partition.loops.blocks import imbalance

@@ -10,28 +10,30 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count as counting
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numba.core.errors import NumbaError
 
-from girih.capture.loops import analyse as roles_of
-from girih.capture.loops.analyse import Body, Inherited, Role, analyse, key_and_value
+from girih.capture.loops import body as roles_of
+from girih.capture.loops.analyse import analyse
+from girih.capture.loops.body import Body, Inherited, Role, key_and_value
 from girih.capture.loops.dependences import is_reduction
 from girih.capture.loops.errors import LoopError
-from girih.capture.loops.source import Source, read_source
+from girih.capture.loops.source import Source, identity, names_in, read_source
 from girih.loop.arrays import Accumulator, Array, Buffer
 from girih.loop.distributed import Distributed, places
 from girih.loop.explain import Explanation, explanation
 from girih.loop.remote import Prefetch, Served, prefetch_of
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, Ragged, boxes, laid_out
-from girih.lower.loops.kernel import Kernel, explained, kernel
-from girih.partition.loops.schedule import ROUNDS, Schedule, schedule
+from girih.lower.loops.kernel import Kernel, explained, inherited, kernel, read_only, reason
+from girih.partition.loops.schedule import ROUNDS, Schedule, Task, rounds_of, schedule
 from girih.partition.loops.strategy import LoopStrategy, choose
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
@@ -219,7 +221,9 @@ class ParallelLoop:
     def prepared(self, given: Mapping[str, Any], count: int, serial: bool = False) -> Prepared:
         """The loop for arrays like these, made when it is first needed."""
         roles = {name: role_of(item) for name, item in given.items()}
-        key = (count, serial, tuple((name, _identity(role)) for name, role in roles.items()))
+        names = names_in(self.function.__code__)
+        what = ((name, _identity(role, names), _told(given, name)) for name, role in roles.items())
+        key = (count, serial, tuple(what))
         found = self._prepared.pop(key, None) or self._prepare(roles, count, serial)
         self._prepared[key] = found
         if len(self._prepared) > MOST_KEPT:
@@ -303,6 +307,7 @@ class _Execution:
                 self.columns.extend((column.data, column.offsets) if isinstance(column, Ragged) else (column,))
         elif loop.space.values is not None:
             self.columns.append(loop.space.values)
+        self.columns = [read_only(column) for column in self.columns]
         body, ordered = prepared.body, loop.options.ordered
         self.sums = [name for name in body.reductions if self.workers > 1 and is_reduction(body, name, ordered)]
         self.copies = {name: [np.zeros_like(given[name].values) for _ in range(self.workers)] for name in self.sums}
@@ -338,7 +343,7 @@ class _Execution:
             elif kind == "random":
                 found.append(np.array([seed, 0], np.uint64))
             else:
-                found.append(np.float32(item) if isinstance(item, float) and self.prepared.kernel.single else item)
+                found.append(inherited(item, self.prepared.kernel.single))
         return found, cells
 
     def check_served(self) -> None:
@@ -377,7 +382,11 @@ class _Execution:
 
     def all(self) -> tuple[Span, ...]:
         if self.prepared.body.buffered or self.served:
-            spans = self.buffered()
+            try:
+                spans = self.buffered()
+            except BaseException:
+                self.prepared.buffers.clear()  # what was written there belongs to this execution
+                raise
         else:
             spans = threads.run(self.prepared.plan, self.block)
         for name in self.sums:
@@ -397,12 +406,10 @@ class _Execution:
                 crew, next(_shares), prepared.body, prepared.strategy, prepared.plan, prepared.kernel, prepared.layout,
                 prepared.boxes, self.loop.space.values,
             )  # fmt: skip
-        delays = [self.given[name].delay for name in prepared.body.buffered]
-        bounded = [delay for delay in delays if delay is not None]
         replies = prepared.elsewhere.run(
             self.given,
             self.range_of,
-            lambda worker: self.pieces(worker, min(bounded) if bounded else None),
+            lambda worker: [piece for task in prepared.plan.tasks[worker] for piece in self.pieces(task)],
             int(self.seed()),
             {name: (self.given[name].operation, self.given[name].neutral) for name in prepared.body.accumulated},
         )
@@ -429,10 +436,10 @@ class _Execution:
         ]
 
     def compile(self) -> None:
-        """Run nothing, which has Numba compile the code for these types.
+        """Run nothing, which has Numba compile the code, and the functions of buffers, for these types.
 
         Raises:
-            LoopError: it cannot; the user's line is named.
+            LoopError: it cannot; the user's line, or the buffer, is named.
         """
         dims = self.prepared.body.space.dims
         nothing = [0, 0] * dims if self.prepared.kernel.boxes else [0, 0]
@@ -440,6 +447,13 @@ class _Execution:
             self.prepared.kernel.run(*nothing, *self.columns, *self.mixed[0][0])
         except NumbaError as error:
             raise explained(self.loop.source, error) from error
+        for name in self.prepared.body.buffered:
+            try:
+                self.apply_rows(name, 0, 0)
+            except NumbaError as error:
+                raise LoopError(
+                    f"{name}: Numba cannot compile the function of this buffer ({reason(error)})"
+                ) from error
 
     def block(self, worker: int, space: int, time: int) -> None:
         """Run a block."""
@@ -458,51 +472,65 @@ class _Execution:
 
     # ------------------------------------------------------------------------------------------- buffered
 
+    @property
+    def delay(self) -> int | None:
+        """How many iterations of a worker may go by until its buffers are applied; None: as many as there are."""
+        return min((delay for name in self.prepared.body.buffered if (delay := self.given[name].delay)), default=None)
+
     def buffered(self) -> tuple[Span, ...]:
         """All workers run up to `delay` iterations, then what they buffered is applied; and so on to the end."""
-        plan = self.prepared.plan
-        delays = [self.given[name].delay for name in self.prepared.body.buffered]
-        bounded = [delay for delay in delays if delay is not None]
-        queues = [self.pieces(worker, min(bounded) if bounded else None) for worker in range(plan.workers)]
         began = time.perf_counter()
         spans: list[Span] = []
-        totals: list[dict[str, Any]] = [{} for _ in range(plan.workers)]
-        for number in range(max(map(len, queues), default=0)):
+        totals: list[dict[str, Any]] = [{} for _ in range(self.workers)]
+        for number, pieces in enumerate(self.rounds()):
 
-            def piece(worker: int, number: int = number) -> None:
-                if number >= len(queues[worker]):
+            def run(worker: int, pieces: list[tuple[int, ...] | None] = pieces) -> None:
+                what = pieces[worker]
+                if what is None:
                     return
                 found, cells = self.mixed[worker]
                 for name, cell in cells.items():
                     cell[0] = self.given[name].neutral
-                self.fetch(queues[worker][number])
-                self.prepared.kernel.run(*queues[worker][number], *self.columns, *found)
+                self.fetch(what)
+                self.prepared.kernel.run(*what, *self.columns, *found)
                 for name, cell in cells.items():
                     combine = OPERATIONS[self.given[name].operation]
                     value = cell[0].item()
                     totals[worker][name] = combine(totals[worker][name], value) if name in totals[worker] else value
 
             start = time.perf_counter() - began
-            threads.together(plan.workers, piece)
-            threads.together(plan.workers, self.apply)
+            threads.together(self.workers, run)
+            threads.together(self.workers, self.apply)
             for name in self.prepared.body.buffered:
                 for own in self.prepared.buffers[name]:
                     buffers.empty(own)
             spans.append(Span(0, 0, number, start, time.perf_counter() - began))
-        for worker, total in enumerate(totals):
+        for tasks, total in zip(self.prepared.plan.tasks, totals, strict=True):
             for name, value in total.items():
-                self.partial[name][worker, 0] = value
+                self.partial[name][tasks[0].space, tasks[0].time] = value
         return tuple(spans)
 
-    def pieces(self, worker: int, delay: int | None) -> list[tuple[int, ...]]:
-        """The ranges of a worker's blocks, in pieces of at most `delay` iterations."""
-        found: list[tuple[int, ...]] = []
-        for task in self.prepared.plan.tasks[worker]:
-            whole = self.range_of(task.space, task.time)
-            inner = int(np.prod([whole[at + 1] - whole[at] for at in range(2, len(whole), 2)])) if len(whole) > 2 else 1
-            step = max(1, (delay or 1 << 62) // max(inner, 1))
-            found += [(first, min(first + step, whole[1]), *whole[2:]) for first in range(whole[0], whole[1], step)]
+    def rounds(self) -> list[list[tuple[int, ...] | None]]:
+        """What each worker runs, or None, between one application of the buffers and the next.
+
+        Blocks that wait for others come in a later round than those: pieces of both never run at once.
+        """
+        found: list[list[tuple[int, ...] | None]] = []
+        tasks, numbers = self.prepared.plan.tasks, rounds_of(self.prepared.plan)
+        for number in range(1 + max(map(max, numbers))):
+            queues = [
+                [piece for task, at in zip(*one, strict=True) if at == number for piece in self.pieces(task)]
+                for one in zip(tasks, numbers, strict=True)
+            ]
+            found += map(list, zip_longest(*queues))
         return found
+
+    def pieces(self, task: Task) -> list[tuple[int, ...]]:
+        """The range of a block, in pieces of at most `delay` iterations."""
+        whole = self.range_of(task.space, task.time)
+        inner = int(np.prod([whole[at + 1] - whole[at] for at in range(2, len(whole), 2)])) if len(whole) > 2 else 1
+        step = max(1, (self.delay or 1 << 62) // max(inner, 1))
+        return [(first, min(first + step, whole[1]), *whole[2:]) for first in range(whole[0], whole[1], step)]
 
     def apply(self, worker: int) -> None:
         """Apply all workers' sums to this worker's share of the rows."""
@@ -511,12 +539,14 @@ class _Execution:
                 if worker == 0:
                     self.send(name)
                 continue
-            target = self.given[name].target.values
-            low, high = len(target) * worker // self.workers, len(target) * (worker + 1) // self.workers
-            for own in self.prepared.buffers[name]:
-                self.prepared.appliers[name](
-                    buffers.flat(target), buffers.flat(own.values), own.flags, own.touched, low, high
-                )
+            count = len(self.given[name].target)
+            self.apply_rows(name, count * worker // self.workers, count * (worker + 1) // self.workers)
+
+    def apply_rows(self, name: str, low: int, high: int) -> None:
+        """Apply all workers' sums to the rows in [low, high)."""
+        target = buffers.flat(self.given[name].target.values)
+        for own in self.prepared.buffers[name]:
+            self.prepared.appliers[name](target, buffers.flat(own.values), own.flags, own.touched, low, high)
 
     def send(self, name: str) -> None:
         """All workers' sums to the server of the buffer's array, in the workers' order."""
@@ -539,8 +569,11 @@ def role_of(item: Any) -> Role:
     return Inherited(item)
 
 
-def _identity(role: Role) -> Hashable:
-    """What the analysis and the code depend on: of arrays their shape, of integers their value."""
+def _identity(role: Role, names: Collection[str]) -> Hashable:
+    """What the analysis and the code depend on: of arrays their shape, of integers their value, of floats neither.
+
+    names: that the loop's body has.
+    """
     if not isinstance(role, Inherited):
         return role
     value = role.value
@@ -548,9 +581,16 @@ def _identity(role: Role) -> Hashable:
         return ("ndarray", value.ndim, str(value.dtype))
     if isinstance(value, bool | float | np.floating):
         return type(value).__name__
-    if isinstance(value, int | np.integer | str):
-        return (type(value), value)
-    return ("object", id(value))
+    return identity(value, names)
+
+
+def _told(given: Mapping[str, Any], name: str) -> Hashable:
+    """What else workers are told once: of a buffer its function and the name of its target, of accumulators what each
+    worker begins with."""
+    item = given[name]
+    if isinstance(item, Buffer):
+        return identity(item.apply), next((other for other, array in given.items() if array is item.target), "")
+    return item.neutral if isinstance(item, Accumulator) else None
 
 
 def turns(body: Body) -> tuple[int | None, int | None, int]:

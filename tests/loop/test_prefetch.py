@@ -7,7 +7,8 @@ import pytest
 
 import girih.loop as gl
 from benchmarks.loop_bodies import slr
-from girih.capture.loops.analyse import Array, Body, Inherited, analyse
+from girih.capture.loops.analyse import analyse
+from girih.capture.loops.body import Array, Body, Inherited
 from girih.capture.loops.errors import LoopError
 from girih.capture.loops.prefetch import prefetching
 from girih.capture.loops.source import read_source
@@ -85,3 +86,22 @@ def test_a_served_array_gives_what_one_in_memory_gives_in_few_requests(cached: b
         assert float(remote[3]) == remote.numpy()[3]
         with pytest.raises(TypeError, match="through buffers"):
             remote[0] = 1.0
+
+
+def looked_up(i, w, z, table):
+    z[i] = w[table[i]]
+
+
+def test_known_rows_are_those_of_the_same_arguments() -> None:
+    z = gl.array(np.zeros(3))
+    with gl.served(np.arange(1.0, 7.0)) as w:
+        loop = gl.parallel_for(gl.range(3), workers=1)(looked_up)
+        loop(w, z, np.array([0, 1, 2]))
+        loop(w, z, np.array([3, 4, 5]))
+        assert z.numpy().tolist() == [4.0, 5.0, 6.0]
+        with pytest.raises(IndexError, match="out of bounds"):
+            w[6]
+        assert w[5] == 6.0  # the server is still there
+        w.server.process.kill()
+        with pytest.raises(RuntimeError, match="the server of an array has ended with exit code -9"):
+            w[5]

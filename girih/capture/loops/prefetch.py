@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from girih.capture.loops.analyse import Array, Body, Buffer
+from girih.capture.loops.body import Array, Body, Buffer
 
 ROWS = "rows_of_"
 """What the buffers that take the notes are called, before the name of the array."""

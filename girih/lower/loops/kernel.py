@@ -10,7 +10,7 @@ NumPy. Sums may be reassociated (SIMD); the same code runs in every schedule, so
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, ModuleType
@@ -20,9 +20,9 @@ import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
-from girih.capture.loops.analyse import Accumulator, Array, Body, Buffer, Inherited, key_and_value
+from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
 from girih.capture.loops.errors import LoopError, short
-from girih.capture.loops.source import Source
+from girih.capture.loops.source import Source, identity, names_in
 from girih.capture.loops.values import WEAK_INT, Function, Index, Interval, Scalar, Value
 from girih.lower.loops.vectors import (
     OWN,
@@ -86,7 +86,7 @@ def kernel(body: Body, boxes: bool) -> Kernel:
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
     slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds,
-                     tuple((name, id(value)) for name, value in recipe.outside)))  # fmt: skip
+                     tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
         slot["run"], slot["keep"] = built(recipe, code), (body, recipe)
@@ -109,7 +109,7 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     for dtype in recipe.dtypes:
         space[f"{OWN}{dtype}"] = getattr(np, dtype)
     for name, value in recipe.outside:
-        space[name] = compiled_function(value) if isinstance(value, FunctionType) else value
+        space[name] = compiled_function(value, identity(value)) if isinstance(value, FunctionType) else value
     for name, low, high, words in recipe.checks:
         space[name] = _check(low, high, words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
@@ -401,11 +401,10 @@ class _Builder:
     # ----------------------------------------------------------------------------------------- what it calls
 
     def recipe(self, text: str) -> Recipe:
-        used = {name for name, role in self.body.roles.items() if isinstance(role, Inherited)}
         outside = tuple(
             (name, role.value)
             for name, role in self.body.roles.items()
-            if name in used and isinstance(role, Inherited) and not is_argument(role.value) and f"{name}" in text
+            if isinstance(role, Inherited) and not is_argument(role.value) and name in text
         )
         checks = []
         for name, (size, wraps, line, words) in self.checks.items():
@@ -440,29 +439,63 @@ def explained(source: Source, error: NumbaError) -> LoopError:
     )  # fmt: skip
     if line is None:
         line = getattr(getattr(error, "loc", None), "line", source.tree.lineno)
-    known = ("Failed in nopython", "During", "File", "^", "<source missing", "Enable", "This error")
-    why = next((text for text in words if not text.startswith(known)), words[0] if words else "")
     text = ""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.stmt) and node is not source.tree and node.lineno == line:
             text = f"`{short(node)}`: "
             break
     return LoopError(
-        f"{source.file}:{line}: {text}Numba cannot compile it ({why}); "
+        f"{source.file}:{line}: {text}Numba cannot compile it ({reason(error)}); "
         f"write it with numbers, NumPy arrays and functions that Numba knows"
     )
 
 
+def reason(error: NumbaError) -> str:
+    """Why Numba cannot compile something, in a line."""
+    words = [line.strip() for line in str(error).splitlines() if line.strip()]
+    known = ("Failed in nopython", "During", "File", "^", "<source missing", "Enable", "This error")
+    return next((text for text in words if not text.startswith(known)), words[0] if words else "")
+
+
 @lru_cache(maxsize=1024)
-def compiled_function(function: FunctionType) -> Any:
-    """A user's function compiled, with the functions that it calls; its subscripts are all checked."""
+def compiled_function(function: FunctionType, known: Hashable) -> Any:
+    """A user's function compiled, with the functions that it calls; its subscripts are all checked.
+
+    known: its identity, in which is what it reads from outside: Numba takes that for constant.
+    """
     space = dict(function.__globals__)
-    for name in function.__code__.co_names:
+    for name in names_in(function.__code__):
         other = space.get(name)
         if isinstance(other, FunctionType) and other is not function:
-            space[name] = compiled_function(other)
+            space[name] = compiled_function(other, identity(other))
     copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
     return numba.njit(copy, nogil=True, fastmath=FAST, error_model="numpy", boundscheck=True)
+
+
+def by_value(function: FunctionType) -> FunctionType:
+    """A copy that is pickled as it is now, with what it reads from outside; a function of a module would go by name,
+    and find there what the module had when another process imported it."""
+    space: dict[str, Any] = {}
+    copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    for name in names_in(function.__code__):
+        if name in function.__globals__:
+            other = function.__globals__[name]
+            space[name] = copy if other is function else by_value(other) if isinstance(other, FunctionType) else other
+    return copy
+
+
+def inherited(value: Any, single: bool) -> Any:
+    """An inherited value as the code is given it: floats as float32 in a loop of float32, arrays to be read only."""
+    if isinstance(value, np.ndarray):
+        return read_only(value)
+    return np.float32(value) if isinstance(value, float) and single else value
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """The same memory. Numba refuses code that writes to it, also by another name, which the analysis does not see."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _check(low: int, high: int, words: str) -> Any:
@@ -487,11 +520,7 @@ def touch(at, flags, touched):  # type: ignore[no-untyped-def]
 @numba.njit(nogil=True)
 def touch_all(flags, touched):  # type: ignore[no-untyped-def]
     for at in range(len(flags)):
-        if flags[at] == 0:
-            flags[at] = 1
-            count = touched[len(touched) - 1]
-            touched[count] = at
-            touched[len(touched) - 1] = count + 1
+        touch(at, flags, touched)
 
 
 @numba.njit(nogil=True)
@@ -518,7 +547,7 @@ def begin_random(state, number):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def next_random(state):  # type: ignore[no-untyped-def]
-    """Uniform in [0, 1), in steps of 2⁻⁵³ (2⁻²⁴ would do for float32, which must not round up to 1)."""
+    """Uniform in [0, 1), in steps of 2⁻²⁴: finer ones would be rounded up to 1 in float32."""
     state[1] += np.uint64(0x9E3779B97F4A7C15)
     return np.float64(_mixed(state[1]) >> np.uint64(40)) * 2.0**-24
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.lower.loops.kernel import built
+from girih.lower.loops.kernel import built, inherited, read_only
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule, Task
 from girih.run.parallel.buffers import OPERATIONS, WorkerBuffer, add, applier, empty, flat
@@ -90,6 +90,7 @@ class _Ready:
     def __init__(self, share: Share) -> None:
         self.share = share
         self.run = built(pickle.loads(share.recipe))
+        self.columns = tuple(map(read_only, share.columns))
         self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in share.arrays.items()}
         self.buffers = {name: WorkerBuffer.of(*share.arrays[target]) for name, (target, _) in share.buffers.items()}
         self.appliers = {
@@ -139,8 +140,7 @@ def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> li
         elif kind == "random":
             found.append(np.array([call.seed, 0], np.uint64))
         else:
-            item = call.inherited[name]
-            found.append(np.float32(item) if isinstance(item, float) and ready.share.single else item)
+            found.append(inherited(call.inherited[name], ready.share.single))
     return found
 
 
@@ -156,7 +156,7 @@ def _tasks(
             _receive(ready, task.time, sender, transport)
         for name, cell in cells.items():
             cell[0] = share.accumulators[name][1]
-        ready.run(*what, *share.columns, *arguments)
+        ready.run(*what, *ready.columns, *arguments)
         for name, cell in cells.items():
             accumulated[name].append(cell[0].item())
         if receiver >= 0:
@@ -196,7 +196,7 @@ def _buffered(
         if number < len(share.ranges):
             for name, cell in cells.items():
                 cell[0] = share.accumulators[name][1]
-            ready.run(*share.ranges[number], *share.columns, *arguments)
+            ready.run(*share.ranges[number], *ready.columns, *arguments)
             for name, cell in cells.items():
                 combine = OPERATIONS[share.accumulators[name][0]]
                 value = cell[0].item()
