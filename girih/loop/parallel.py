@@ -360,7 +360,7 @@ class _Execution:
             if (
                 prefetch is None
                 or name not in prefetch.names
-                or any(text.startswith(f"{name}[") for text in prefetch.left_out)
+                or any(text == name or text.startswith(f"{name}[") for text in prefetch.left_out)
             ):
                 raise LoopError(
                     f"{place}: which rows of {name} are read depends on values of arrays, and cannot be known before; "

@@ -68,6 +68,41 @@ def test_reads_that_depend_on_reads_are_left_out_and_said_so() -> None:
         gl.parallel_for(gl.range(8))(chained)(w, gl.array(np.zeros(8)))
 
 
+def chosen_by_data(i, w, z):
+    k = 0
+    if w[i] > 0:
+        k = 3
+    z[i] = w[k]
+
+
+def found_by_data(i, w, z):
+    k = 0
+    for k in range(3):
+        if w[k] > 0:
+            break
+    z[i] = w[k] + w[i]
+
+
+def as_long_as_data_say(i, w, z):
+    for k in range(int(w[i])):
+        z[i] = w[k]
+
+
+def whole(i, w, z):
+    z[i] = w[i] + np.sum(w)
+
+
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [(chosen_by_data, "w[k]"), (found_by_data, "w[k]"), (as_long_as_data_say, "w[k]"), (whole, "w")],
+)
+def test_what_data_decide_is_left_out_too(function, left: str) -> None:
+    given = {"w": Array((8,), "float64"), "z": Array((8,), "float64"), "range": Inherited(range), "int": Inherited(int)}
+    made = prefetching(body_of(function, gl.range(8), np=Inherited(np), **given), {"w"})
+    assert made is not None
+    assert made[2] == (left,)
+
+
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_served_array_gives_what_one_in_memory_gives_in_few_requests(cached: bool) -> None:
     draw = np.random.default_rng(0)
@@ -90,6 +125,8 @@ def test_a_served_array_gives_what_one_in_memory_gives_in_few_requests(cached: b
 
 def looked_up(i, w, z, table):
     z[i] = w[table[i]]
+    if z[i] < 0:
+        z[i] = w[i + 100]  # a row that there is not, if it were read
 
 
 def test_known_rows_are_those_of_the_same_arguments() -> None:

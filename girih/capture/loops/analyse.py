@@ -417,7 +417,7 @@ class _Run:
             )
         texts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice] * len(parts)
         for text, part, size in zip(texts, parts, role.shape, strict=False):
-            if not isinstance(part, Cut):
+            if not (isinstance(part, Cut) or role.notes):
                 self.check(text, part, size, within=False)
         return parts
 

@@ -103,8 +103,8 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     """The function, ready for Numba to compile. code: of the text, with the user's file and lines."""
     space: dict[str, Any] = {
         f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
-        f"{OWN}touch": touch, f"{OWN}touch_all": touch_all, f"{OWN}inside": inside, f"{OWN}begin": begin_random,
-        f"{OWN}next": next_random, "__builtins__": __builtins__,
+        f"{OWN}inside": inside, f"{OWN}perhaps": perhaps, f"{OWN}begin": begin_random, f"{OWN}next": next_random,
+        "__builtins__": __builtins__,
     }  # fmt: skip
     for dtype in recipe.dtypes:
         space[f"{OWN}{dtype}"] = getattr(np, dtype)
@@ -310,23 +310,38 @@ class _Builder:
             return [ast.AugAssign(self.lowered(target, before), node.op, value)]
         assert isinstance(target, ast.Subscript)
         parts = [self.plain(item, before) for item in _parts(target.slice)]
-        first = parts[0]
-        marks: list[ast.expr] = [
-            ast.Name(f"{OWN}flags_{name}", ast.Load()),
-            ast.Name(f"{OWN}touched_{name}", ast.Load()),
-        ]
-        if isinstance(first, ast.Slice):
-            marked = _call(f"{OWN}touch_all", *marks)
+        if isinstance(parts[0], ast.Slice):
+            marks = self.marked_all(name)
         else:
+            notes = getattr(self.body.roles[name], "notes", False)
             at = self.rows.temporary()
-            before.append(assign(at, _call(f"{OWN}inside", first, ast.Constant(self.shape_of(name)[0]))))
+            size = ast.Constant(self.shape_of(name)[0])
+            before.append(assign(at, _call(f"{OWN}{'perhaps' if notes else 'inside'}", parts[0], size)))
             parts[0] = ast.Name(at, ast.Load())
-            marked = _call(f"{OWN}touch", ast.Name(at, ast.Load()), *marks)
-        whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
+            marks = self.marked(name, at, f"{at} >= 0 and " if notes else "")
         if getattr(self.body.roles[name], "notes", False):
-            return [ast.Expr(marked)]
+            return marks
+        whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
         place = ast.Subscript(ast.Name(name, ast.Load()), whole, ast.Store())
-        return [ast.AugAssign(place, node.op, value), ast.Expr(marked)]
+        return [ast.AugAssign(place, node.op, value), *marks]
+
+    def marked(self, name: str, at: str, also: str = "") -> list[ast.stmt]:
+        """Note that row `at` of a buffer was written: touched lists such rows, its last item counts them.
+
+        No function does this: Numba would count references to its arrays in each call, at ten times the cost.
+        """
+        flags, touched, count = f"{OWN}flags_{name}", f"{OWN}touched_{name}", self.shape_of(name)[0]
+        return ast.parse(
+            f"if {also}{flags}[{at}] == 0:\n"
+            f"    {flags}[{at}] = 1\n"
+            f"    {touched}[{touched}[{count}]] = {at}\n"
+            f"    {touched}[{count}] += 1\n"
+        ).body
+
+    def marked_all(self, name: str) -> list[ast.stmt]:
+        at = self.rows.temporary()
+        rows = _call("range", ast.Constant(self.shape_of(name)[0]))
+        return [ast.For(ast.Name(at, ast.Store()), rows, self.marked(name, at), [])]
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         role = self.body.roles[name]
@@ -507,27 +522,19 @@ def _check(low: int, high: int, words: str) -> Any:
     return numba.njit(check, nogil=True)
 
 
-@numba.njit(nogil=True, inline="always")
-def touch(at, flags, touched):  # type: ignore[no-untyped-def]
-    """Note that row `at` of a buffer was written; touched[-1] counts them."""
-    if flags[at] == 0:
-        flags[at] = 1
-        count = touched[len(touched) - 1]
-        touched[count] = at
-        touched[len(touched) - 1] = count + 1
-
-
-@numba.njit(nogil=True)
-def touch_all(flags, touched):  # type: ignore[no-untyped-def]
-    for at in range(len(flags)):
-        touch(at, flags, touched)
-
-
 @numba.njit(nogil=True)
 def inside(at, size):  # type: ignore[no-untyped-def]
     """A row of a buffer, from its end if it is below 0."""
     if at < -size or at >= size:
         raise IndexError("a subscript of a buffer lies outside it")
+    return at + size if at < 0 else at
+
+
+@numba.njit(nogil=True)
+def perhaps(at, size):  # type: ignore[no-untyped-def]
+    """The same of a read that may not come about, whose subscript may be any; -1: there is no such row."""
+    if at < -size or at >= size:
+        return -1
     return at + size if at < 0 else at
 
 
