@@ -32,6 +32,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.env
     atexit.register(shutil.rmtree, os.environ["GIRIH_TESTS_CACHE"], ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test begins with the same random numbers, whichever tests its process ran before it."""
+    import torch
+
+    torch.manual_seed(0)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what golden tests get in place of comparing")
 

@@ -119,74 +119,6 @@ class Cut:
     floor: int
 
 
-def cuts(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes], *, nearest: bool = True) -> Cut:
-    """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
-
-    The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor that
-    is named where a cap cannot be kept can be kept as a cap. lives: of a program without loops and movements. measured:
-    the lifetimes of another program on the device.
-    """
-    best = plain = Cut((), floor(lives)[0])
-    program = lives.program
-    if plain.floor <= cap or program.orders or any(isinstance(step, BlockStep | StartStep) for step in lives.steps):
-        return plain
-    finder = _Finder(lives)
-    if (exact := _cut(lives, cap, measured, finder)).floor <= cap:
-        return exact
-    for share in GOALS if nearest else ():
-        candidate = _cut(lives, int(plain.floor * share), measured, finder)
-        best = min(best, candidate, key=lambda one: one.floor)
-        if candidate.floor <= cap or candidate.floor > plain.floor * share:
-            break
-    return best
-
-
-def _cut(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes], finder: _Finder) -> Cut:
-    """The loops that are found first, if sizes from the largest on are too large."""
-    program, best = lives.program, Cut((), floor(lives)[0])
-    too_large = {number for number, size in enumerate(alone(lives)) if size > cap}
-    inner = [item for item in lives.storages if item.born >= 0 and not item.lasts and item.bytes]
-    touched = [item for item in inner if not too_large.isdisjoint(item.touched)]
-    seeds = {name: item.bytes for item in touched for name in item.buffers}
-    for least in sorted({item.bytes for item in touched}, reverse=True)[:MOST_SIZES]:
-        large = {name for item in inner if item.bytes >= least for name in item.buffers}
-        chosen: list[_Component] = []
-        for seed in sorted(seeds.keys() & large, key=lambda name: (-seeds[name], finder.maker[name])):
-            if any(seed in one.cut for one in chosen):
-                continue
-            taken = {position for one in chosen for position in one.variables}
-            ways = [one for one in finder.components(seed, large) if taken.isdisjoint(one.variables)]
-            judged = [(max(cap, _least(program, one, measured)), one.steps, one) for one in ways]
-            chosen += [min(judged, key=lambda item: item[:2])[2]] if judged else []
-        if chosen:
-            best = min(_in_blocks(program, chosen, cap, measured), best, key=lambda one: max(one.floor, cap))
-        if best.floor <= cap:
-            break
-    return best
-
-
-def _in_blocks(
-    program: Program, components: Sequence[_Component], cap: int, measured: Callable[[Program], Lifetimes]
-) -> Cut:
-    """The loops in as few blocks as keep the cap, or with the lowest floor."""
-    longest = max(one.length for one in components)
-    best: Cut | None = None
-    for blocks in (2**power for power in range(1, longest.bit_length() + 1)):
-        loops = tuple(loop for one in components for loop in one.loops(blocks))
-        candidate = Cut(loops, floor(measured(in_pieces(program, loops)))[0])
-        best = candidate if best is None or candidate.floor < best.floor else best
-        if best.floor <= cap:
-            break
-    assert best is not None
-    return best
-
-
-def _least(program: Program, component: _Component, measured: Callable[[Program], Lifetimes]) -> int:
-    """Bytes that the largest of a component's loops needs, in short blocks."""
-    lives = measured(in_pieces(program, component.loops(component.length)))
-    return max(int(size) for size, step in zip(alone(lives), lives.steps, strict=False) if isinstance(step, BlockStep))
-
-
 @dataclass(frozen=True)
 class _Component:
     """Steps around a tensor that is too large. cut: of each such tensor the dimension that is cut. variables: of each
@@ -214,10 +146,18 @@ class _NotCutError(Exception):
         self.buffer = buffer
 
 
-class _Finder:
-    """Finds what is cut together in one program. maker: by buffer the position of its step."""
+class PieceFinder:
+    """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
-    def __init__(self, lives: Lifetimes) -> None:
+    lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
+    device. maker: by buffer the position of its step.
+    """
+
+    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes]) -> None:
+        self.lives = lives
+        self.measured = measured
+        self.whole = floor(lives)[0]
+        self.needs: dict[tuple[InPieces, ...], tuple[int, int]] = {}
         self.program = lives.program
         self.steps = lives.steps
         self.maker = {name: position for position, step in enumerate(self.steps) for name in writes_of(step)}
@@ -226,6 +166,70 @@ class _Finder:
             for name in dict.fromkeys(reads_of(step)):
                 self.readers.setdefault(name, []).append(position)
         self.known: dict[int, list[tuple[bytes, Member]]] = {}
+
+    def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
+        """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
+
+        The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor
+        that is named where a cap cannot be kept can be kept as a cap.
+        """
+        best = plain = Cut((), self.whole)
+        loops = any(isinstance(step, BlockStep | StartStep) for step in self.steps)
+        if plain.floor <= cap or self.program.orders or loops:
+            return plain
+        if (exact := self.cut(cap)).floor <= cap:
+            return exact
+        for share in GOALS if nearest else ():
+            candidate = self.cut(int(plain.floor * share))
+            best = min(best, candidate, key=lambda one: one.floor)
+            if candidate.floor <= cap or candidate.floor > plain.floor * share:
+                break
+        return best
+
+    def cut(self, cap: int) -> Cut:
+        """The loops that are found first, if sizes from the largest on are too large."""
+        lives, best = self.lives, Cut((), self.whole)
+        too_large = {number for number, size in enumerate(alone(lives)) if size > cap}
+        inner = [item for item in lives.storages if item.born >= 0 and not item.lasts and item.bytes]
+        touched = [item for item in inner if not too_large.isdisjoint(item.touched)]
+        seeds = {name: item.bytes for item in touched for name in item.buffers}
+        for least in sorted({item.bytes for item in touched}, reverse=True)[:MOST_SIZES]:
+            large = {name for item in inner if item.bytes >= least for name in item.buffers}
+            chosen: list[_Component] = []
+            for seed in sorted(seeds.keys() & large, key=lambda name: (-seeds[name], self.maker[name])):
+                if any(seed in one.cut for one in chosen):
+                    continue
+                taken = {position for one in chosen for position in one.variables}
+                ways = [one for one in self.components(seed, large) if taken.isdisjoint(one.variables)]
+                judged = [(max(cap, self.need(one.loops(one.length))[1]), one.steps, one) for one in ways]
+                chosen += [min(judged, key=lambda item: item[:2])[2]] if judged else []
+            if chosen:
+                best = min(self.in_blocks(chosen, cap), best, key=lambda one: max(one.floor, cap))
+            if best.floor <= cap:
+                break
+        return best
+
+    def in_blocks(self, components: Sequence[_Component], cap: int) -> Cut:
+        """The loops in as few blocks as keep the cap, or with the lowest floor."""
+        longest = max(one.length for one in components)
+        best: Cut | None = None
+        for blocks in (2**power for power in range(1, longest.bit_length() + 1)):
+            loops = tuple(loop for one in components for loop in one.loops(blocks))
+            candidate = Cut(loops, self.need(loops)[0])
+            best = candidate if best is None or candidate.floor < best.floor else best
+            if best.floor <= cap:
+                break
+        assert best is not None
+        return best
+
+    def need(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
+        """The floor of the program with these loops, and the bytes that the largest of them needs."""
+        if loops not in self.needs:
+            lives = self.measured(in_pieces(self.program, loops))
+            sizes = zip(alone(lives), lives.steps, strict=False)
+            largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
+            self.needs[loops] = floor(lives)[0], largest
+        return self.needs[loops]
 
     def members(self, position: int) -> list[tuple[bytes, Member]]:
         """A step along each variable along which it can be cut, with the ranges of all devices."""
