@@ -141,7 +141,7 @@ def test_what_a_failed_execution_had_buffered_is_gone() -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_blocks_that_wait_for_each_other_do_so_with_buffers_too(ordered: bool) -> None:
     """In every round the workers' pieces share no row and no column."""
-    from girih.loop.parallel import _Execution
+    from girih.loop.execution import Execution
 
     def body(key, v, W, H, late):
         i, j = key
@@ -152,7 +152,7 @@ def test_blocks_that_wait_for_each_other_do_so_with_buffers_too(ordered: bool) -
     loop = gl.parallel_for(space, ordered=ordered, workers=3, kind="2d")(body)
     given = loop.bound((*factors(space, 4), gl.buffer(gl.array(np.zeros(1)), delay=7)), {})
     prepared = loop.prepared(given, 3)
-    rounds = _Execution(loop, prepared, given).rounds()
+    rounds = Execution(prepared, given, space, ordered, loop.seed()).rounds()
     keys = prepared.layout.entries.keys
     assert sorted(entry for pieces in rounds for what in pieces if what for entry in range(*what)) == list(range(500))
     for pieces in rounds:
