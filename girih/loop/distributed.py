@@ -41,6 +41,10 @@ def places(body: Body, strategy: LoopStrategy) -> dict[str, Place]:
     Raises:
         LoopError: the loop is divided in a way that messages do not serve.
     """
+    if strategy.kind not in ("1d", "2d"):
+        raise _unserved(body, "it is divided along a skewed direction" if strategy.space else "it is serial")
+    if strategy.kind == "2d" and body.buffered:
+        raise _unserved(body, "it has buffers, and blocks that wait for each other")
     found: dict[str, Place] = {}
     for item in strategy.movements:
         if item.array in body.buffered:
@@ -58,10 +62,6 @@ def places(body: Body, strategy: LoopStrategy) -> dict[str, Place]:
             found[item.array] = Place(how)
         else:
             raise _unserved(body, f"{item.array} is needed by all workers at any time")
-    if strategy.kind not in ("1d", "2d"):
-        raise _unserved(body, "it is divided along a skewed direction" if strategy.space else "it is serial")
-    if strategy.kind == "2d" and body.buffered:
-        raise _unserved(body, "it has buffers, and blocks that wait for each other")
     return found
 
 
