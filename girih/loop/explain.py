@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from girih.capture.loops.analyse import Body, Space, lines_of
+from girih.capture.loops.body import Body, Space, lines_of
 from girih.capture.loops.dependences import is_reduction, text
 from girih.machine.units import format_bytes
 from girih.partition.loops.blocks import imbalance
@@ -49,7 +49,7 @@ class Explanation:
 
 def explanation(
     space: Space, count: int, body: Body, strategy: LoopStrategy, plan: Schedule, work: np.ndarray | None,
-    spans: Sequence[Span], seconds: Sequence[float], here: str,
+    spans: Sequence[Span], seconds: Sequence[float], here: str, losses: Sequence[str],
 ) -> Explanation:  # fmt: skip
     """Of a loop for certain arrays. work: entries of each block. spans, seconds: of the last execution, and of all."""
     movements = [_moving(item, plan) for item in strategy.movements]
@@ -80,6 +80,7 @@ def explanation(
         )
     if here:
         lines.append(f"on threads of this process: {here}")
+    lines += [f"{loss}: begun anew" for loss in losses]
     if seconds:
         line = f"the last execution took {seconds[-1]:.4g} s"
         lines.append(line if predicted is None else f"{line}, predicted {predicted:.4g} s")

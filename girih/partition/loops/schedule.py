@@ -92,6 +92,24 @@ def rotation(workers: int, each: int, rounds: int = 1) -> Schedule:
     )
 
 
+def rounds_of(plan: Schedule) -> tuple[tuple[int, ...], ...]:
+    """Of each worker's tasks, the first round in which they can run, where all workers stop after each round.
+
+    Raises:
+        ValueError: tasks wait for each other in a circle, or for tasks that there are not.
+    """
+    before = finished_before(plan)
+    found: dict[tuple[int, int], int] = {}
+    for worker, number in sorted(before, key=lambda task: sum(before[task])):
+        after = plan.tasks[worker][number].after
+        needed = [(worker, number - 1)] if number else []
+        needed += [(after[0], after[1] - 1)] if after is not None else []
+        found[worker, number] = 1 + max((found[task] for task in needed), default=-1)
+    return tuple(
+        tuple(found[worker, number] for number in range(len(tasks))) for worker, tasks in enumerate(plan.tasks)
+    )
+
+
 def finished_before(plan: Schedule) -> dict[tuple[int, int], tuple[int, ...]]:
     """For each task (worker, number): how many tasks of every worker are surely finished when it begins.
 

@@ -16,6 +16,7 @@ import torch
 from girih.lower import Program
 from girih.run.engines.crew import Status, culprit, first_failure
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 from girih.run.worker.service import Options, Service
 
@@ -29,7 +30,7 @@ class ThreadCrew:
     rank = 0
 
     def __init__(self, program: Program, options: Options) -> None:
-        self.program = program
+        self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
         # The driver's own deadline names who hangs; waiting threads give up a little later.
@@ -45,7 +46,7 @@ class ThreadCrew:
         self._threads = [
             threading.Thread(
                 target=self._serve,
-                args=(rank, options, options.threads or own),
+                args=(program, rank, options, options.threads or own),
                 name=f"girih worker {rank}",
                 daemon=True,
             )
@@ -115,11 +116,11 @@ class ThreadCrew:
         self.close()
         raise error
 
-    def _serve(self, rank: int, options: Options, threads: int) -> None:
+    def _serve(self, program: Program, rank: int, options: Options, threads: int) -> None:
         try:
             torch.set_num_threads(threads)
             transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
-            service = Service(self.program, rank, transport, options, self.progress[rank])
+            service = Service(program, rank, transport, options, self.progress[rank])
             self.services[rank] = service
         except BaseException as error:
             self._replies.put((rank, failure_of(rank, error)))
