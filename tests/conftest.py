@@ -6,6 +6,7 @@ import atexit
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,14 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.environ:
     os.environ["XDG_CACHE_HOME"] = os.environ["GIRIH_TESTS_CACHE"] = tempfile.mkdtemp(prefix="girih-tests-")
     atexit.register(shutil.rmtree, os.environ["GIRIH_TESTS_CACHE"], ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test begins with one thread of PyTorch's, on any processor and whatever ran before: tensors are tiny, sums
+    and kernels' scratch memory depend on it, and several processes share the cores. Tests that want more say so."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
