@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,12 +44,10 @@ class ThreadCrew:
         # A new thread computes with as many threads as whoever set a number last, in whichever thread that was: so each
         # worker says its own, and this thread's number is then again that of threads to come.
         own = torch.get_num_threads()
+        options = replace(options, threads=options.threads or own)
         self._threads = [
             threading.Thread(
-                target=self._serve,
-                args=(program, rank, options, options.threads or own),
-                name=f"girih worker {rank}",
-                daemon=True,
+                target=self._serve, args=(program, rank, options), name=f"girih worker {rank}", daemon=True
             )
             for rank in range(self.size)
         ]
@@ -116,9 +115,9 @@ class ThreadCrew:
         self.close()
         raise error
 
-    def _serve(self, program: Program, rank: int, options: Options, threads: int) -> None:
+    def _serve(self, program: Program, rank: int, options: Options) -> None:
         try:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(options.threads)
             transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
             service = Service(program, rank, transport, options, self.progress[rank])
             self.services[rank] = service
