@@ -113,12 +113,14 @@ class Cached:
         """Rows that were dropped, and neither came back nor will: what the servers are to be told now."""
         if not self.dropped:
             return np.empty(0, np.int64)
-        rows = np.unique(np.concatenate(self.dropped))
+        rows = np.concatenate(self.dropped)
         self.dropped.clear()
         self.dropped_rows = 0
         rows = rows[self.places.find(rows)[0] < 0]
-        for wanted in pulled:
-            rows = rows[~np.isin(rows, wanted)]
+        if pulled:
+            coming = np.sort(np.concatenate(pulled))
+            at = np.minimum(np.searchsorted(coming, rows), len(coming) - 1)
+            rows = rows[coming[at] != rows]
         return rows
 
 

@@ -1,10 +1,10 @@
 """A worker's memory of a table as flat arrays: a cache of rows, and a log of updates in which equal keys are one.
 
-The cache is a hash table with chains. Where room is needed, the clock algorithm drops a row: a hand goes round, takes one
-off the marks of the rows that it passes, and drops the first that has none left. Rows that were fetched ahead begin with
-more marks than those that are read, so that they are still there when their turn comes. Where all rows fit, each has a
-place. The log is a hash table with open addressing whose positions are handed out in order. All loops are Numba's; each is
-O(keys × width), the hash tables' probes and the hand's way aside.
+The cache is a hash table with chains. Where room is needed, the clock algorithm drops a row: a hand goes round, takes
+one off the marks of the rows that it passes, and drops the first that has none left. Rows that were fetched ahead begin
+with more marks than those that are read, so that they are still there when their turn comes. Where all rows fit, each
+has a place. The log is a hash table with open addressing whose positions are handed out in order. All loops are
+Numba's; each is O(keys × width), the hash tables' probes and the hand's way aside.
 """
 
 from __future__ import annotations
