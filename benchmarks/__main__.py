@@ -40,6 +40,7 @@ NAMES = (
     "onnx_coverage",
     "optimize_cpu",
     "optimize_gpu",
+    "blocked_layouts",
     "rewrite_search",
     "taso_table",
     "pipelines",

@@ -10,7 +10,6 @@ after another.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,7 +33,7 @@ from girih.rewrite.constants import constants
 from girih.rewrite.ways import ROWS, Way
 from girih.run.calibrate.measure_operators import prepare, tensor_of
 from girih.run.modules.strided import laid
-from girih.run.modules.trial import quick
+from girih.run.modules.trial import clock_of, quick
 
 SECONDS = 0.03
 """How long a call is measured, about, behind the first."""
@@ -223,16 +222,17 @@ def measure(call: Call) -> list[float]:
             run, times = _in_runtime(call, inputs)
         else:
             run = _with_weights(call, inputs) if _has_weights(call) else _plain(call)
-        began = time.perf_counter()
+        clock = clock_of(torch.get_num_threads())
+        began = clock()
         run()
-        first = time.perf_counter() - began
+        first = clock() - began
         least, most = REPEATS
         count = min(most, max(least, int(SECONDS / max(first, 1e-7))))
         took = []
         for _ in range(count):
-            began = time.perf_counter()
+            began = clock()
             run()
-            took.append((time.perf_counter() - began) / times)
+            took.append((clock() - began) / times)
     return took
 
 

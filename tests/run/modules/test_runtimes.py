@@ -57,17 +57,6 @@ def test_parts_become_whole_operators() -> None:
     check_results(graph, whole)
 
 
-def test_a_softmax_of_differences_to_the_maximum_is_one_of_the_numbers() -> None:
-    class Shifted(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.softmax(x - x.amax(1, True), 1)
-
-    graph = capture(Inference(Shifted().eval()), (torch.randn(3, 5),)).graph
-    whole = Whole().apply(graph)
-    assert [node.operator for node in whole.nodes] == ["aten._softmax"]
-    check_results(graph, whole)
-
-
 @pytest.fixture(scope="module")
 def program() -> bytes:
     """The block as ONNX."""

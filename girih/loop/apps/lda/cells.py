@@ -6,7 +6,9 @@
 when its slice was taken up), each accepted or refused by current counts: O(1) for each token. Tables hold nonzero
 counts only, the prior is a second branch, so that a slice's tables are no larger than its tokens. The probability by
 which a word proposed is that of its table, found by bisection of its nonzero counts, where LightLDA's program takes
-the current counts.
+the current counts. The token's own count is taken out of its word's table: a proposal that depends on the topic that
+it may replace would not leave the posterior as it is. With tables that are made anew for each token the posterior is
+exact; with those of a slice a small error remains, since topics that other tokens had before still count.
 
 Both read and write the rows of the cell's documents and words only, besides their copy of the topics' sums.
 """
@@ -208,18 +210,27 @@ def light(
                     down = (np.float32(counts[now]) + prior) * (np.float32(sums[new]) + smooth)
                     if high(mixed(state)) * down < up:
                         now = new
-                # The word proposes: q(k) is n_wk of the table + β.
+                # The word proposes: q(k) is n_wk of the table without this token, + β.
                 state += STRIDE
                 drawn = low(mixed(state)) * of_word
                 if drawn < lengths[item]:
                     slot = drawn * size / lengths[item]
                     spot = begin + min(np.int64(slot), size - 1)
                     new = np.int64(own[spot] if slot - np.int64(slot) < stay[spot] else other[spot])
+                    if new == old and new != now:  # once in height times it is this token itself, which says nothing
+                        state += STRIDE
+                        if high(mixed(state)) * height_of(old, own, heights, begin, begin + size) < 1:
+                            new = now
+                        state += STRIDE
                 else:
                     new = np.int64(min((drawn - lengths[item]) / beta, topics - 1))
                 if new != now:
                     height_now = height_of(now, own, heights, begin, begin + size)
                     height_new = height_of(new, own, heights, begin, begin + size)
+                    if now == old:
+                        height_now -= 1
+                    if new == old:
+                        height_new -= 1
                     up = (np.float32(row[new]) + share) * (np.float32(counts[new]) + prior)
                     up *= (np.float32(sums[now]) + smooth) * (height_now + prior)
                     down = (np.float32(row[now]) + share) * (np.float32(counts[now]) + prior)

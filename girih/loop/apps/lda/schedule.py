@@ -59,6 +59,19 @@ class Cells:
             block.topics[:] = generator.integers(0, model.topics, len(block.topics), dtype=np.int32)
             _count(block.words, block.topics, self.table, self.sums)
 
+    @property
+    def assigned(self) -> np.ndarray:
+        """[tokens] the topic of each, as the layout has them."""
+        return self.layout.topics
+
+    def assign(self, topics: np.ndarray) -> None:
+        """Give all tokens their topics, and count anew."""
+        self.layout.topics[:] = topics
+        self.table[:] = 0
+        self.sums[:] = 0
+        for block in blocks_of(self.layout):
+            _count(block.words, block.topics, self.table, self.sums)
+
     def sweep(self, number: int, run: Run) -> None:
         """Sample every token once. number: of the sweep, by which random numbers are drawn."""
         for block in blocks_of(self.layout):
@@ -103,6 +116,8 @@ class Cells:
 class Passes:
     """WarpLDA: two topics for each token, in the words' order, and where each document's tokens lie."""
 
+    sampler = "warp"
+
     def __init__(self, corpus: Corpus, model: Model) -> None:
         self.model, self.corpus = model, corpus
         kind: type = np.uint16 if model.topics <= 1 << 16 else np.int32
@@ -121,6 +136,18 @@ class Passes:
             generator = np.random.default_rng((model.seed, first))
             piece[:] = generator.integers(0, model.topics, len(piece), dtype=np.int32)[:, None]
             self.sums += np.bincount(piece[:, 0], minlength=model.topics)
+
+    @property
+    def assigned(self) -> np.ndarray:
+        """[tokens, 2] topics and proposals, in the words' order."""
+        return self.pairs
+
+    def assign(self, pairs: np.ndarray) -> None:
+        """Give all tokens their topics and proposals, and count anew."""
+        self.pairs[:] = pairs
+        self.sums[:] = 0
+        for first in range(0, len(pairs), 1 << 22):
+            self.sums += np.bincount(pairs[first : first + (1 << 22), 0], minlength=self.model.topics)
 
     def sweep(self, number: int, run: Run) -> None:
         model = self.model
