@@ -146,8 +146,8 @@ class Client:
                 self._send(server, Header(m.FORGET, number, rows=len(own)), (own // servers).astype(np.int32))
 
     def prefetch(self, table: int, rows: Rows) -> None:
-        """Ask for rows that are not cached, and do not wait. While an answer is under way, rows are collected, and
-        asked for together when it is there: a message has a price, however few rows it has."""
+        """Ask for rows that are not cached, and do not wait. While an answer is under way, rows are collected; they are
+        asked for together when it has come, since every message has its price, however few rows it is about."""
         slots, missing = self.tables[table].places.find(rows, AHEAD)
         if missing:
             self._wanted.setdefault(table, []).append(rows[slots < 0] if missing < len(rows) else rows)

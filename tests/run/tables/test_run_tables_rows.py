@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.rows.functions import AdaRevision, Versions
-from girih.run.tables.rows.keyed import Log, Places
+from girih.run.tables.rows.keyed import AHEAD, READ, Log, Places
 from girih.run.tables.rows.sparse import SparseRows
 from girih.run.tables.rows.store import Dense, Partition, Shadow, Sparse, Update
 
@@ -188,3 +188,13 @@ def test_what_a_copy_lacks_counts_for_those_who_lack_it() -> None:
         assert partition.change.tolist() == [[0.0, 0.0, 0.0], [6.0, 0.0, 2.0]]
         partition.take(1, rows[:1], 0)
         assert partition.change[1].tolist() == [0.0, 0.0, 2.0]
+
+
+def test_rows_fetched_ahead_outlive_rows_that_were_read() -> None:
+    """Twelve rows are always ahead in twenty slots: none goes before it is read, though all that were read are newer
+    than some of them."""
+    places = Places(10_000, 20)
+    places.claim(np.arange(12), AHEAD)
+    for row in range(2000):
+        assert places.find(np.array([row]), READ)[1] == 0
+        places.claim(np.array([row + 12]), AHEAD)

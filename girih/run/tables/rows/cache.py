@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.run.tables.options import TableSpec
-from girih.run.tables.rows.keyed import PLACE_BYTES, READ, Log, Places, add_sorted, take_rows, write_rows
+from girih.run.tables.rows.keyed import PLACE_BYTES, READ, Log, Places, add_sorted, sizes_of, take_rows, write_rows
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -113,12 +113,14 @@ class Cached:
         """Rows that were dropped, and neither came back nor will: what the servers are to be told now."""
         if not self.dropped:
             return np.empty(0, np.int64)
-        rows = np.unique(np.concatenate(self.dropped))
+        rows = np.concatenate(self.dropped)
         self.dropped.clear()
         self.dropped_rows = 0
         rows = rows[self.places.find(rows)[0] < 0]
-        for wanted in pulled:
-            rows = rows[~np.isin(rows, wanted)]
+        if pulled:
+            coming = np.sort(np.concatenate(pulled))
+            at = np.minimum(np.searchsorted(coming, rows), len(coming) - 1)
+            rows = rows[coming[at] != rows]
         return rows
 
 
@@ -181,13 +183,12 @@ class DenseCached(Cached):
 
     def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
         """(of waiting updates, of the cached values of their rows; 0 if not cached)."""
-        changes = np.abs(self.log.deltas[positions]).sum(axis=1)
+        changes = sizes_of(self.log.deltas, positions)
         if not relative:
             return changes, changes
         rows = self.log.keys[positions]
         slots, _ = self.places.find(rows // VERSION if self.read_versions is not None else rows)
-        sizes = np.where(slots >= 0, np.abs(self.values[slots]).sum(axis=1), 0.0)
-        return changes, sizes
+        return changes, sizes_of(self.values, slots)
 
 
 class SparseCached(Cached):

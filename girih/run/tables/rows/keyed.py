@@ -101,6 +101,17 @@ def read_rows(values, slots, out):  # type: ignore[no-untyped-def]
                 out[i, j] = values[slots[i], j]
 
 
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
+def row_sizes(values, slots, out):  # type: ignore[no-untyped-def]
+    """out[i] = the sum of the magnitudes of values[slots[i]], 0 where there is no such slot."""
+    for i in range(len(slots)):
+        total = 0.0
+        if slots[i] >= 0:
+            for j in range(values.shape[1]):
+                total += abs(values[slots[i], j])
+        out[i] = total
+
+
 @numba.njit(nogil=True, cache=True)
 def find_and_read(tags, chain, heads, marks, wanted, values, slots, out):  # type: ignore[no-untyped-def]
     """`find_slots`, and out[i] = values[slots[i]] where there is such a slot."""
@@ -199,6 +210,13 @@ def take_rows(deltas, live, positions, out):  # type: ignore[no-untyped-def]
         for j in range(deltas.shape[1]):
             out[i, j] = deltas[positions[i], j]
             deltas[positions[i], j] = 0
+
+
+def sizes_of(values: NDArray[Any], slots: NDArray[Any]) -> NDArray[np.float64]:
+    """The magnitude of each row, [slots]; 0 where there is none."""
+    out = np.empty(len(slots))
+    row_sizes(values, slots, out)
+    return out
 
 
 def power_of_two(least: int) -> int:

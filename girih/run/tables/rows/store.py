@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.rows.functions import ServerFunction, Versions
+from girih.run.tables.rows.keyed import sizes_of
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -115,7 +116,7 @@ class Dense:
         return self.values[rows], self.versions.numbers[rows]
 
     def sizes(self, rows: Rows) -> Rows:
-        return np.asarray(np.abs(self.values[rows]).sum(axis=1))
+        return sizes_of(self.values, rows)
 
 
 def _once_each(update: Update) -> list[Update]:
