@@ -84,6 +84,8 @@ def explanation(
     if seconds:
         line = f"the last execution took {seconds[-1]:.4g} s"
         lines.append(line if predicted is None else f"{line}, predicted {predicted:.4g} s")
+        if predicted is not None and plan.workers > 1:
+            lines.append(f"workers waited for each other in {waited(spans, plan.workers):.0%} of it")
     return Explanation(
         "\n".join(lines), strategy, plan, tuple(lines_of(body.references)), moved, uneven,
         seconds[-1] if seconds else None, predicted,
@@ -122,6 +124,12 @@ def _how(item: Movement, plan: Schedule) -> str:
 def _bytes(body: Body, item: Movement) -> int:
     role = body.roles[item.array]
     return item.elements * np.dtype(getattr(role, "dtype", "float64")).itemsize
+
+
+def waited(spans: Sequence[Span], workers: int) -> float:
+    """The workers' mean share of an execution's blocks in which they ran none."""
+    whole = max(span.ended for span in spans) - min(span.began for span in spans)
+    return 1 - sum(span.ended - span.began for span in spans) / workers / whole if whole else 0.0
 
 
 def _predicted(

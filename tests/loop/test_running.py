@@ -278,11 +278,12 @@ def test_explain_says_what_happens() -> None:
     told = loop.explain()
     assert told.kind == "2d"
     assert told.vectors == ("(0, +∞)", "(+∞, 0)")
-    assert told.bytes_moved == 40 * 8 * 4 * told.plan.hand_overs // 4 == 40 * 8 * 4 * 15
+    assert told.bytes_moved == 40 * 8 * 4 * told.plan.hand_overs // 4 == 40 * 8 * 4 * 7
     assert "H travels in 4 parts" in str(told)
     assert "W stays with its worker" in str(told)
     assert told.seconds is not None
     assert told.predicted is not None
+    assert "workers waited for each other" in str(told)
 
 
 def test_equal_bodies_are_compiled_once() -> None:

@@ -16,9 +16,10 @@ from girih.partition.loops.strategy import LoopStrategy
 
 PIPELINED = 2
 """Time parts for each worker of an unordered loop."""
-ROUNDS = 8
+ROUNDS = 4
 """Space parts for each worker of an unordered loop. Each time part comes by once for each: a loop that learns
-meets every index in several moments of an execution, as it would in a random order, not all at once."""
+meets every index in several moments of an execution, as it would in a random order, not all at once. The fewer, the
+longer a worker can go on that others keep waiting, as where cores are shared, and the less moves between processes."""
 WAVES = 4
 """Time parts for each worker of an ordered loop: with more, workers begin earlier and wait oftener."""
 
