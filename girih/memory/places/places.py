@@ -101,7 +101,7 @@ def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) 
     nearest orders, the other half for the best of them. enough: bytes of an arena that need not be smaller."""
     if np.count_nonzero(items.sizes) <= SMALL:
         return smallest(items)
-    aim, arrays = enough if enough > items.bound else items.bound + items.bound // NEAR, _arrays(items)
+    aim, arrays = max(items.bound, enough), _arrays(items)
     best = np.zeros(len(items.sizes), np.int64)
     least = UNLIMITED
     ends: list[tuple[int, int, Numbers, bool]] = []
@@ -115,6 +115,9 @@ def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) 
         if least <= aim:
             return np.maximum(best, 0)
         ends.append((top(items, plain), number, order, lowest))
+    aim = max(aim, items.bound + items.bound // NEAR)
+    if least <= aim:
+        return np.maximum(best, 0)
     for _, number, order, lowest in sorted(ends, key=itemgetter(0))[:NEAREST]:
         found, other, _ = improved(*arrays, order, lowest, ends[number][0], aim, turns // (2 * NEAREST), seed)
         if len(found):
