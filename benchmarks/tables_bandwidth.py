@@ -23,7 +23,8 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -45,16 +46,21 @@ LONGER = 6
 
 @dataclass(frozen=True)
 class Problem:
+    """pace: ratings per second that a host computes with. skew: exponent of the power law of items. queue: bytes."""
+
     users: int
     items: int
     ratings: int
     rank: int
     batch: int
     passes: int
+    pace: float
+    skew: float
+    queue: int
 
 
-FULL = Problem(users=8_000, items=4_000, ratings=1_000_000, rank=32, batch=12_500, passes=30)
-QUICK = Problem(users=1_000, items=500, ratings=40_000, rank=8, batch=5_000, passes=2)
+FULL = Problem(8_000, 16_000, 1_000_000, rank=32, batch=12_500, passes=30, pace=500_000, skew=0.9, queue=32 << 10)
+QUICK = Problem(1_000, 500, 40_000, rank=8, batch=5_000, passes=2, pace=500_000, skew=0.9, queue=4 << 10)
 STEPS = (0.001, 0.003, 0.01, 0.03)
 
 
@@ -80,7 +86,7 @@ def ratings(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(users, items, values), in random order."""
     generator = np.random.default_rng(7)
     users = generator.integers(0, problem.users, problem.ratings)
-    shares = 1.0 / np.arange(1, problem.items + 1) ** 0.9
+    shares = 1.0 / np.arange(1, problem.items + 1) ** problem.skew
     items = generator.choice(problem.items, problem.ratings, p=shares / shares.sum())
     own = generator.standard_normal((problem.users, 8)).astype(np.float32)
     other = generator.standard_normal((problem.items, 8)).astype(np.float32)
@@ -107,6 +113,8 @@ def sgd(users, items, values, W, H, step, decay):  # type: ignore[no-untyped-def
 
 
 DECAY = 0.01
+SLACK = 0.05
+"""Seconds that a host may catch up with by computing faster than its pace."""
 
 
 def factorise(t: Any, rank: int, problem: Problem, passes: int, step: float) -> dict[str, Any]:
@@ -126,6 +134,7 @@ def factorise(t: Any, rank: int, problem: Problem, passes: int, step: float) -> 
     t.clock()
     table.get_rows(everything[:1])
     began = time.time()
+    due = time.monotonic()
     for _ in range(passes):
         for number, rows in enumerate(parts):
             part = slice(number * problem.batch, (number + 1) * problem.batch)
@@ -134,6 +143,8 @@ def factorise(t: Any, rank: int, problem: Problem, passes: int, step: float) -> 
             local[rows] = np.arange(len(rows))
             sgd(users[part], local[items[part]], values[part], W, H, step, DECAY)
             table.inc_rows(rows, H - before)
+            due = max(due + len(values[part]) / problem.pace, time.monotonic() - SLACK)
+            time.sleep(max(0.0, due - time.monotonic()))
         t.clock()
         times.append(time.time())
         kept.append((W.copy(), table.get_rows(everything)))
@@ -143,20 +154,17 @@ def factorise(t: Any, rank: int, problem: Problem, passes: int, step: float) -> 
     }  # fmt: skip
 
 
-def passes_of(problem: Problem, way: Way) -> int:
-    return problem.passes if way.priority else LONGER * problem.passes
-
-
-def host(rank: int, quick: bool, name: str, step: float, addresses: list[str], rate: float) -> dict[str, Any]:
-    """What a host runs."""
+def host(
+    rank: int, fields: dict[str, Any], way: tuple[str, int, str], step: float, passes: int, addresses: list[str]
+) -> dict[str, Any]:
+    """What a host runs. fields: of the problem."""
     import girih.loop as gl
 
-    problem, way = QUICK if quick else FULL, next(one for one in WAYS if one.name == name)
-    managed = rate / 16 if way.priority else None  # bytes per second, half of the link
-    options: dict[str, Any] = {"priority": way.priority, "bandwidth": managed} if way.priority else {}
-    with gl.tables(HOSTS, way.staleness, rank=rank, addresses=addresses, queue="32 KiB", timeout=60, **options) as t:
+    problem, (_, staleness, priority) = Problem(**fields), way
+    managed = {"priority": priority, "bandwidth": RATE / 16, "queue": problem.queue} if priority else {}
+    with gl.tables(HOSTS, staleness, rank=rank, addresses=addresses, timeout=60, **managed) as t:
         t.dense("items", problem.items, problem.rank, initial=start(problem.items, problem.rank, 2))
-        result: dict[str, Any] = t.run(factorise, problem, passes_of(problem, way), step)
+        result: dict[str, Any] = t.run(factorise, problem, passes, step)
     return result
 
 
@@ -209,42 +217,40 @@ def free_ports() -> list[str]:
     return found
 
 
-def run_all(options: argparse.Namespace, workers: Any, addresses: Any, target: float) -> list[Row]:
-    problem = QUICK if options.quick else FULL
-    steps = options.steps[-1:] if options.quick else options.steps
-    rows: list[Row] = []
-    for way in WAYS:
-        if options.quick and way.priority in ("round-robin", "absolute"):
-            continue
-        best: Row = {"way": way.name, "step": None, "passes": None, "seconds": None}
-        for number, step in enumerate(steps):
-            own = addresses(len(rows) * len(steps) + number)
-            found = workers.call(
-                "benchmarks.tables_bandwidth:host",
-                quick=options.quick,
-                name=way.name,
-                step=step,
-                addresses=own,
-                rate=RATE,
-                timeout=200.0,
-            )
-            loss, seconds = errors(problem, found)
-            reached = next((at for at, value in enumerate(loss) if value <= target), None)
-            each = seconds[-1] / len(seconds)
-            row: Row = {
-                "way": way.name,
-                "step": step,
-                "passes": None if reached is None else reached + 1,
-                "seconds": None if reached is None else seconds[reached],
-                "each": each,
-                "least": min((value for value in loss if math.isfinite(value)), default=math.inf),
-                "messages": sum(one["messages"] for one in found) / passes_of(problem, way),
-            }
-            note(row)
-            if best["seconds"] is None or (row["seconds"] is not None and row["seconds"] < best["seconds"]):
-                best = row
-        rows.append(best)
-    return rows
+@dataclass
+class Hosts:
+    """What all runs share: workers on their hosts, and addresses, of which each run takes its own."""
+
+    workers: Any
+    addresses: Callable[[int], list[str]]
+    problem: Problem
+    runs: int = 0
+
+    def run(self, way: Way, step: float, passes: int) -> Row:
+        """Passes and seconds to the target, None if it was not reached."""
+        self.runs += 1
+        found = self.workers.call(
+            "benchmarks.tables_bandwidth:host",
+            fields=asdict(self.problem),
+            way=(way.name, way.staleness, way.priority),
+            step=step,
+            passes=passes,
+            addresses=self.addresses(self.runs),
+            timeout=300.0,
+        )
+        loss, seconds = errors(self.problem, found)
+        reached = next((at for at, value in enumerate(loss) if value <= TARGET), None)
+        row: Row = {
+            "way": way.name,
+            "step": step,
+            "passes": None if reached is None else reached + 1,
+            "seconds": None if reached is None else seconds[reached],
+            "each": seconds[-1] / len(seconds),
+            "least": min((value for value in loss if math.isfinite(value)), default=math.inf),
+            "messages": sum(one["messages"] for one in found) / passes,
+        }
+        note(row)
+        return row
 
 
 def measure(options: argparse.Namespace) -> Report:

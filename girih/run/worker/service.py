@@ -29,7 +29,8 @@ class Options:
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
     or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). addresses: by rank, where
-    everything lies in the worker's arena; None: it has none. strict: what has no place there is refused.
+    everything lies in the worker's arena; None: it has none. strict: what has no place there is refused. without: why
+    there are no addresses, where workers are to stay near a limit of memory.
     """
 
     timeout: float = 60.0
@@ -39,11 +40,12 @@ class Options:
     keeps: bool = True
     addresses: tuple[Addresses, ...] | None = None
     strict: bool = False
+    without: str = ""
 
     def settle_pages(self) -> None:
         """What a worker that is a process of its own does with the memory that it frees: keep it, but where it was to
         lie in an arena and there can be none, so that the process stays near its limit nevertheless."""
-        if self.addresses is not None and not possible():
+        if self.without or (self.addresses is not None and not possible()):
             give_back()
         elif self.keeps:
             keep_freed()
@@ -108,6 +110,7 @@ class Service:
             timeline=options.timeline,
             addresses=None if options.addresses is None else options.addresses[rank],
             strict=options.strict,
+            without=options.without,
         )
         self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
         self._reports = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.rows.functions import AdaRevision, Versions
-from girih.run.tables.rows.keyed import Log, Places
+from girih.run.tables.rows.keyed import AHEAD, READ, Log, Places
 from girih.run.tables.rows.sparse import SparseRows
 from girih.run.tables.rows.store import Dense, Partition, Shadow, Sparse, Update
 
@@ -171,3 +171,30 @@ def test_a_shadow_of_sparse_rows_has_no_later_updates() -> None:
         shadow.add(Update(one, np.array([1], np.int32), np.array([column], np.int32)))
     counts, columns, values = shadow.read(0, 3)
     assert (counts.tolist(), columns.tolist(), values.tolist()) == ([0, 2, 0], [2, 8], [5, 1])
+
+
+def test_what_a_copy_lacks_counts_for_those_who_lack_it() -> None:
+    """A worker's copy has its own updates: they must not push a row to the front of what it is sent."""
+    options = Options(workers=2, staleness=1, bandwidth=1e6)
+    for sparse in (False, True):
+        partition = Partition(TableSpec("w", 3, 1, "float64", sparse=sparse), 0, options)
+        rows = np.array([0, 2])
+        for worker in (0, 1):
+            partition.take(worker, rows, 0)
+        deltas, columns = np.array([-3.0, 1.0]), np.zeros(2, np.int32)
+        for _ in range(2):
+            partition.add(Update(rows, deltas, columns) if sparse else Update(rows, deltas[:, None]), 0, 0)
+        assert partition.change is not None
+        assert partition.change.tolist() == [[0.0, 0.0, 0.0], [6.0, 0.0, 2.0]]
+        partition.take(1, rows[:1], 0)
+        assert partition.change[1].tolist() == [0.0, 0.0, 2.0]
+
+
+def test_rows_fetched_ahead_outlive_rows_that_were_read() -> None:
+    """Twelve rows are always ahead in twenty slots: none goes before it is read, though all that were read are newer
+    than some of them."""
+    places = Places(10_000, 20)
+    places.claim(np.arange(12), AHEAD)
+    for row in range(2000):
+        assert places.find(np.array([row]), READ)[1] == 0
+        places.claim(np.array([row + 12]), AHEAD)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.rows.functions import ServerFunction, Versions
+from girih.run.tables.rows.keyed import sizes_of
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -115,7 +116,7 @@ class Dense:
         return self.values[rows], self.versions.numbers[rows]
 
     def sizes(self, rows: Rows) -> Rows:
-        return np.asarray(np.abs(self.values[rows]).sum(axis=1))
+        return sizes_of(self.values, rows)
 
 
 def _once_each(update: Update) -> list[Update]:
@@ -259,19 +260,23 @@ class Partition:
             assert isinstance(self.store, Dense)
             knows = worker if self.others_only else -1
             add_and_mark(self.store.values, update.rows, update.deltas, self.present, self.dirty, knows)
-            if self.change is not None:
-                self.change[:, update.rows] += update.sizes()[None, :]
+            self._note_change(update, worker)
             return
         self.store.add(update, clock)
         own = self.dirty[worker, update.rows] if self.others_only else None
         self.dirty[:, update.rows] |= self.present[:, update.rows]
         if own is not None:
             self.dirty[worker, update.rows] = own
-        if self.change is not None:
-            if self.spec.sparse:
-                np.add.at(self.change.T, update.rows, update.sizes()[:, None])
-            else:
-                self.change[:, update.rows] += update.sizes()[None, :]
+        self._note_change(update, worker)
+
+    def _note_change(self, update: Update, worker: int) -> None:
+        """How much more the workers' copies lack; that of the worker who made the update lacks nothing of it."""
+        if self.change is None:
+            return
+        sizes = update.sizes()
+        for other in range(len(self.change)):
+            if other != worker or not self.others_only:
+                np.add.at(self.change[other], update.rows, sizes)
 
     def take(self, worker: int, rows: Rows, clock: int) -> tuple[Rows, ...]:
         """These rows, which go to a worker now."""
