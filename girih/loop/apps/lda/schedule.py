@@ -5,11 +5,13 @@ tokens of slice (p + t) mod workers; a slice of the table of words by topics the
 workers touch one document or one word, so only the topics' sums are apart: each worker has a copy for a step, and
 changes are added up, in the workers' order, between steps. The result follows from the seed and the number of workers.
 
-Passes (WarpLDA): words, then documents, are divided among the workers; the result does not depend on their number.
+Passes (WarpLDA): words, then documents, are divided into shares that the workers take one after another; the result
+does not depend on who takes which, nor on the number of workers.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +26,9 @@ from girih.loop.apps.lda.corpora import Corpus
 from girih.loop.apps.lda.layout import Block, allocated, blocks_of, laid_out, shares, word_counts
 from girih.loop.apps.lda.tables import LANES, DenseTable, HybridTable, alias_tables
 from girih.loop.apps.lda.warp import document_pass, word_pass
+
+SHARES = 8
+"""Of words or documents for each worker of a pass; who is done takes the next, so that a slow core holds nobody."""
 
 Run = Callable[[list[Callable[[], Any]]], None]
 
@@ -169,20 +174,24 @@ class Passes:
         model = self.model
         for words in (True, False):
             starts = self.starts if words else self.corpus.starts
-            cuts = shares(starts, model.workers)
+            cuts = shares(starts, SHARES * model.workers if model.workers > 1 else 1).tolist()
+            left = iter(list(itertools.pairwise(cuts)))  # a list's iterator gives each share to one thread
             sums = (self.sums + self.corpus.vocabulary * model.beta).astype(np.float32)
             moved = [np.zeros(model.topics, np.int64) for _ in range(model.workers)]
 
             def share(
-                worker: int, words: bool = words, cuts: Any = cuts, sums: Any = sums, moved: Any = moved
+                worker: int, words: bool = words, left: Any = left, sums: Any = sums, moved: Any = moved
             ) -> Callable[[], None]:
-                rest = (
-                    int(cuts[worker]), int(cuts[worker + 1]), sums, moved[worker], model.alpha, model.beta,
-                    model.seed, number,
-                )  # fmt: skip
-                if words:
-                    return lambda: word_pass(self.pairs, self.starts, *rest)
-                return lambda: document_pass(self.pairs, self.where, self.corpus.starts, *rest)
+                rest = (sums, moved[worker], model.alpha, model.beta, model.seed, number)
+
+                def sample() -> None:
+                    for first, last in left:
+                        if words:
+                            word_pass(self.pairs, self.starts, first, last, *rest)
+                        else:
+                            document_pass(self.pairs, self.where, self.corpus.starts, first, last, *rest)
+
+                return sample
 
             run([share(worker) for worker in range(model.workers)])
             self.sums += sum(moved)
