@@ -30,6 +30,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from scipy.special import gammaln
 
 from benchmarks.common import Benchmark, Report, Row, note
 from benchmarks.namespaces import Workers, network, refusal
@@ -166,6 +167,166 @@ def host(
         t.dense("items", problem.items, problem.rank, initial=start(problem.items, problem.rank, 2))
         result: dict[str, Any] = t.run(factorise, problem, passes, step)
     return result
+
+
+# ------------------------------------------------------------------------------------------------- topics
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents drawn from a topic model; words by a power law. pace: tokens per second that a host samples."""
+
+    documents: int
+    words: int
+    tokens: int
+    topics: int
+    batches: int
+    pace: float
+    queue: int
+
+
+TOPICS = Corpus(8_000, 20_000, 1_000_000, topics=100, batches=20, pace=500_000, queue=32 << 10)
+QUICK_TOPICS = Corpus(400, 500, 40_000, topics=10, batches=4, pace=500_000, queue=4 << 10)
+ALPHA, BETA = 0.1, 0.01
+
+
+@lru_cache(maxsize=1)
+def drawn(corpus: Corpus) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(documents ascending, words, topics that they were drawn from) of all tokens."""
+    generator = np.random.default_rng(5)
+    documents = np.sort(generator.integers(0, corpus.documents, corpus.tokens))
+    shares = generator.dirichlet(np.full(corpus.topics, ALPHA), corpus.documents).cumsum(axis=1)
+    topics = (shares[documents] < generator.random(corpus.tokens)[:, None]).sum(axis=1)
+    topics = np.minimum(topics, corpus.topics - 1)
+    common = 1.0 / np.arange(1, corpus.words + 1)
+    words = np.empty(corpus.tokens, np.int64)
+    for topic in range(corpus.topics):
+        own = common * generator.gamma(0.1, size=corpus.words)
+        mine = topics == topic
+        words[mine] = generator.choice(corpus.words, int(mine.sum()), p=own / own.sum())
+    return documents.astype(np.int32), words.astype(np.int32), topics.astype(np.int32)
+
+
+@numba.njit(nogil=True, cache=True)
+def gibbs(documents, words, topics, by_document, by_word, totals, draws, vocabulary):  # type: ignore[no-untyped-def]
+    """One sweep of collapsed Gibbs sampling; all counts change."""
+    count = by_word.shape[1]
+    weights = np.empty(count)
+    for n in range(len(words)):
+        d, w, old = documents[n], words[n], topics[n]
+        by_document[d, old] -= 1
+        by_word[w, old] -= 1
+        totals[old] -= 1
+        total = 0.0
+        for k in range(count):
+            total += (
+                (by_document[d, k] + ALPHA) * (max(by_word[w, k], 0) + BETA) / (max(totals[k], 0) + BETA * vocabulary)
+            )
+            weights[k] = total
+        place = draws[n] * total
+        new = 0
+        while new < count - 1 and weights[new] < place:
+            new += 1
+        topics[n] = new
+        by_document[d, new] += 1
+        by_word[w, new] += 1
+        totals[new] += 1
+
+
+def sample(t: Any, rank: int, corpus: Corpus, passes: int) -> dict[str, Any]:
+    """One worker: the topics of its documents' tokens at the end of each pass, and when that was."""
+    documents, words, _ = drawn(corpus)
+    mine = documents % HOSTS == rank
+    documents, words = documents[mine] // HOSTS, words[mine]
+    generator = np.random.default_rng(100 + rank)
+    topics = generator.integers(0, corpus.topics, len(words)).astype(np.int32)
+    by_document = np.zeros((corpus.documents // HOSTS + 1, corpus.topics), np.int32)
+    np.add.at(by_document, (documents, topics), 1)
+    table, sums = t["words"], t["totals"]
+    first = np.zeros((corpus.words, corpus.topics), np.int32)
+    np.add.at(first, (words, topics), 1)
+    table.inc_rows(np.arange(corpus.words), first)
+    sums.inc_row(0, first.sum(axis=0))
+    gibbs(
+        documents[:1], words[:1], topics[:1].copy(), by_document.copy(), first.copy(), first.sum(axis=0), np.zeros(1), 1
+    )
+    for _ in range(1 + t._lines.options.staleness):
+        t.clock()
+    table.get_rows(np.arange(corpus.words))
+    local = np.zeros(corpus.words, np.int32)
+    parts = np.array_split(np.arange(len(words)), corpus.batches)
+    kept, times = [], []
+    began = time.time()
+    due = time.monotonic()
+    for _ in range(passes):
+        for part in parts:
+            rows = np.unique(words[part])
+            local[rows] = np.arange(len(rows))
+            by_word, totals = table.get_rows(rows), sums.get_row(0)
+            before, sum_before = by_word.copy(), totals.copy()
+            own = topics[part]
+            gibbs(
+                documents[part],
+                local[words[part]],
+                own,
+                by_document,
+                by_word,
+                totals,
+                generator.random(len(part)),
+                corpus.words,
+            )
+            topics[part] = own
+            table.inc_rows(rows, by_word - before)
+            sums.inc_row(0, totals - sum_before)
+            due = max(due + len(part) / corpus.pace, time.monotonic() - SLACK)
+            time.sleep(max(0.0, due - time.monotonic()))
+        t.clock()
+        times.append(time.time())
+        kept.append(topics.astype(np.uint8))
+    return {"began": began, "times": times, "topics": kept, "messages": t.statistics["early_messages"]}
+
+
+def topic_host(
+    rank: int, fields: dict[str, Any], way: tuple[str, int, str], passes: int, addresses: list[str]
+) -> dict[str, Any]:
+    """What a host runs. fields: of the corpus."""
+    import girih.loop as gl
+
+    corpus, (_, staleness, priority) = Corpus(**fields), way
+    managed = {"priority": priority, "bandwidth": RATE / 16, "queue": corpus.queue} if priority else {}
+    with gl.tables(HOSTS, staleness, rank=rank, addresses=addresses, timeout=60, **managed) as t:
+        t.dense("words", corpus.words, corpus.topics, "int32")
+        t.dense("totals", 1, corpus.topics, "int32")
+        result: dict[str, Any] = t.run(sample, corpus, passes)
+    return result
+
+
+def log_likelihood(corpus: Corpus, words: np.ndarray, topics: np.ndarray) -> float:
+    """log p(words given topics) for each token."""
+    counts = np.bincount(words.astype(np.int64) * corpus.topics + topics, minlength=corpus.words * corpus.topics)
+    table = counts.reshape(corpus.words, corpus.topics)
+    some = table[table > 0]
+    sums = table.sum(axis=0)
+    found = (gammaln(some + BETA) - gammaln(BETA)).sum()
+    found += (gammaln(corpus.words * BETA) - gammaln(sums + corpus.words * BETA)).sum()
+    return float(found / len(words))
+
+
+def likelihoods(corpus: Corpus, found: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """(of each pass, seconds since the start)."""
+    documents, words, _ = drawn(corpus)
+    began = min(one["began"] for one in found)
+    values, seconds = [], []
+    for number in range(len(found[0]["times"])):
+        topics = np.empty(len(words), np.int64)
+        for rank, one in enumerate(found):
+            topics[documents % HOSTS == rank] = one["topics"][number]
+        values.append(log_likelihood(corpus, words, topics))
+        seconds.append(max(one["times"][number] for one in found) - began)
+    return values, seconds
+
+
+# ------------------------------------------------------------------------------------------------- runs
 
 
 def errors(problem: Problem, found: list[dict[str, Any]]) -> tuple[list[float], list[float]]:

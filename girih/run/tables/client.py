@@ -368,12 +368,10 @@ class Client:
         limit = max(1, self.options.queue // len(self.tables) // entry)
         if len(positions) > limit:
             relative = self.options.priority == "relative"
-            if relative or self.options.priority == "absolute":
-                changes, sizes = table.magnitudes(positions, relative)
-            else:
-                changes = sizes = positions
+            magnitude = relative or self.options.priority == "absolute"
+            importance = table.importance(positions, relative) if magnitude else positions
             start = int(np.searchsorted(positions, self._cursor))
-            positions = positions[first(self.options.priority, limit, changes, sizes, self._generator(), start)]
+            positions = positions[first(self.options.priority, limit, importance, self._generator(), start)]
             self._cursor = int(positions[-1]) + 1
         self.early_messages += 1
         self._send_updates(number, positions, whole=False)
