@@ -2,7 +2,7 @@
 
 Bösen (Wei 2019, dissertation, §3.2.1 and §3.2.2). Implemented: the leaky bucket of each link, sends whenever it is
 empty, no larger than the queue; back-off while messages stay without acknowledgement; the four priorities. A row's
-importance is the sum of its values' |δ|, or |δ / a| (|δ| where a is 0 or not cached): one number a row. Where we differ:
+importance is the sum of its values' |δ|, or |δ / a| (|δ| where a is 0 or not cached). Where we differ:
 on servers it is added up as updates arrive, so that two that cancel count. Cost: O(rows that changed) for each send.
 """
 

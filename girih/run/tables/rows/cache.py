@@ -271,7 +271,7 @@ class SparseCached(Cached):
         return end
 
     def importance(self, positions: Rows, relative: bool) -> Rows:
-        changes = np.abs(self.log.deltas[positions, 0])
+        changes: Rows = np.abs(self.log.deltas[positions, 0])
         if not relative:
             return changes
         keys = self.log.keys[positions]
@@ -282,4 +282,4 @@ class SparseCached(Cached):
         owner = np.repeat(there, counts)
         same = columns == (keys[owner] % self.spec.width)
         sizes[owner[same]] = np.abs(values[same])
-        return changes / np.where(sizes > 0, sizes, 1.0)
+        return np.asarray(changes / np.where(sizes > 0, sizes, 1.0))

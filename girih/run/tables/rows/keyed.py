@@ -101,7 +101,7 @@ def read_rows(values, slots, out):  # type: ignore[no-untyped-def]
                 out[i, j] = values[slots[i], j]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
 def add_up_changes(deltas, positions, values, slots, relative, out):  # type: ignore[no-untyped-def]
     """out[i] = the sum of |δ| of deltas[positions[i]]; relative: of |δ / a| with a of values[slots[i]], where that is
     not 0, and there is such a slot."""
