@@ -36,6 +36,7 @@ NAMES = (
     "swap_inference",
     "swap_search",
     "memory_caps",
+    "memory_gpu",
     "memory_tables",
     "onnx_coverage",
     "optimize_cpu",

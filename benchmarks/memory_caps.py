@@ -57,19 +57,25 @@ def in_turn(runs: dict[str, Any], rounds: int) -> dict[str, float]:
     return {name: statistics.median(each[1:]) for name, each in seconds.items()}
 
 
+def checkpoint_blocks(model: Any, blocks: str) -> None:
+    """Have PyTorch compute each module of the class `blocks` again in the backward pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    for module in model.modules():
+        if type(module).__name__ == blocks:
+            plain = module.forward
+            module.forward = lambda *given, plain=plain: checkpoint(plain, *given, use_reentrant=False)
+
+
 def checkpointed(name: str, batch: int, options: dict[str, Any], blocks: str) -> tuple[Any, int]:
     """(a step of the eager loop that checkpoints each block, its measured peak in bytes)."""
     import torch
     from torch.profiler import ProfilerActivity, profile
-    from torch.utils.checkpoint import checkpoint
 
     from girih.run.worker.measure import highest
 
     step, inputs = training(name, batch, options)
-    for module in step.model.modules():
-        if type(module).__name__ == blocks:
-            plain = module.forward
-            module.forward = lambda *given, plain=plain: checkpoint(plain, *given, use_reentrant=False)
+    checkpoint_blocks(step.model, blocks)
 
     def once() -> None:
         step.optimizer.zero_grad(set_to_none=True)

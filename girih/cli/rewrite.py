@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 from girih.api import Plan, load
@@ -96,7 +97,8 @@ def rules(options: argparse.Namespace) -> int:
     names = _names(options.operators) if options.operators else list(TABLE)
     names = [one for name in names for one in (TABLE if name == "table" else (name,))]
     with clear_errors(), Progress() as progress:
-        found = Generation(tuple(names), options.size, options.limit or 0).generate(progress)
+        generation = Generation(tuple(names), options.size, options.limit or 0, processes=os.cpu_count() or 1)
+        found = generation.generate(progress)
     if options.output:
         head = f"Rules of up to {options.size} operators a side over {', '.join(names)}: generated and proved by girih."
         write_rules(Path(options.output), found.rules, head)

@@ -159,9 +159,13 @@ def buffer(target: Array, apply: Callable[[float, float], float] | None = None, 
 def accumulator(initial: float = 0.0, operation: str = "sum") -> Accumulator:
     """An accumulator; operation: `sum` (`err += x` in the body), `product`, `min` or `max` (`err = max(err, x)`).
 
+    initial: a number; what begins with a whole number takes whole numbers alone.
+
     Raises:
-        ValueError: there is no such operation.
+        ValueError: there is no such operation. TypeError: initial is no number.
     """
+    if isinstance(initial, bool) or not isinstance(initial, int | float | np.integer | np.floating):
+        raise TypeError(f"initial={initial!r}: expected a number")
     if operation not in OPERATIONS:
         raise ValueError(f"operation={operation!r}: expected one of {', '.join(OPERATIONS)}")
     return Accumulator(initial, operation)

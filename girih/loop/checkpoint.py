@@ -85,7 +85,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             arrays = {name.removeprefix("array."): file[name] for name in file.files if name != "head"}
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, NotImplementedError) as error:
         raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
     if head.get("version") != VERSION:
         raise LoopCheckpointError(f"{place} is of version {head.get('version')}: expected {VERSION}")

@@ -13,7 +13,8 @@ Cost: for each rule one pass over the candidates of its operator that are not co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import perm
 from typing import TypeAlias
@@ -23,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from girih.ops.catalogue import catalogue
-from girih.rewrite.generate.table import NONE, Ids, Level, Table
+from girih.rewrite.generate.table import NONE, Ids, Level, Observer, Table
 from girih.rewrite.generate.vocabulary import Kind, application, kind_of
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
@@ -32,9 +33,14 @@ Pattern: TypeAlias = "int | tuple[int, Pattern, Pattern | None]"
 """A class that is an input, or a template with one or two operands."""
 Bound: TypeAlias = "tuple[Ids, dict[int, Ids]]"
 """Rows, and for each variable the classes that it is in each of them."""
+Answer: TypeAlias = "Callable[[], bool]"
+"""Waits until it is known whether a candidate is to be kept."""
+Judge: TypeAlias = "Callable[[Candidate], Answer | None]"
+"""None: it is false, as is seen at once."""
 BITS = 28
 REFRESH = 64
 """After how many rules it is looked again which classes are left."""
+Saved: TypeAlias = "tuple[Ids, NDArray[np.bool_]]"
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,18 @@ class Counts:
     false: int = 0
 
 
+@dataclass(frozen=True)
+class _Guess:
+    """A candidate that is taken for true. place: of what comes after it; kept: how many rules there were before it;
+    before: what was implied then (None: nothing was applied, or it is known to be true)."""
+
+    rule: Candidate
+    answer: Answer | None
+    place: int
+    kept: int
+    before: Saved | None
+
+
 class Pruner:
     """Goes through the levels of a table, and keeps what nothing kept implies."""
 
@@ -77,42 +95,79 @@ class Pruner:
         self.starts = [0, 0]
         """The number of the first term of each size."""
 
-    def prune(self, level: Level, size: int) -> Iterator[Candidate]:
-        """The rules of one size, each when it is found; what is found is applied before the next is looked for. A rule
-        that turns out to be false is taken back by `forget`."""
+    def prune(
+        self, level: Level, size: int, judge: Judge, ahead: int = 1, observer: Observer | None = None
+    ) -> Iterator[Candidate]:
+        """The rules of one size, in order; each is applied before the next is looked for, and what is false is not.
+
+        ahead: how many are looked for before the judge has to answer. They are taken for true; where one was not,
+        everything is as it was before it, and what came after it is looked for again. So the rules are the same
+        however many there are, and each is judged as often. observer: hears of each before it is judged; what it raises
+        ends the search.
+        """
         self._enter(level)
         state = self._state(level, size)
         in_order = level.canonical[state.rows] & self._varies(level, state.rows)
-        counts = Counts(size, len(level))
+        counts = Counts(size, level.looked_at)
         self.counts.append(counts)
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
-        if size == 1:
-            for rule in self._exchanges():
+        for rule in self._exchanges() if size == 1 else ():
+            if self._is_true(judge(rule)):
                 self.kept.append(rule)
-                counts.unimplied += 1
                 yield rule
-        for rule in list(self.kept):
+        for number, rule in enumerate(self.kept):
+            if observer is not None:
+                observer(f"applying {len(self.kept)} rules to terms of {size} operators", number / len(self.kept))
             self._apply(rule, state)
         state.flatten()
-        shared = self._shares(level, state.rows)
-        counts.unshared = int((in_order & ~(shared & state.implied)).sum())
-        for number in self._preferred(level, state.rows):
-            if state.is_implied(number):
-                continue
-            rule = self._candidate(level, int(state.rows[number]), size)
-            self.kept.append(rule)
-            counts.unimplied += 1
-            yield rule
-            state.ground(np.array([number]))
-            if self.kept and self.kept[-1] is rule:
-                self._apply(rule, state)
-            else:
-                counts.unimplied -= 1
+        shared = self._shares(level, state.rows[in_order & state.implied])
+        counts.unshared = counts.renamed - int(shared.sum())
+        state.forget_implied()
+        numbers, place = self._preferred(level, state.rows), 0
+        waiting: deque[_Guess] = deque()
+        try:
+            while place < len(numbers) or waiting:
+                if place < len(numbers) and sum(guess.before is not None for guess in waiting) < ahead:
+                    number, place = numbers[place], place + 1
+                    if state.is_implied(number):
+                        continue
+                    if observer is not None:
+                        observer(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
+                    waiting.append(self._guess(level, number, place, state, judge, ahead > 1))
+                    if ahead > 1:
+                        continue
+                guess = waiting.popleft()
+                if self._is_true(guess.answer):
+                    yield guess.rule
+                elif guess.before is not None:
+                    waiting.clear()
+                    place = guess.place
+                    del self.kept[guess.kept :]
+                    state.restore(guess.before)
+                    state.ground(np.array([numbers[place - 1]]))
+        finally:  # nobody asks for more: what was not answered is not known to be true
+            if waiting:
+                del self.kept[waiting[0].kept :]
 
-    def forget(self) -> None:
-        """Takes the last rule back."""
-        self.kept.pop()
+    def _guess(self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool) -> _Guess:
+        """Takes a candidate for true, and applies it; early: before the judge answers."""
+        rule = self._candidate(level, int(state.rows[number]), self.counts[-1].size)
+        answer = judge(rule)
+        if not early:
+            answer = answer if answer is not None and answer() else None
+        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and answer is not None else None)
+        state.ground(np.array([number]))
+        if answer is not None:
+            self.kept.append(rule)
+            self._apply(rule, state)
+        return guess
+
+    def _is_true(self, answer: Answer | None) -> bool:
+        true = answer is not None and answer()
+        counts = self.counts[-1]
+        counts.unimplied, counts.false = counts.unimplied + true, counts.false + (not true)
+        return true
 
     def minimal(self, levels: Sequence[Level]) -> tuple[Candidate, ...]:
         """The rules that nothing implies, those of more operators included: a·(b + b) = a·b + a·b has fewer operators
@@ -449,6 +504,27 @@ class _State:
             _flatten(self.parent, self.implied)
             self.changed = False
 
+    def saved(self) -> Saved:
+        """What is implied now."""
+        return self.parent.copy(), self.implied.copy()
+
+    def restore(self, saved: Saved) -> None:
+        """As it was when that was saved."""
+        self.parent, self.implied = saved
+        self.changed, self.uses = True, 0
+        self.by_template = {}
+
+    def forget_implied(self) -> None:
+        """Leaves the candidates that are not implied: others that are connected with one that was are implied too."""
+        kept = ~self.implied
+        new = np.append(np.cumsum(kept) - 1, kept.sum())
+        self.parent = np.append(new[_roots(self.parent)[:-1][kept]], kept.sum())
+        self.place[self.rows[~kept]] = NONE
+        for name in ("rows", "template", "first", "second", "classes", "implied"):
+            setattr(self, name, getattr(self, name)[kept])
+        self.place[self.rows] = np.arange(len(self.rows))
+        self.by_template, self.uses = {}, 0
+
     def is_implied(self, number: int) -> bool:
         return bool(_root(self.parent, number) == len(self.rows))
 
@@ -491,6 +567,14 @@ def _unite(parent: Ids, one: Ids, other: Ids) -> None:  # pragma: no cover - com
             parent[first] = second
         else:
             parent[second] = first
+
+
+@njit(cache=True)
+def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
+    roots = np.empty_like(parent)
+    for number in range(len(parent)):
+        roots[number] = _root(parent, number)
+    return roots
 
 
 @njit(cache=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from girih.ops.derive.reference import FUNCTIONS
+from girih.ops.derive.reference import FUNCTIONS, REDUCERS
 from girih.ops.expressions import (
     Affine,
     Applied,
@@ -40,28 +40,10 @@ Function = Callable[[Sequence[Array]], Array]
 
 LEAST = -(1 << 62)
 DIGITS = 1e9
-EXACT: dict[str, Callable[..., Any]] = {
-    name: FUNCTIONS[name]
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "max",
-        "min",
-        "abs",
-        "sign",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "and",
-        "or",
-    )
-}
-REDUCERS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+EXACT = frozenset(
+    ("add", "sub", "mul", "neg", "max", "min", "abs", "sign", "eq", "ne", "lt", "le", "gt", "ge", "and", "or")
+)
+"""Functions that NumPy computes in whole numbers."""
 
 
 def is_exact(description: Description) -> bool:
@@ -69,7 +51,7 @@ def is_exact(description: Description) -> bool:
     for item in walk(description.body):
         if isinstance(item, Constant) and not _is_whole(item.value):
             return False
-        if isinstance(item, Reduce) and item.reducer not in REDUCERS:
+        if isinstance(item, Reduce) and item.reducer == "logsumexp":
             return False
         if isinstance(item, OpaqueRead):
             return False
@@ -207,7 +189,7 @@ class _Compiler:
             assert isinstance(divisor, Constant)
             inverse = np.uint64(pow(int(divisor.value), -1, 1 << 64)).view(np.int64)
             return lambda operands: arguments[0](operands) * inverse
-        function = (EXACT if self.exact else FUNCTIONS)[item.function]
+        function = FUNCTIONS[item.function]
         return lambda operands: function(*(one(operands) for one in arguments))
 
     def _reduced(self, item: Reduce) -> Function:
@@ -221,9 +203,7 @@ class _Compiler:
         def reduced(operands: Sequence[Array]) -> Array:
             values = body(operands)
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (1, *sizes)))
-            if item.reducer == "logsumexp":
-                return np.logaddexp.reduce(values, axis=axes, keepdims=True)
-            return REDUCERS[item.reducer].reduce(values, axis=axes, keepdims=True)  # type: ignore[no-any-return]
+            return REDUCERS[item.reducer](values, axis=axes, keepdims=True)
 
         return reduced
 

@@ -9,13 +9,14 @@ Cost: a handful of verdicts for each rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from girih.rewrite.generate.vocabulary import Input, constant_term
 from girih.rewrite.prove.expand import extents_in
 from girih.rewrite.prove.instances import one_thread
-from girih.rewrite.prove.judge import prove
+from girih.rewrite.prove.judge import attempt
+from girih.rewrite.prove.refute import refute
 from girih.rewrite.prove.shapes import unified
 from girih.rewrite.prove.symbolic import UnprovableError
 from girih.rewrite.prove.terms import put
@@ -56,27 +57,34 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
 
     def verdict(scheme: Scheme) -> Verdict:
         try:
-            candidate = _declared(_symbolic(rule, scheme, inputs), inputs, scheme)
+            candidate = _declared(_symbolic(rule, scheme), inputs, scheme)
             if candidate is None:
                 return Open(rule, "a constant does not fit")
             if candidate not in known:
-                known[candidate] = prove(candidate, tries)
+                known[candidate] = attempt(candidate, tries)
             return known[candidate]
         except (RuleError, UnprovableError) as error:
             return Open(rule, str(error))
 
+    def last(found: Verdict) -> Verdict:
+        """With all tries, for what is open and computes something."""
+        return (isinstance(found, Open) and found.rule in known and refute(found.rule, tries)) or found
+
     with one_thread():
         found = verdict(general)
-        if isinstance(found, Proved) or not others:
+        if isinstance(found, Proved):
             return found
-        least = [verdict(scheme) for scheme in special]
-        proved = next((item for item in least if isinstance(item, Proved)), None)
+        if not others:
+            return last(found)
+        proved = next(_proved(map(verdict, special)), None)
         if proved is None:  # what does not hold for the numbers themselves holds for no symbols
-            return next((item for item in least if item.word == "refuted"), found)
-        for scheme in others:
-            if scheme.symbols and isinstance(better := verdict(scheme), Proved):
-                return better
-    return proved
+            least = (last(verdict(scheme)) for scheme in special)
+            return next((item for item in least if item.word == "refuted"), None) or last(found)
+        return next(_proved(verdict(scheme) for scheme in others if scheme.symbols), proved)
+
+
+def _proved(verdicts: Iterable[Verdict]) -> Iterator[Proved]:
+    return (item for item in verdicts if isinstance(item, Proved))
 
 
 def _schemes(rule: Rule) -> Iterator[Scheme]:
@@ -100,18 +108,19 @@ def _schemes(rule: Rule) -> Iterator[Scheme]:
                 yield scheme
 
 
-def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
+def _symbolic(rule: Rule, scheme: Scheme) -> Rule:
     """With symbols for attributes, as the scheme says."""
     used = {item.operator for item in (*walk(rule.source), *walk(rule.target)) if isinstance(item, Term)}
     enlarges, pools = "constant_pad_nd" in used, bool(used & {"avg_pool2d", "max_pool"})
     s, p, d, e = (Extent.of(name) for name in ("s", "p", "d", "e"))
+    groups: Attribute = 2 if scheme.groups == "2" else Extent.of("g")
 
     def attributes(term: Term) -> tuple[tuple[str, Attribute], ...]:
         known = dict(term.attributes)
         if term.operator == "convolution":
             point = known["padding"] == 0
             symbols = scheme.points if point else scheme.windows
-            known.pop("groups") if known["groups"] == 1 else known.update(groups=_groups(scheme, term, inputs))
+            known.pop("groups") if known["groups"] == 1 else known.update(groups=groups)
             if symbols:
                 known |= {"stride": s} if pools else {"stride": s, "dilation": d}
                 more = e if pools else d * e
@@ -133,17 +142,11 @@ def _symbolic(rule: Rule, scheme: Scheme, inputs: Mapping[str, Input]) -> Rule:
     )
 
 
-def _groups(scheme: Scheme, term: Term, inputs: Mapping[str, Input]) -> Attribute:
-    if scheme.groups == "2":
-        return 2
-    return Extent.of("g")
-
-
-def _mapped(item: Expression, attributes: object) -> Expression:
+def _mapped(item: Expression, attributes: Callable[[Term], tuple[tuple[str, Attribute], ...]]) -> Expression:
     if isinstance(item, Variable):
         return item
     arguments = tuple(_mapped(argument, attributes) for argument in item.arguments)
-    return Term(item.operator, arguments, attributes(item), item.result)  # type: ignore[operator]
+    return Term(item.operator, arguments, attributes(item), item.result)
 
 
 def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule | None:

@@ -10,12 +10,19 @@ Cost: that of the table (`table`), one pass over it for each rule (`candidates`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import inf
+from multiprocessing import get_context
+from time import monotonic
 
 import numpy as np
 
-from girih.rewrite.generate.candidates import Candidate, Counts, Pruner
+from girih.rewrite.generate.candidates import Answer, Candidate, Counts, Pruner
 from girih.rewrite.generate.general import generalised
 from girih.rewrite.generate.table import MOST_PARTS, Table
 from girih.rewrite.generate.vocabulary import (
@@ -51,7 +58,9 @@ class Generation:
     (0: all). inputs: variables with numbers for sizes, as text; "": those of `vocabulary`, of the ranks that the
     operators take. constants: as `vocabulary.CONSTANTS`. alike: how many inputs of one shape a term of `LARGE`
     operators or more reads (0: 3 for rules of 4 operators, 2 for 5); those of the last size that read more than `named`
-    are looked at under one name each.
+    are looked at under one name each. seconds: after which no more is looked for (0: never). processes: that judge
+    rules of `LARGE` operators, beside this one (0: this one does); a script that wants them needs
+    `if __name__ == "__main__":`, as Python's multiprocessing does. The rules are the same.
     """
 
     operators: tuple[str, ...] = TABLE
@@ -61,6 +70,8 @@ class Generation:
     constants: tuple[str, ...] = CONSTANTS
     alike: int = 0
     named: int = 3
+    seconds: float = 0.0
+    processes: int = 0
 
     def generate(self, observer: Observer | None = None) -> Generated:
         """Generate, and prove.
@@ -74,12 +85,12 @@ class Generation:
 @dataclass(frozen=True)
 class Generated:
     """What was generated. counts: for each size, after each stage of pruning. verdicts: on the rules that are left,
-    each with its symbols. joined: proved rules of two results."""
+    each with its symbols. joined: proved rules of two results. stopped: why not all was looked at; "" if it was."""
 
     counts: tuple[Counts, ...]
     verdicts: tuple[Verdict, ...]
     joined: tuple[Proved, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    stopped: str = ""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -104,42 +115,76 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
     items = inputs(options.inputs or usual_inputs(ways), options.constants)
     table = Table(items, ways)
     alike = options.alike or (2 if options.size > LARGE else 3)
-    pruner, named = Pruner(table), {item.name: item for item in items}
-    verdicts: dict[Candidate, Verdict] = {}
-    for size in range(1, options.size + 1):
-        last = size == options.size
-        level = table.extend(
-            observe, last, alike if size >= LARGE else len(items),
-            options.named if last and size >= LARGE else len(items), MOST_PARTS if size < LARGE else 2,
-        )  # fmt: skip
-        for found, candidate in enumerate(pruner.prune(level, size)):
-            observe(f"proving: {len(verdicts)} rules, {size} operators", 0.0)
-            verdict = _judged(pruner, candidate, named)
-            if verdict is None or verdict.word == "refuted":
-                pruner.forget()
-                continue
-            verdicts[candidate] = verdict
-            if options.limit and found + 1 >= options.limit:
-                break
-        if options.limit and len(verdicts) >= options.limit:
-            break
-    kept = pruner.minimal(table.levels)[: options.limit or None]
-    every = tuple(verdicts[item] for item in kept)
-    joined = tuple(_joined(every, options.size, observe))
-    return Generated(tuple(pruner.counts), every, joined)
+    pruner = Pruner(table)
+    judges = _Judges(pruner, {item.name: item for item in items}, options.processes if options.size >= LARGE else 0)
+    deadline = monotonic() + options.seconds if options.seconds else inf
+    stopped = ""
+
+    def in_time(what: str, share: float) -> None:
+        if monotonic() > deadline:
+            raise TimeoutError(what)
+        observe(what, share)
+
+    def found() -> Generator[Candidate]:
+        for size in range(1, options.size + 1):
+            large, last = size >= LARGE, size == options.size
+            level = table.extend(
+                in_time, last, alike if large else len(items), options.named if last and large else len(items),
+                MOST_PARTS if not large else 2,
+            )  # fmt: skip
+            yield from pruner.prune(level, size, judges, judges.ahead if large else 1, in_time)
+
+    with judges, one_thread():
+        with closing(found()) as rules:
+            try:
+                deque(islice(rules, options.limit or None), maxlen=0)
+            except TimeoutError as error:
+                stopped = f"{options.seconds:.0f} seconds were over: {error}"
+        kept = pruner.kept if stopped else pruner.minimal(table.levels)[: options.limit or None]
+        every = tuple(judges.verdict(item) for item in kept)
+        joined = tuple(_joined(every, options.size, observe))
+    return Generated(tuple(pruner.counts), every, joined, stopped)
 
 
-def _judged(pruner: Pruner, candidate: Candidate, named: Mapping[str, Input]) -> Verdict | None:
-    """None: the sides differ on random numbers."""
-    rule = Rule((pruner.expression(candidate.source),), (pruner.expression(candidate.target),))
-    with one_thread():
-        if not passes(rule, named):
-            pruner.counts[-1].false += 1
+class _Judges:
+    """Verdicts on candidates, by other processes where there are any; each is looked for once."""
+
+    def __init__(self, pruner: Pruner, named: Mapping[str, Input], processes: int) -> None:
+        self.pruner, self.named = pruner, named
+        self.verdicts: dict[Candidate, Future[Verdict] | None] = {}
+        context = get_context("spawn")
+        self.pool = ProcessPoolExecutor(processes, context) if processes else None
+        self.ahead = 2 * processes if processes else 1
+
+    def __enter__(self) -> _Judges:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+
+    def __call__(self, candidate: Candidate) -> Answer | None:
+        """None where the sides differ on random numbers; else whether it is not refuted."""
+        if candidate not in self.verdicts:
+            self.verdicts[candidate] = self._judged(candidate)
+        future = self.verdicts[candidate]
+        return None if future is None else lambda: future.result().word != "refuted"
+
+    def _judged(self, candidate: Candidate) -> Future[Verdict] | None:
+        rule = Rule((self.pruner.expression(candidate.source),), (self.pruner.expression(candidate.target),))
+        if not passes(rule, self.named):
             return None
-        verdict = generalised(rule, named)
-    if verdict.word == "refuted":
-        pruner.counts[-1].false += 1
-    return verdict
+        named = {name: self.named[name] for name in rule.inputs}
+        if self.pool is not None:
+            return self.pool.submit(generalised, rule, named)
+        future: Future[Verdict] = Future()
+        future.set_result(generalised(rule, named))
+        return future
+
+    def verdict(self, candidate: Candidate) -> Verdict:
+        future = self.verdicts[candidate]
+        assert future is not None
+        return future.result()
 
 
 def passes(rule: Rule, named: Mapping[str, Input]) -> bool:

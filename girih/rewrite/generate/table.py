@@ -21,7 +21,7 @@ of the last one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from math import prod
@@ -50,16 +50,39 @@ SAMPLES = 2
 @dataclass(frozen=True)
 class Level:
     """Terms of one size. template, first, second: of each (second: -1 for none). classes: to which they belong (-1:
-    equal to no other). canonical: whether they read alike inputs in order."""
+    equal to no other). canonical: whether they read alike inputs in order. looked_at: how many there are; the last
+    level keeps those that are equal to others."""
 
     template: Ids
     first: Ids
     second: Ids
     classes: Ids
     canonical: NDArray[np.bool_]
+    looked_at: int
 
     def __len__(self) -> int:
         return len(self.template)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Terms of one template whose operands are of the same kinds. kind: of what they make. Wide arrays of 45 million
+    terms, as there are of five operators, would not fit: these have 20 bytes for each."""
+
+    template: int
+    operands: tuple[int, ...]
+    kind: int
+    hash: NDArray[np.uint64]
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    order: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+    def some(self, rows: Any) -> _Block:
+        """Of these rows."""
+        return replace(self, **{name: getattr(self, name)[rows] for name in ("hash", "first", "second", "order")})
 
 
 class Table:
@@ -121,7 +144,8 @@ class Table:
                 values = values if self.exact else values / 10.0
             values = values.reshape(1, -1)
             order = self._order_number((number,) if not item.constant else ())
-            self._append(kind, values, [NONE], [number], [NONE], 0, [order], hashes(values, self._salt(kind)))
+            hash_ = hashes(values, self._salt(kind))
+            self._append([(_Block(NONE, (), kind, hash_, *map(_narrow, ([number], [NONE], [order]))), values)], 0)
         self._sort()
 
     def _constant(self, item: Input) -> Any:
@@ -150,19 +174,32 @@ class Table:
             self.orders.append(order)
         return self.number_of_order[order]
 
-    def _append(
-        self, kind: int, values: Any, template: Any, first: Any, second: Any, size: int, order: Any, hash_: Any
-    ) -> None:
-        count = len(values)
-        start = len(self.values[kind])
-        self.values[kind] = np.concatenate((self.values[kind], values))
-        for name, more in (("template", template), ("first", first), ("second", second), ("order", order)):
-            setattr(self, name, np.concatenate((getattr(self, name), np.asarray(more, np.int64))))
-        self.size = np.concatenate((self.size, np.full(count, size)))
-        self.alive = np.concatenate((self.alive, np.ones(count, bool)))
-        self.kind = np.concatenate((self.kind, np.full(count, kind)))
-        self.row = np.concatenate((self.row, np.arange(start, start + count)))
-        self.hash = np.concatenate((self.hash, np.asarray(hash_, np.uint64)))
+    def _append(self, blocks: Sequence[tuple[_Block, Any]], size: int) -> None:
+        """Classes for these terms, with their values; None where no larger terms are made of them."""
+        many = [len(block) for block, _ in blocks]
+
+        def joined(name: str, parts: Any) -> None:
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, *parts), dtype=old.dtype))
+
+        rows = []
+        for kind in {block.kind: None for block, _ in blocks}:
+            mine = [values for block, values in blocks if block.kind == kind and values is not None]
+            known = len(self.values[kind])
+            self.values[kind] = np.concatenate((self.values[kind], *mine))
+            rows.append((kind, known))
+        next_row = dict(rows)
+        places = []
+        for block, _ in blocks:
+            places.append(np.arange(next_row[block.kind], next_row[block.kind] + len(block)))
+            next_row[block.kind] += len(block)
+        joined("row", places)
+        for name in ("hash", "first", "second", "order"):
+            joined(name, [getattr(block, name) for block, _ in blocks])
+        for name in ("template", "kind"):
+            joined(name, [np.repeat([getattr(block, name) for block, _ in blocks], many)])
+        joined("size", [np.full(sum(many), size)])
+        joined("alive", [np.ones(sum(many), bool)])
 
     def _sort(self) -> None:
         """Makes the classes that were added known, with the operators that each consists of."""
@@ -208,7 +245,7 @@ class Table:
         they read the first ones first. parts: how many tensors may be concatenated in a row.
         """
         size = len(self.levels) + 1
-        blocks: list[tuple[Ids, Ids, Ids, NDArray[np.uint64], Ids, Ids]] = []
+        blocks: list[_Block] = []
         work = list(self._work(size))
         for number, (template, kinds, pairs) in enumerate(work):
             if observer is not None:
@@ -233,10 +270,8 @@ class Table:
                 if not len(first):
                     continue
                 values = function(self._operands(first, second)).reshape(len(first), -1)
-                blocks.append(
-                    (np.full(len(first), template), first, second, hashes(values, self._salt(kind)),
-                     np.full(len(first), kind), order)
-                )  # fmt: skip
+                known = hashes(values, self._salt(kind))
+                blocks.append(_Block(template, kinds, kind, known, *map(_narrow, (first, second, order))))
         level = self._classified(size, blocks, last)
         self.levels.append(level)
         if size == 1:
@@ -268,7 +303,7 @@ class Table:
                     self.refused.add((template, int(name)))
                     self.alive &= (self.template != template) | ((self.first != name) & (self.second != name))
 
-    def _operands(self, first: Ids, second: Ids) -> list[Any]:
+    def _operands(self, first: Any, second: Any) -> list[Any]:
         """Their values: a row for each sample."""
         return [
             self.values[self.kind[ids[0]]][self.row[ids]].reshape(len(ids) * SAMPLES, -1)
@@ -464,55 +499,54 @@ class Table:
 
     # ------------------------------------------------------------------------------------------ classes
 
-    def _classified(self, size: int, blocks: list[Any], last: bool) -> Level:
+    def _classified(self, size: int, blocks: list[_Block], last: bool) -> Level:
         if not blocks:
             empty = np.zeros(0, np.int64)
-            return Level(empty, empty, empty, empty, np.zeros(0, bool))
-        template, first, second, hash_, kind, order = (np.concatenate(items) for items in zip(*blocks, strict=True))
-        del blocks
+            return Level(empty, empty, empty, empty, np.zeros(0, bool), 0)
+        ends = np.cumsum([len(block) for block in blocks])
+        hash_ = np.concatenate([block.hash for block in blocks])
         classes = self.lookup(hash_)
         fresh = np.flatnonzero(classes == NONE)
-        by_hash = fresh[np.argsort(hash_[fresh], kind="stable")]
-        new = np.r_[True, hash_[by_hash][1:] != hash_[by_hash][:-1]] if len(by_hash) else np.zeros(0, bool)
-        starts = np.flatnonzero(new)
+        fresh = fresh[np.argsort(hash_[fresh], kind="stable")]
+        starts = np.flatnonzero(np.r_[True, hash_[fresh][1:] != hash_[fresh][:-1]][: len(fresh)])
         if last:
-            sizes = np.diff(np.r_[starts, len(by_hash)])
-            starts = starts[sizes > 1]
-        chosen = np.sort(by_hash[starts])  # the first term of each class stands for it
-        for one in np.unique(template[chosen] * len(self.kinds) + kind[chosen]):
-            group = chosen[(template[chosen] * len(self.kinds) + kind[chosen]) == one]
-            self._represent(group, template, first, second, hash_, kind, order, size)
+            starts = starts[np.diff(np.r_[starts, len(fresh)]) > 1]
+        chosen = np.sort(fresh[starts])
+        in_blocks = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
+        represent = [
+            block.some(rows - end + len(block)) for block, rows, end in zip(blocks, in_blocks, ends, strict=True)
+        ]
+        represent.sort(key=lambda block: (block.template, block.kind, block.operands))
+        self._append([(block, None if last else self._values(block)) for block in represent if len(block)], size)
         self._sort()
         classes[fresh] = self.lookup(hash_[fresh])
+        del hash_, fresh
+        if last and size > 1:
+            equal = [np.flatnonzero(item != NONE) for item in np.split(classes, ends[:-1])]
+            blocks = [block.some(rows) for block, rows in zip(blocks, equal, strict=True)]
+        template = np.repeat([block.template for block in blocks], [len(block) for block in blocks])
+        first, second, order = (
+            np.concatenate([getattr(block, name) for block in blocks], dtype=np.int64)
+            for name in ("first", "second", "order")
+        )
         canonical = self._canonical(order)
         for number in self.commuting:
             mine = np.flatnonzero((template == number) & ~canonical)
             if len(mine):
                 canonical[mine] = self._canonical(self._orders(second[mine], first[mine]))
-        return Level(template, first, second, classes, canonical)
+        kept = classes[classes != NONE] if last and size > 1 else classes
+        return Level(template, first, second, kept, canonical, len(classes))
 
-    def _represent(
-        self, group: Ids, template: Ids, first: Ids, second: Ids, hash_: Any, kind: Ids, order: Ids, size: int
-    ) -> None:
-        """Classes for these terms, computed once more."""
-        operands = np.stack([self.kind[first[group]], np.where(second[group] == NONE, NONE, self.kind[second[group]])])
-        for pair in np.unique(operands, axis=1).T:
-            mine = group[(operands == pair[:, None]).all(axis=0)]
-            found = self._function(int(template[mine[0]]), tuple(int(item) for item in pair if item != NONE))
-            assert found is not None
-            for start in range(0, len(mine), 1 << 14):
-                some = mine[start : start + (1 << 14)]
-                values = found[0](self._operands(first[some], second[some])).reshape(len(some), -1)
-                self._append(
-                    int(kind[some[0]]),
-                    values,
-                    template[some],
-                    first[some],
-                    second[some],
-                    size,
-                    order[some],
-                    hash_[some],
-                )
+    def _values(self, block: _Block) -> Any:
+        """Of its terms, computed once more."""
+        found = self._function(block.template, block.operands)
+        assert found is not None
+        parts = []
+        for start in range(0, len(block), 1 << 14):
+            some = slice(start, start + (1 << 14))
+            operands = self._operands(block.first[some], block.second[some])
+            parts.append(found[0](operands).reshape(len(operands[0]) // SAMPLES, -1))
+        return np.concatenate(parts)
 
     def _commuting(self, level: Level) -> frozenset[int]:
         """Templates whose operands may be exchanged, as the fingerprints say."""
@@ -534,6 +568,10 @@ def _chunks(ids: Ids) -> Callable[[int], Iterator[tuple[Ids, Ids]]]:
             yield some, np.full(len(some), NONE)
 
     return chunks
+
+
+def _narrow(numbers: Any) -> NDArray[np.int32]:
+    return np.asarray(numbers, np.int32)
 
 
 def _balanced(random: np.random.Generator, shape: tuple[int, ...]) -> Any:

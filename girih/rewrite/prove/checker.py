@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 
+from girih.rewrite.prove import signs
 from girih.rewrite.prove.arithmetic import nonnegative
 from girih.rewrite.prove.canonical import ProofError, canonical
 from girih.rewrite.prove.expand import expanded
@@ -26,11 +26,13 @@ from girih.rewrite.prove.terms import (
     Step,
     Term,
     Terms,
+    collected,
     free_of,
     linear,
     substituted,
     sum_text,
     times,
+    value_in,
     value_of,
 )
 from girih.rewrite.rules.extent import Extent
@@ -98,7 +100,7 @@ def normalised(terms: Terms, facts: Facts, advise: Advise, depth: int = 0, reduc
             waiting.extend(reversed(applied(step, inner, facts, reducer)))
         else:
             done.append(canonical(inner, depth))
-    return _collected(done, reducer)
+    return collected(done, reducer)
 
 
 def _inside(term: Term, facts: Facts, advise: Advise, depth: int) -> Term:
@@ -121,7 +123,7 @@ def _resolved(term: Term, reducer: str) -> Terms:
         if isinstance(factor, Fold) and len(factor.branches) == 1:
             (only,) = factor.branches
             if not only.bound and not only.guards:
-                return times((replace(term, factors=rest),), _value(only))
+                return times((replace(term, factors=rest),), value_in(only))
         if isinstance(factor, Function) and factor.name == VALUE and len(factor.arguments[0]) == 1:
             (value,) = factor.arguments[0]
             if value.coefficient == 1 and not value.bound and not value.guards and len(value.factors) == 1:
@@ -130,27 +132,6 @@ def _resolved(term: Term, reducer: str) -> Terms:
                     outer = replace(term, factors=())
                     return tuple(item for inner in fold.branches for item in times((outer,), (inner,)))
     return (term,)
-
-
-def _value(item: Term) -> Terms:
-    (value,) = item.factors
-    assert isinstance(value, Function)
-    assert value.name == VALUE
-    return value.arguments[0]
-
-
-def _collected(terms: list[Term], reducer: str) -> Terms:
-    totals: dict[Term, Fraction] = {}
-    for term in terms:
-        key = replace(term, coefficient=Fraction(1))
-        totals[key] = totals.get(key, Fraction(0)) + (term.coefficient if reducer == "sum" else 1)
-    if reducer == "prod":
-        kept = [key for key, count in totals.items() for _ in range(int(count))]
-    elif reducer == "sum":
-        kept = [replace(key, coefficient=total) for key, total in totals.items() if total]
-    else:
-        kept = list(totals)
-    return tuple(sorted(kept, key=lambda term: term.text))
 
 
 # ------------------------------------------------------------------------------------------------ steps
@@ -169,6 +150,10 @@ def applied(step: Step, term: Term, facts: Facts, reducer: str = "sum") -> list[
 
     inside = facts.under(term)
     sizes = dict(term.bound)
+    if step.kind in signs.KINDS:  # of values, not of indices
+        results = signs.signed(step.kind, term, step.guard, inside) if reducer == "sum" else None
+        need(results is not None)
+        return list(results or ())
     if step.kind == "split":  # 1 = [e >= 0] + [-1 - e >= 0]
         (extent,) = step.extents
         return [replace(term, guards=(*term.guards, (">=", one))) for one in (extent, -1 - extent)]

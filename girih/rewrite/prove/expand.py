@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from girih.ops import expressions
@@ -35,6 +36,8 @@ from girih.rewrite.rules.rule import Expression as Item
 from girih.rewrite.rules.rule import Term as Call
 from girih.rewrite.rules.vocabulary import MISSING, SPLIT, operator_named, parameters
 
+SIZES = frozenset(("kernel_size", "stride", "dilation", "groups"))
+"""Attributes of which no operator takes a number below one."""
 MANY = 6
 """More dimensions than a result has."""
 
@@ -52,9 +55,11 @@ class Expanded:
     facts: Facts
 
 
+@lru_cache(maxsize=64)
 def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
     """The terms of both sides, with the shapes that the rule declares. radix: output dimensions that are multiples of
-    it are indexed by two variables, the second one below it.
+    it are indexed by two variables, the second one below it. Kept for the next who asks: shapes are solved, a proof is
+    looked for and replayed one after the other.
 
     Raises:
         UnprovableError: an operator has no index notation for symbols, or the shapes do not fit for all sizes.
@@ -94,7 +99,7 @@ def expanded(rule: Rule, radix: Extent | None = None) -> Expanded:
         scope.sizes |= ranges
         for side, tensor in zip(sides, (first, second), strict=True):
             side.append(tensor.at(tuple(index)))
-    facts = Facts(ranges, scope.facts.least, FLOORS)
+    facts = Facts(ranges, scope.facts.least, FLOORS, (), sizes_in(rule))
     return Expanded(tuple(sides[0]), tuple(sides[1]), facts)
 
 
@@ -112,6 +117,16 @@ def least_values(rule: Rule) -> dict[str, int]:
         del name
         least |= {symbol: 1 for size in shape if len(size.terms) == 1 for symbol in size.symbols}
     return least
+
+
+def sizes_in(rule: Rule) -> frozenset[str]:
+    """Symbols that are above zero in every graph: of shapes, and of attributes that are sizes. Others, such as what a
+    tensor is multiplied by, may be anything there."""
+    used = {symbol for _, shape in rule.shapes for size in shape for symbol in size.symbols}
+    for item in (*walk(rule.source), *walk(rule.target)):
+        if isinstance(item, Call):
+            used.update(symbol for name, value in item.attributes if name in SIZES for symbol in _symbols(value))
+    return frozenset(used)
 
 
 def extents_in(rule: Rule) -> set[str]:

@@ -33,14 +33,13 @@ def shaped(rule: Rule) -> Rule:
         return rule
     reason = ""
     for ranks in _ranks(len(missing)):
-        taken, fresh = extents_in(rule), count()
+        taken = extents_in(rule)
+        fresh = (f"{letter}{number or ''}" for number in count() for letter in LETTERS)
         shapes = dict(rule.shapes)
         for name, rank in zip(missing, ranks, strict=True):
             sizes: list[Extent] = []
             while len(sizes) < rank:
-                symbol = (
-                    f"{'mnkpqrstuvwabcdefgh'[number % 19]}{number // 19 or ''}" if (number := next(fresh)) >= 0 else ""
-                )
+                symbol = next(fresh)
                 if symbol not in taken and symbol not in rule.inputs:
                     sizes.append(Extent.of(symbol))
             shapes[name] = tuple(sizes)

@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from girih.rewrite.prove import signs
 from girih.rewrite.prove.arithmetic import ONE, divided, nonnegative
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import applied
@@ -75,6 +76,9 @@ def _candidates(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
                 return
     if _is_branch(term):
         yield from _witnesses(term)
+    for number, factor in enumerate(term.factors):
+        if isinstance(factor, Fold):
+            yield from (Step(kind, number) for kind in signs.KINDS)
 
 
 def _witnesses(term: Term) -> Iterator[Step]:

@@ -95,12 +95,14 @@ class Term:
 @dataclass(frozen=True)
 class Facts:
     """What holds where a term stands. ranges: index variables, each from 0 to below its extent. least: of symbols.
-    floors: what a symbol rounds down: (numerator, divisor). guards: that hold."""
+    floors: what a symbol rounds down: (numerator, divisor). guards: that hold. sizes: symbols that are whole numbers
+    above zero, wherever the rule is used."""
 
     ranges: Mapping[str, Extent] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     floors: Mapping[str, tuple[Extent, Extent]] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
+    sizes: frozenset[str] = frozenset()
 
     def under(self, term: Term) -> Facts:
         """Inside of a term."""
@@ -276,3 +278,26 @@ def summed(terms: Terms, bound: tuple[tuple[str, Extent], ...]) -> Terms:
 
 def branch(value: Terms, bound: tuple[tuple[str, Extent], ...] = (), guards: tuple[Guard, ...] = ()) -> Term:
     return Term(Fraction(1), bound, guards, (Function(VALUE, (value,)),))
+
+
+def value_in(item: Term) -> Terms:
+    """The value of a branch."""
+    (value,) = item.factors
+    assert isinstance(value, Function)
+    assert value.name == VALUE
+    return value.arguments[0]
+
+
+def collected(terms: Iterable[Term], reducer: str) -> Terms:
+    """Equal terms as one, in order."""
+    totals: dict[Term, Fraction] = {}
+    for term in terms:
+        key = replace(term, coefficient=Fraction(1))
+        totals[key] = totals.get(key, Fraction(0)) + (term.coefficient if reducer == "sum" else 1)
+    if reducer == "prod":
+        kept = [key for key, count in totals.items() for _ in range(int(count))]
+    elif reducer == "sum":
+        kept = [replace(key, coefficient=total) for key, total in totals.items() if total]
+    else:
+        kept = list(totals)
+    return tuple(sorted(kept, key=lambda term: term.text))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 Monomial = tuple[str, ...]
@@ -20,24 +20,39 @@ class Extent:
     @staticmethod
     def of(size: Extent | int | str) -> Extent:
         """A number, a symbol, or what is one already."""
-        if isinstance(size, Extent):
-            return size
-        return _extent([(() if isinstance(size, int) else (size,), size if isinstance(size, int) else 1)])
+        return size if isinstance(size, Extent) else _of(size)
 
     def __add__(self, other: Extent | int) -> Extent:
-        return _extent([*self.terms, *Extent.of(other).terms])
-
-    def __neg__(self) -> Extent:
-        return Extent(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+        return self._plus(Extent.of(other), 1)
 
     def __sub__(self, other: Extent | int) -> Extent:
-        return self + -Extent.of(other)
+        return self._plus(Extent.of(other), -1)
+
+    def _plus(self, other: Extent, times: int) -> Extent:
+        if not other.terms:
+            return self
+        total = dict(self.terms)
+        for monomial, by in other.terms:
+            if coefficient := total.get(monomial, 0) + by * times:
+                total[monomial] = coefficient
+            else:
+                del total[monomial]
+        return Extent(tuple(sorted(total.items())))
+
+    def __neg__(self) -> Extent:
+        return self * -1
 
     def __mul__(self, other: Extent | int) -> Extent:
         others = Extent.of(other).terms
-        return _extent(
-            (tuple(sorted(first + second)), by * times) for first, by in self.terms for second, times in others
-        )
+        if len(others) == 1 and not others[0][0]:
+            by = others[0][1]
+            return self if by == 1 else Extent(tuple([(monomial, times * by) for monomial, times in self.terms]))
+        total: dict[Monomial, int] = {}
+        for first, by in self.terms:
+            for second, times in others:
+                monomial = tuple(sorted(first + second)) if first and second else first or second
+                total[monomial] = total.get(monomial, 0) + by * times
+        return Extent(tuple(sorted([item for item in total.items() if item[1]])))
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -70,8 +85,9 @@ class Extent:
         return f"-{text[3:]}" if text.startswith(" - ") else text[3:]
 
 
-def _extent(terms: Iterable[tuple[Monomial, int]]) -> Extent:
-    total: dict[Monomial, int] = {}
-    for monomial, coefficient in terms:
-        total[monomial] = total.get(monomial, 0) + coefficient
-    return Extent(tuple(sorted((monomial, by) for monomial, by in total.items() if by)))
+@lru_cache(maxsize=65536)
+def _of(size: int | str) -> Extent:
+    """The same one for the same number or symbol."""
+    monomial: Monomial = (size,) if isinstance(size, str) else ()
+    coefficient = 1 if isinstance(size, str) else size
+    return Extent(((monomial, coefficient),) if coefficient else ())

@@ -90,14 +90,11 @@ sum_in_convolution: x[n, i, u, v], y[n, j, u, v], a[o, i, h, k], b[o, j, h, k]:
 """Convolutions of parts and sums of convolutions."""
 
 POOLS = """
-pool_first: x[n, i, u, v], a[o, i, 1, 1]: avg_pool2d(convolution(x, a), kernel_size=2, stride=2)
-    == convolution(avg_pool2d(x, kernel_size=2, stride=2), a)
-
 one_pool: x[n, i, u, v], y[n, i, u, v]: add(avg_pool2d(x, kernel_size=3, stride=1, padding=1),
     avg_pool2d(y, kernel_size=3, stride=1, padding=1)) == avg_pool2d(add(x, y), kernel_size=3, stride=1, padding=1)
 """
-"""A convolution of single pixels behind a pool has a quarter of the pixels; the sum of two pools is one. (The same
-holds of pools that do not count their padding, but is not proved yet, so it is not here.)"""
+"""The sum of two pools is one. (The same holds of pools that do not count their padding, but is not proved yet, so it
+is not here.)"""
 
 TRAINING = """
 scaled_sum: add(mul(x, other=c), y) == add(y, x, alpha=c)

@@ -15,10 +15,13 @@ from girih.rewrite.rules.vocabulary import SPLIT
 def with_parts(rule: Rule) -> Rule:
     """The rule with each input that is split written as a concatenation of two; itself where none is."""
     whole: dict[Expression, Term] = {}
+    taken = set(rule.inputs)
     for side in (rule.source, rule.target):
         for item in walk(side):
             if isinstance(item, Term) and item.operator == SPLIT and isinstance(item.arguments[0], Variable):
                 name = item.arguments[0].name
+                while {f"{name}1", f"{name}2"} & taken:
+                    name += "_"
                 parts = (Variable(f"{name}1"), Variable(f"{name}2"))
                 whole[item.arguments[0]] = Term("cat", parts, (("dim", dict(item.attributes)["dim"]),))
     if not whole:

@@ -55,6 +55,10 @@ class Term:
         """Terms are keys while rules are matched: of a deep one the hash is computed once."""
         return hash((self.operator, self.arguments, self.attributes, self.result))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process has other hashes."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
     def __str__(self) -> str:
         keywords = (f"{name}={_written(value)}" for name, value in self.attributes)
         call = f"{self.operator}({', '.join([*map(str, self.arguments), *keywords])})"

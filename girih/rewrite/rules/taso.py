@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from girih.rewrite.rules.extent import Extent
+from girih.rewrite.rules.parts import with_parts
 from girih.rewrite.rules.rule import Attribute, Expression, Rule, RuleError, Term, Variable, walk
 
 Field = tuple[int, "int | bytes"]
@@ -136,7 +137,7 @@ def _rule(item: Message, name: str) -> Rule:
     for expression in walk((*rule.source, *rule.target)):
         if isinstance(expression, Term) and _depth(expression) > MOST_DEPTH:
             raise RuleError(f"its operators are {MOST_DEPTH} deep and more")
-    return _with_parts(rule)
+    return with_parts(rule)
 
 
 def _depth(item: Expression, most: int = MOST_DEPTH + 1) -> int:
@@ -251,25 +252,6 @@ def _split(item: Expression, axis: int, count: int) -> list[Expression]:
         parts.append(Term("split", (item,), (("dim", axis),), 1))
         item = Term("split", (item,), (("dim", axis),), 0)
     return [item, *reversed(parts)]
-
-
-def _with_parts(rule: Rule) -> Rule:
-    """Inputs that are split are written as concatenations of inputs."""
-    for expression in list(walk((*rule.source, *rule.target))):
-        if isinstance(expression, Term) and expression.operator == "split":
-            (item,) = expression.arguments
-            if isinstance(item, Variable):
-                halves = tuple(Variable(f"{item.name}_{number}") for number in (0, 1))
-                whole = Term("cat", halves, expression.attributes)
-                sides = (tuple(_put(one, item, whole) for one in side) for side in (rule.source, rule.target))
-                return _with_parts(replace(rule, source=next(sides), target=next(sides)))
-    return rule
-
-
-def _put(item: Expression, variable: Variable, term: Term) -> Expression:
-    if isinstance(item, Variable):
-        return term if item == variable else item
-    return replace(item, arguments=tuple(_put(argument, variable, term) for argument in item.arguments))
 
 
 # ------------------------------------------------------------------------------------------------ writing

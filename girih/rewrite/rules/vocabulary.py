@@ -204,6 +204,8 @@ def trees_of(term: Term, operands: Sequence[Operand], shape: tuple[int, ...]) ->
                 first = (first, other)
             rest[dim] = first
         return tuple(rest)
+    if all(isinstance(tree, int) for operand in operands for tree in operand.trees):
+        return shape
     trees: list[Tree] = list(shape)
     for dim, sources in enumerate(_sources(term, tuple(operand.shape for operand in operands), shape)):
         for number, source in sources:

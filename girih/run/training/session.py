@@ -264,6 +264,11 @@ def torchrun_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def torchrun_size() -> int:
+    """How many processes a launcher has started; 1 where there is none."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def start(
     program: Program,
     initial: Mapping[str, Recipe | tuple[Any, float, float]] | None = None,

@@ -99,6 +99,7 @@ class Service:
         self.rank = rank
         self.peak_bytes = 0
         self._loops: LoopWorker | None = None
+        self._progress = progress
         self._writing: saving.Writing | None = None
         self.worker = Worker(
             program,
@@ -197,7 +198,7 @@ class Service:
         from girih.run.parallel.messages import LoopWorker  # loads Numba, which other work does not need
 
         self._loops = self._loops or LoopWorker()
-        return self._loops.run(call, self.worker.transport, self.rank)
+        return self._loops.run(call, self.worker.transport, self.rank, self._progress)
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device

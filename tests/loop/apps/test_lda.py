@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import gammaln
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -15,10 +18,11 @@ from sklearn.preprocessing import FunctionTransformer
 
 import girih.loop as gl
 from girih.loop.apps.lda import LDA, Sweep, read_corpus
-from girih.loop.apps.lda.cells import alias_tables, light
+from girih.loop.apps.lda.cells import light
 from girih.loop.apps.lda.estimator import NotFittedError, started
 from girih.loop.apps.lda.layout import blocks_of, laid_out, shares, sliced, word_counts
 from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+from girih.loop.apps.lda.tables import DENSE, HybridTable, alias_tables, count_of, put, take
 from girih.loop.checkpoint import LoopCheckpointError
 
 TOPICS, WORDS = 5, 40
@@ -84,10 +88,7 @@ def test_counts_are_those_of_the_tokens_topics(sampler: str) -> None:
     else:
         assert isinstance(state, Cells)
         words, topics = state.layout.words, state.layout.topics
-        assert not state.table[:, 7:].any()
-    expected = np.zeros_like(table)
-    np.add.at(expected, (words, topics), 1)
-    np.testing.assert_array_equal(table, expected)
+    np.testing.assert_array_equal(table, counted(words, topics, WORDS, 7))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -118,7 +119,7 @@ def test_one_gibbs_draw_follows_the_conditional() -> None:
     for seed in range(6000):
         counts, sums, z = table.copy(), np.append(table.sum(axis=0), 0)[:16].astype(np.int64), begun.copy()
         starts, bounds = np.array([0, 3]), np.array([[0, 1]])  # the first token alone is in the slice
-        gibbs(z, words, starts, bounds, 0, 1, 0, counts, sums, topics, alpha, beta, seed, 0, 0, 1)
+        gibbs(z, words, starts, bounds, 0, 1, 0, counts, sums, topics, alpha, beta, seed, 0, 0)
         found[z[0]] += 1
         assert counts.sum() == table.sum()
     without = table[:, :3].astype(float)
@@ -164,7 +165,7 @@ def test_chains_have_the_posterior_of_all_assignments(sampler: str, cycles: int,
     total = 0.0
     for number in range(6000):
         state.sweep(number, run)
-        total += squares(state.word_topic().toarray() if isinstance(state, Passes) else state.table[:, :2])
+        total += squares(state.word_topic().toarray())
     assert total / 6000 == pytest.approx(exact_squares(), rel=near)
 
 
@@ -173,35 +174,70 @@ def test_light_is_exact_with_tables_of_the_moment(cycles: int) -> None:
     """If the word's table had the token's own count, the mean would be 2.8 % more with one cycle."""
     state = started(read_corpus(TINY), Model(2, *PRIORS, 5, 1, 1 << 30, cycles), "light")
     assert isinstance(state, Cells)
-    words, every = state.layout.words, np.arange(3)
+    assert isinstance(state.table, HybridTable)
+    table = (state.table.begins, state.table.bits, state.table.cells)
+    layout, every = state.layout, np.arange(3)
     total = 0.0
     for number in range(6000):
         for document in range(3):
             for at in range(3 * document, 3 * document + 3):
                 bounds = np.tile([at, at + 1], (3, 1))
                 light(
-                    state.layout.topics, words, state.layout.starts, bounds, document, document + 1, 0, state.table,
-                    state.sums, 2, *PRIORS, 5, number, 100 * at, cycles, *alias_tables(state.table, every, 2), every,
-                    state.heights,
+                    layout.topics, layout.words, layout.starts, bounds, document, document + 1, 0, *table, state.sums,
+                    2, *PRIORS, 5, number, 100 * at, cycles, every, state.heights, *alias_tables(every, *table, 2),
                 )  # fmt: skip
-        total += squares(state.table[:, :2])
+        total += squares(counted(layout.words, layout.topics, 3, 2))
     assert total / 6000 == pytest.approx(exact_squares(), rel=0.005)
 
 
-def test_alias_tables_give_each_topic_its_count() -> None:
+def counted(words: np.ndarray, topics: np.ndarray, vocabulary: int, number: int) -> np.ndarray:
+    table = np.zeros((vocabulary, number), np.int64)
+    np.add.at(table, (words, topics), 1)
+    return table
+
+
+@pytest.mark.parametrize("topics", [20, 10_000])  # dense rows, and hash tables beside a dense one
+def test_alias_tables_give_each_topic_its_count(topics: int) -> None:
     draw = np.random.default_rng(0)
-    table = draw.integers(0, 9, (6, 20)).astype(np.int32) * (draw.random((6, 20)) < 0.5)
-    table[3] = 0
-    words = np.array([0, 2, 3, 5])
-    begins, own, other, stay, heights = alias_tables(table.astype(np.int32), words, 20)
-    for item, word in enumerate(words):
+    words, drawn = draw.integers(0, 5, 300), draw.integers(0, topics, 300)
+    words[words == 3] = 2  # word 3 does not occur, word 5 is frequent elsewhere
+    expected = counted(words, drawn, 6, topics)
+    table = HybridTable.of(np.array([*expected.sum(axis=1)[:5], 10_000]), topics)
+    assert (table.bits == DENSE).tolist() == [topics == 20] * 3 + [False, topics == 20, True]
+    table.count(words, drawn, np.zeros(topics, np.int64))
+    chosen = np.array([0, 2, 3, 5])
+    begins, own, other, stay, heights = alias_tables(chosen, table.begins, table.bits, table.cells, topics)
+    for item, word in enumerate(chosen):
         a, b = begins[item], begins[item + 1]
-        mass = np.zeros(20)
-        for at in range(a, b):
-            mass[own[at]] += stay[at] / (b - a)
-            mass[other[at]] += (1 - stay[at]) / (b - a)
-        np.testing.assert_array_equal(heights[a:b], table[word][own[a:b]])
-        np.testing.assert_allclose(mass, table[word] / max(table[word].sum(), 1), atol=1e-5)
+        mass = np.zeros(topics)
+        np.add.at(mass, own[a:b], stay[a:b] / (b - a))
+        np.add.at(mass, other[a:b], (1 - stay[a:b]) / (b - a))
+        np.testing.assert_array_equal(own[a:b], np.flatnonzero(expected[word]))
+        np.testing.assert_array_equal(heights[a:b], expected[word][own[a:b]])
+        np.testing.assert_allclose(mass, expected[word] / max(expected[word].sum(), 1), atol=1e-5)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=80), st.integers(1, 12))
+def test_rows_of_a_hybrid_table_count(changes: list[tuple[bool, int]], most: int) -> None:
+    """Against Counter, in two words' rows; a row never has more tokens than its word."""
+    topics = 1000
+    table = HybridTable.of(np.array([most, most]), topics)
+    rows = [Counter(), Counter()]
+    for more, topic in changes:
+        word = topic % 2
+        row, begin, bits = rows[word], table.begins[word], table.bits[word]
+        if more and row.total() < most:
+            put(table.cells, begin, bits, topic)
+            row[topic] += 1
+        elif not more and row[topic]:
+            row[topic] -= 1
+            assert take(table.cells, begin, bits, topic) == row[topic]
+        assert count_of(table.cells, begin, bits, topic) == row[topic]
+    expected = np.zeros((2, topics), np.int64)
+    for word, row in enumerate(rows):
+        for topic, count in row.items():
+            expected[word, topic] = count
+    np.testing.assert_array_equal(table.sparse().toarray(), expected)
 
 
 def test_no_two_workers_have_the_same_words_or_documents() -> None:

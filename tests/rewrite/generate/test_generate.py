@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from girih.rewrite.generate import Generated, Generation
-from girih.rewrite.generate.candidates import Pruner
+from girih.rewrite.generate.candidates import Answer, Candidate, Counts, Pruner
 from girih.rewrite.generate.table import NONE, Table
 from girih.rewrite.generate.vocabulary import CONSTANTS, MATRICES, inputs, symbols_of, templates
 from girih.rewrite.prove import Proved, check, prove
@@ -87,7 +90,7 @@ def test_what_is_pruned_follows_from_what_is_kept() -> None:
     pruner = Pruner(table)
     levels = [table.extend(), table.extend()]
     for size, level in enumerate(levels, 1):
-        list(pruner.prune(level, size))
+        list(pruner.prune(level, size, lambda rule: lambda: True))
     kept = pruner.minimal(levels)
     rules = [Rule((pruner.expression(item.source),), (pruner.expression(item.target),)) for item in kept]
     tried = 0
@@ -100,6 +103,54 @@ def test_what_is_pruned_follows_from_what_is_kept() -> None:
             tried += 1
             assert _derives(pruner.expression(candidate.source), pruner.expression(candidate.target), rules), candidate
     assert tried > 15
+
+
+@pytest.mark.parametrize("ahead", [2, 7])
+def test_candidates_that_are_looked_for_ahead_make_the_same_rules(ahead: int) -> None:
+    """Some of them turn out to be false: what was pruned by them comes back."""
+
+    def pruned(ahead: int) -> tuple[list[Candidate], list[Candidate], list[Counts]]:
+        table = Table(inputs(INPUTS), templates(SMALL))
+        pruner, found = Pruner(table), []
+
+        def judge(rule: Candidate) -> Answer | None:
+            return None if len(str(rule)) % 5 == 1 else lambda: len(str(rule)) % 3 != 1
+
+        for size in (1, 2, 3):
+            found += pruner.prune(table.extend(), size, judge, ahead)
+        return found, pruner.kept, pruner.counts
+
+    expected = pruned(1)
+    assert expected[0] == expected[1]
+    assert 10 < sum(item.false for item in expected[2]) < sum(item.unimplied + item.false for item in expected[2]) - 10
+    assert pruned(ahead) == expected
+
+
+def test_what_was_taken_back_is_looked_at_again() -> None:
+    table = Table(inputs(INPUTS), templates(SMALL))
+    pruner, levels = Pruner(table), [table.extend(), table.extend()]
+    pruner._enter(levels[0])
+    state = pruner._state(levels[1], 2)
+    ways = np.unique(state.template).tolist()
+
+    def left() -> list[tuple[list[int], list[int]]]:
+        state.flatten()
+        return [(state.of_template(way).tolist(), state.represented(way, table).tolist()) for way in ways]
+
+    before, saved = left(), state.saved()
+    state.ground(np.arange(len(state.rows)))
+    assert not any(rows for rows, _ in left())
+    state.restore(saved)
+    assert left() == before
+
+
+def test_other_processes_find_the_same() -> None:
+    """They hash words otherwise, so that hashes must not travel."""
+    term = parse("mm(a, mm(b, c)) == a").source[0]
+    assert hash(term)
+    assert "_hash" not in vars(pickle.loads(pickle.dumps(term)))
+    options = Generation(("add", "t"), 4, inputs="a[3, 3]", constants=())
+    assert replace(options, processes=1).generate() == options.generate()
 
 
 def _derives(source: Expression, target: Expression, rules: list[Rule], steps: int = 4) -> bool:

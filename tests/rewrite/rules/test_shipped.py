@@ -5,25 +5,9 @@ from __future__ import annotations
 import pytest
 
 from girih.rewrite.prove import Proved, check, prove
-from girih.rewrite.rules.rule import Rule, Term, Variable, operators, parse, walk
+from girih.rewrite.rules.parts import with_parts
+from girih.rewrite.rules.rule import Rule, Variable, operators, walk
 from girih.rewrite.rules.shipped import generated, shipped
-
-PARTS = "cat(x1, x2, dim=1)"
-
-
-def with_parts(rule: Rule) -> Rule:
-    """A rule that splits an input speaks of one that was concatenated: here it is, of two parts."""
-    splits = any(
-        isinstance(item, Term) and item.operator == "split" and item.arguments == (Variable("x"),)
-        for side in (rule.source, rule.target)
-        for item in _terms(side)
-    )
-    return parse(str(rule).replace("(x,", f"({PARTS},").replace("(x)", f"({PARTS})").replace("== x", f"== {PARTS}")
-                 .replace(rule.name, f"of_parts_{rule.name}", 1)) if splits else rule  # fmt: skip
-
-
-def _terms(side: tuple) -> list:
-    return [term for item in side if isinstance(item, Term) for term in (item, *_terms(item.arguments))]
 
 
 @pytest.mark.parametrize("rule", shipped(), ids=lambda rule: rule.name)

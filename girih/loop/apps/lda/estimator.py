@@ -15,7 +15,9 @@ import scipy.sparse
 from girih.loop.apps.lda import progress
 from girih.loop.apps.lda.corpora import Corpus, read_corpus
 from girih.loop.apps.lda.inference import folded_in, log_chances
+from girih.loop.apps.lda.layout import word_counts
 from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+from girih.loop.apps.lda.tables import dense_bytes, hybrid_bytes
 from girih.machine.units import format_bytes, parse_bytes
 
 SAMPLERS = ("gibbs", "light", "warp")
@@ -186,11 +188,11 @@ class LDA:
         if self.sampler == "auto":
             self.trial_seconds_ = trials(corpus, model)
             return min(self.trial_seconds_, key=lambda name: self.trial_seconds_[name] * SWEEPS[name])
-        if self.sampler != "warp" and not _fits(corpus, model):
+        size = _table_bytes(corpus, model, self.sampler)
+        if size > model.memory:
             raise MemoryError(
-                f"the table of {corpus.vocabulary:,} words by {model.topics:,} topics needs "
-                f"{format_bytes(_table_bytes(corpus, model))} of {format_bytes(model.memory)}: use sampler='warp', "
-                "which needs none, or allow more memory"
+                f"the table of {corpus.vocabulary:,} words by {model.topics:,} topics needs {format_bytes(size)} of "
+                f"{format_bytes(model.memory)}: use sampler='warp', which needs none, or allow more memory"
             )
         return self.sampler
 
@@ -295,12 +297,13 @@ def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
         raise ValueError(f"{name}={value!r}: expected an integer from {least}" + (f" to {most}" if most else ""))
 
 
-def _table_bytes(corpus: Corpus, model: Model) -> int:
-    return corpus.vocabulary * (model.topics + 15) // 16 * 16 * 4
-
-
-def _fits(corpus: Corpus, model: Model) -> bool:
-    return _table_bytes(corpus, model) <= model.memory
+def _table_bytes(corpus: Corpus, model: Model, sampler: str) -> int:
+    """Of words by topics, at most."""
+    if sampler == "warp":
+        return 0
+    if sampler == "gibbs":
+        return dense_bytes(corpus.vocabulary, model.topics)
+    return hybrid_bytes(word_counts(corpus), model.topics)
 
 
 def started(corpus: Corpus, model: Model, sampler: str) -> Cells | Passes:
@@ -325,7 +328,7 @@ def trials(corpus: Corpus, model: Model) -> dict[str, float]:
     run, _ = threads(1)
     found = {}
     for sampler in SAMPLERS:
-        if sampler != "warp" and not _fits(corpus, model):
+        if _table_bytes(corpus, model, sampler) > model.memory:
             continue
         state = started(some, one, sampler)
         state.sweep(0, run)  # compiles
