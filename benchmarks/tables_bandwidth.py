@@ -70,7 +70,7 @@ class Problem:
 
 FULL = Problem(8_000, 8_000, 1_000_000, rank=32, batch=12_500, passes=30, pace=500_000, skew=0.9, queue=16 << 10)
 QUICK = Problem(1_000, 500, 40_000, rank=8, batch=5_000, passes=2, pace=500_000, skew=0.9, queue=4 << 10)
-STEPS = (0.003, 0.01, 0.02)
+STEPS = (0.001, 0.003, 0.01, 0.02)
 
 
 @dataclass(frozen=True)
