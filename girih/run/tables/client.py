@@ -155,12 +155,14 @@ class Client:
                 self._ask()
 
     def _ask(self) -> None:
-        """Pull the rows that were collected."""
+        """Pull the rows that were collected, but for those that have come by other reads since."""
         for table, parts in self._wanted.items():
             rows = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            rows = rows[self.tables[table].places.find(rows, AHEAD)[0] < 0]
             if self.specs[table].sparse:
                 rows = np.unique(rows)
-            self._pull(Read(table, rows, begun=True), np.arange(len(rows)))
+            if len(rows):
+                self._pull(Read(table, rows, begun=True), np.arange(len(rows)))
         self._wanted.clear()
         self.hurry = True
 
