@@ -155,12 +155,14 @@ class Client:
                 self._ask()
 
     def _ask(self) -> None:
-        """Pull the rows that were collected."""
+        """Pull the rows that were collected, but for those that have come by other reads since."""
         for table, parts in self._wanted.items():
             rows = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            rows = rows[self.tables[table].places.find(rows, AHEAD)[0] < 0]
             if self.specs[table].sparse:
                 rows = np.unique(rows)
-            self._pull(Read(table, rows, begun=True), np.arange(len(rows)))
+            if len(rows):
+                self._pull(Read(table, rows, begun=True), np.arange(len(rows)))
         self._wanted.clear()
         self.hurry = True
 
@@ -368,12 +370,10 @@ class Client:
         limit = max(1, self.options.queue // len(self.tables) // entry)
         if len(positions) > limit:
             relative = self.options.priority == "relative"
-            if relative or self.options.priority == "absolute":
-                changes, sizes = table.magnitudes(positions, relative)
-            else:
-                changes = sizes = positions
+            magnitude = relative or self.options.priority == "absolute"
+            importance = table.importance(positions, relative) if magnitude else positions
             start = int(np.searchsorted(positions, self._cursor))
-            positions = positions[first(self.options.priority, limit, changes, sizes, self._generator(), start)]
+            positions = positions[first(self.options.priority, limit, importance, self._generator(), start)]
             self._cursor = int(positions[-1]) + 1
         self.early_messages += 1
         self._send_updates(number, positions, whole=False)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.run.tables.options import TableSpec
-from girih.run.tables.rows.keyed import PLACE_BYTES, READ, Log, Places, add_sorted, sizes_of, take_rows, write_rows
+from girih.run.tables.rows.keyed import PLACE_BYTES, READ, Log, Places, add_sorted, changes_of, take_rows, write_rows
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -181,14 +181,11 @@ class DenseCached(Cached):
             return self.log.add(rows, deltas, begin)
         return self.log.add_and_apply(rows, deltas, begin, self.places, self.values)
 
-    def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
-        """(of waiting updates, of the cached values of their rows; 0 if not cached)."""
-        changes = sizes_of(self.log.deltas, positions)
-        if not relative:
-            return changes, changes
+    def importance(self, positions: Rows, relative: bool) -> Rows:
+        """Of waiting updates: their magnitudes, or those over the cached values'."""
         rows = self.log.keys[positions]
         slots, _ = self.places.find(rows // VERSION if self.read_versions is not None else rows)
-        return changes, sizes_of(self.values, slots)
+        return changes_of(self.log.deltas, positions, self.values, slots, relative)
 
 
 class SparseCached(Cached):
@@ -273,10 +270,10 @@ class SparseCached(Cached):
         self.maps.add(slots[there], columns[there], deltas[begin:end, 0][there])
         return end
 
-    def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
-        changes = np.abs(self.log.deltas[positions, 0])
+    def importance(self, positions: Rows, relative: bool) -> Rows:
+        changes: Rows = np.abs(self.log.deltas[positions, 0])
         if not relative:
-            return changes, changes
+            return changes
         keys = self.log.keys[positions]
         slots, _ = self.places.find(keys // self.spec.width)
         sizes = np.zeros(len(positions))
@@ -285,4 +282,4 @@ class SparseCached(Cached):
         owner = np.repeat(there, counts)
         same = columns == (keys[owner] % self.spec.width)
         sizes[owner[same]] = np.abs(values[same])
-        return changes, sizes
+        return np.asarray(changes / np.where(sizes > 0, sizes, 1.0))

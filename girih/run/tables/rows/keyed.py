@@ -102,13 +102,18 @@ def read_rows(values, slots, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
-def row_sizes(values, slots, out):  # type: ignore[no-untyped-def]
-    """out[i] = the sum of the magnitudes of values[slots[i]], 0 where there is no such slot."""
-    for i in range(len(slots)):
-        total = 0.0
-        if slots[i] >= 0:
-            for j in range(values.shape[1]):
-                total += abs(values[slots[i], j])
+def add_up_changes(deltas, positions, values, slots, relative, out):  # type: ignore[no-untyped-def]
+    """out[i] = the sum of |δ| of deltas[positions[i]]; relative: of |δ / a| with a of values[slots[i]], where that is
+    not 0, and there is such a slot."""
+    for i in range(len(positions)):
+        position, slot, total = positions[i], slots[i], 0.0
+        if relative and slot >= 0:
+            for j in range(deltas.shape[1]):
+                value = abs(values[slot, j])
+                total += abs(deltas[position, j]) / (value if value != 0 else 1)
+        else:
+            for j in range(deltas.shape[1]):
+                total += abs(deltas[position, j])
         out[i] = total
 
 
@@ -212,10 +217,12 @@ def take_rows(deltas, live, positions, out):  # type: ignore[no-untyped-def]
             deltas[positions[i], j] = 0
 
 
-def sizes_of(values: NDArray[Any], slots: NDArray[Any]) -> NDArray[np.float64]:
-    """The magnitude of each row, [slots]; 0 where there is none."""
-    out = np.empty(len(slots))
-    row_sizes(values, slots, out)
+def changes_of(
+    deltas: NDArray[Any], positions: NDArray[Any], values: NDArray[Any], slots: NDArray[Any], relative: bool
+) -> NDArray[np.float64]:
+    """How much each row changes, [positions]; see `add_up_changes`."""
+    out = np.empty(len(positions))
+    add_up_changes(deltas, positions, values, slots, relative, out)
     return out
 
 
