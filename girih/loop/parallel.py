@@ -70,6 +70,7 @@ class Prepared:
     layout: Layout | None
     boxes: list[list[tuple[tuple[int, int], ...]]] | None
     buffers: dict[str, list[buffers.WorkerBuffer]] = field(default_factory=dict)
+    applied: dict[str, Any] = field(default_factory=dict)
     appliers: dict[str, Any] = field(default_factory=dict)
     elsewhere: Distributed | None = None
     prefetch: Prefetch | None = None
@@ -161,11 +162,13 @@ class ParallelLoop:
         cluster = in_use.current()
         return self.options.workers or (workers() if cluster is None else cluster.workers)
 
-    def _unserved(self, prepared: Prepared) -> str:
+    def _unserved(self, prepared: Prepared, given: Mapping[str, Any]) -> str:
         """Why messages between workers cannot serve the loop; "": they can."""
         cluster = in_use.current()
         if cluster is None or cluster.engine.one_process:
             return ""
+        if any(given[name].further is not None for name in prepared.body.buffered):
+            return "a buffer has further numbers for each element, which lie in this process"
         try:
             places(prepared.body, prepared.strategy)
         except LoopError as error:
@@ -260,7 +263,7 @@ class ParallelLoop:
         prepared = self.prepared(given, count or self._count(), serial=count is not None)
         if count is None:
             self._last = prepared
-        prepared.here = self._unserved(prepared)
+        prepared.here = self._unserved(prepared, given)
         crew = self._crew() if count is None and not prepared.here else None
         execution = _Execution(self, prepared, given)
         if crew is None:
@@ -313,7 +316,10 @@ class _Execution:
                 prepared.buffers[name] = [
                     buffers.WorkerBuffer.of(target.shape, target.dtype) for _ in range(self.workers)
                 ]
-                prepared.appliers[name] = buffers.applier(given[name].apply)
+            revises = given[name].further is not None
+            if prepared.applied.get(name) != (given[name].apply, revises):
+                prepared.applied[name] = (given[name].apply, revises)
+                prepared.appliers[name] = (buffers.reviser if revises else buffers.applier)(given[name].apply)
         self.served = [name for name in (item.array for item in body.references) if isinstance(given[name], Served)]
         if self.served and prepared.prefetch is None:
             prepared.prefetch = prefetch_of(body, tuple(dict.fromkeys(self.served)), prepared.kernel.boxes)
@@ -513,10 +519,26 @@ class _Execution:
                 continue
             target = self.given[name].target.values
             low, high = len(target) * worker // self.workers, len(target) * (worker + 1) // self.workers
+            if self.given[name].further is not None:
+                self.revise(name, target, low, high)
+                continue
             for own in self.prepared.buffers[name]:
                 self.prepared.appliers[name](
                     buffers.flat(target), buffers.flat(own.values), own.flags, own.touched, low, high
                 )
+
+    def revise(self, name: str, target: np.ndarray, low: int, high: int) -> None:
+        """Apply the sum of all workers to rows low … high, with the buffer's further numbers."""
+        gather, apply = self.prepared.appliers[name]
+        first, *others = self.prepared.buffers[name]
+        further = self.given[name].further.values
+        for own in others:
+            gather(buffers.flat(first.values), buffers.flat(own.values), own.touched, low, high)
+        for own in (first, *others):
+            apply(
+                buffers.flat(target), buffers.flat(first.values), own.flags, own.touched, low, high,
+                further.reshape(*further.shape[:2], -1),
+            )  # fmt: skip
 
     def send(self, name: str) -> None:
         """All workers' sums to the server of the buffer's array, in the workers' order."""
