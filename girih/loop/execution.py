@@ -82,7 +82,8 @@ class Execution:
                 prepared.buffers[name] = [
                     buffers.WorkerBuffer.of(target.shape, target.dtype) for _ in range(self.workers)
                 ]
-                prepared.appliers[name] = buffers.applier(given[name].apply)
+                compiled = buffers.applier if given[name].further is None else buffers.reviser
+                prepared.appliers[name] = compiled(given[name].apply)
         self.served = [name for name in (item.array for item in body.references) if isinstance(given[name], Served)]
         if self.served and prepared.prefetch is None:
             prepared.prefetch = prefetch_of(body, tuple(dict.fromkeys(self.served)), prepared.kernel.boxes)
@@ -324,9 +325,22 @@ class Execution:
 
     def apply_rows(self, name: str, low: int, high: int) -> None:
         """Apply all workers' sums to the rows in [low, high)."""
-        target = buffers.flat(self.given[name].target.values)
+        target, further = buffers.flat(self.given[name].target.values), self.given[name].further
+        if further is not None:
+            self.revise_rows(name, target, further.values, low, high)
+            return
         for own in self.prepared.buffers[name]:
             self.prepared.appliers[name](target, buffers.flat(own.values), own.flags, own.touched, low, high)
+
+    def revise_rows(self, name: str, target: np.ndarray, further: np.ndarray, low: int, high: int) -> None:
+        """Apply the sum of all workers to the rows in [low, high), with the buffer's further numbers."""
+        gather, apply = self.prepared.appliers[name]
+        first, *others = self.prepared.buffers[name]
+        sums, numbers = buffers.flat(first.values), further.reshape(*further.shape[:2], -1)
+        for own in others:
+            gather(sums, buffers.flat(own.values), own.touched, low, high)
+        for own in (first, *others):
+            apply(target, sums, own.flags, own.touched, low, high, numbers)
 
     def send(self, name: str) -> None:
         """All workers' sums to the server of the buffer's array, in the workers' order."""

@@ -147,11 +147,13 @@ class ParallelLoop:
         cluster = in_use.current()
         return self.options.workers or (workers() if cluster is None else cluster.workers)
 
-    def _unserved(self, prepared: Prepared) -> str:
+    def _unserved(self, prepared: Prepared, given: Mapping[str, Any]) -> str:
         """Why messages between workers cannot serve the loop; "": they can."""
         cluster = in_use.current()
         if cluster is None or cluster.engine.one_process:
             return ""
+        if any(given[name].further is not None for name in prepared.body.buffered):
+            return "a buffer has further numbers for each element, which lie in this process"
         try:
             places(prepared.body, prepared.strategy)
         except LoopError as error:
@@ -248,7 +250,7 @@ class ParallelLoop:
         prepared = self.prepared(given, count or self._count(), serial=count is not None)
         if count is None:
             self._last = prepared
-        prepared.here = self._unserved(prepared)
+        prepared.here = self._unserved(prepared, given)
         crew = self._crew() if count is None and not prepared.here else None
         execution = Execution(prepared, given, self.space, self.options.ordered, self.seed())
         if crew is None:
@@ -313,7 +315,8 @@ def _told(given: Mapping[str, Any], name: str) -> Hashable:
     worker begins with."""
     item = given[name]
     if isinstance(item, Buffer):
-        return identity(item.apply), next((other for other, array in given.items() if array is item.target), "")
+        target = next((other for other, array in given.items() if array is item.target), "")
+        return identity(item.apply), item.further is not None, target
     return item.neutral if isinstance(item, Accumulator) else None
 
 

@@ -31,6 +31,13 @@ def binary_adagrad(key, sample, weights, buffered, squares, squared, pull, step)
         buffered[ids[k]] -= step * gradient / np.sqrt(squares[ids[k]] + gradient * gradient + 1e-12)
 
 
+def binary_gradient(key, sample, weights, buffered, pull):  # type: ignore[no-untyped-def]
+    label, weight, ids, values = sample
+    residual = binary_residual(weights, sample)  # type: ignore[no-untyped-call]
+    for k in range(len(ids)):
+        buffered[ids[k]] += residual * values[k] + weight * pull[ids[k]] * weights[ids[k]]
+
+
 def multinomial_residuals(weights, sample, classes):  # type: ignore[no-untyped-def]
     """The derivatives of a sample's weighted loss by its classes' scores."""
     label, weight, ids, values = sample
@@ -64,6 +71,29 @@ def multinomial_adagrad(key, sample, weights, buffered, squares, squared, pull, 
             gradient = residuals[c] * values[k] + weight * pull[ids[k]] * weights[ids[k], c]
             squared[ids[k], c] += gradient * gradient
             buffered[ids[k], c] -= step * gradient / np.sqrt(squares[ids[k], c] + gradient * gradient + 1e-12)
+
+
+def multinomial_gradient(key, sample, weights, buffered, pull, classes):  # type: ignore[no-untyped-def]
+    label, weight, ids, values = sample
+    residuals = multinomial_residuals(weights, sample, classes)  # type: ignore[no-untyped-call]
+    for k in range(len(ids)):
+        for c in range(classes):
+            buffered[ids[k], c] += residuals[c] * values[k] + weight * pull[ids[k]] * weights[ids[k], c]
+
+
+def revision(step):  # type: ignore[no-untyped-def]
+    """AdaRevision's step for a buffer: further numbers are z and z', which begin as 1 (McMahan and Streeter 2014).
+
+    All gradients that a buffer adds up were computed from the same values, so that none was missed, and their sum is
+    one gradient: the larger it is, the smaller the steps that follow.
+    """
+
+    def revise(value, gradient, further):  # type: ignore[no-untyped-def]
+        further[0] += gradient * gradient
+        further[1] = max(further[1], further[0])
+        return value - step * gradient / np.sqrt(further[1])
+
+    return revise
 
 
 def rating(key, v, W, H, step, l2):  # type: ignore[no-untyped-def]
