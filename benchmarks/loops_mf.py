@@ -6,7 +6,9 @@ Ours is the loop of examples/loops/matrix_factorisation.py: what is compiled is 
 own SGD, one thread; its time is that of 6 epochs less that of 1, over 5); the same update by hand in Numba, on ratings
 sorted by user (`row-sorted`) and in 16 × 16 blocks (`blocked`), float32 and fastmath; implicit's ALS (one thread), of
 which an epoch is one iteration. Runs alternate, medians are shown, in CPU seconds and on the wall. Two workers, on the
-wall, against one. Test errors after each epoch stand beside those of the same loop run serially in the order given.
+wall, against one; beside it what limits them: their CPU seconds over one worker's (memory, false sharing), and the
+share of time in which they waited for each other. Test errors after each epoch stand beside those of the same loop run
+serially in the order given. The loop is divided in 2 rounds of one time part for each worker.
 
 Floors: `--floor` times the fastest peer at each rank; two workers 1.8 times one; errors within 1 % of serial ones.
 """
@@ -29,6 +31,9 @@ USERS, ITEMS, RATINGS = 50_000, 20_000, 10_000_000
 RANKS = (50, 100)
 STEP, EPOCHS = 0.01, 4
 TWO, NEAR = 1.8, 0.01
+DIVIDED: dict[str, Any] = {"pipelined": 1, "rounds": 2}
+"""Threads send each other nothing that more parts would hide; and a row that meets half of all columns at once learns
+more in the first epoch than one that meets a quarter."""
 
 
 def ratings(count: int, users: int, items: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -144,6 +149,7 @@ def silenced(work: Callable[[], Any]) -> Any:
 
 def measure(options: argparse.Namespace) -> Report:
     import girih.loop as gl
+    from girih.loop.explain import waited
 
     users, items, count = (USERS, ITEMS, RATINGS) if not options.quick else (2000, 1000, 200_000)
     i, j, values = ratings(count, users, items)
@@ -168,14 +174,19 @@ def measure(options: argparse.Namespace) -> Report:
             peers["ALS"] = als_epoch(data, rank, (users, items))
         loops, arrays = {}, {}
         for workers in (1, 2):
-            loops[workers] = gl.parallel_for(space, workers=workers)(sgd)
+            loops[workers] = gl.parallel_for(space, workers=workers, **DIVIDED)(sgd)
             arrays[workers] = (gl.array(w0), gl.array(h0))
             loops[workers](*arrays[workers], step=0.0)  # lays the ratings out, compiles
 
-        def ours(workers: int, loops: Any = loops, arrays: Any = arrays) -> Any:
+        waits: list[float] = []
+
+        def ours(workers: int, loops: Any = loops, arrays: Any = arrays, waits: list[float] = waits) -> Any:
             began = clock()
             loops[workers](*arrays[workers], step=STEP)
-            return since(began)
+            taken = since(began)
+            if workers > 1:
+                waits.append(waited(loops[workers].spans, workers))
+            return taken
 
         taken: dict[str, list[Any]] = {name: [] for name in (*peers, "one", "two")}
         for _ in range(1 if options.quick else options.repeats):
@@ -198,6 +209,8 @@ def measure(options: argparse.Namespace) -> Report:
             "best": best,
             "ratio": round(speed["one"] / speed[best], 2),
             "two": round(wall, 2),
+            "two cpu": round(middle["two"].cpu / middle["one"].cpu, 2),
+            "waited": f"{np.median(waits):.1%}",
             "cpu": f"{middle['one']}",
             "error": round(near[1], 4),
             "serial": round(near[2], 4),
@@ -212,7 +225,8 @@ def measure(options: argparse.Namespace) -> Report:
         if near[0] > NEAR:
             misses.append(f"rank {rank}: errors {near[0]:.1%} above serial ones")
     columns = (("rank", "rank"), ("ours", "ours"), *((name, name) for name in peers), ("best peer", "best"),
-               ("ours / best", "ratio"), ("2 workers ×", "two"), ("epoch, CPU / wall s", "cpu"),
+               ("ours / best", "ratio"), ("2 workers ×", "two"), ("their CPU ×", "two cpu"), ("waited", "waited"),
+               ("epoch, CPU / wall s", "cpu"),
                ("test error", "error"), ("serial", "serial"), ("worst epoch, above serial", "apart"))  # fmt: skip
     return Report(
         f"millions of ratings per CPU second of one core; {len(data[0]):,} ratings, {users:,} × {items:,}",
@@ -236,7 +250,7 @@ def errors(gl: Any, space: Any, test: Test, w0: np.ndarray, h0: np.ndarray) -> t
     """(how much worse than serial the worst epoch is, the last error on two workers, the last serial one)."""
     found: dict[str, list[float]] = {"two": [], "serial": []}
     for name in found:
-        loop = gl.parallel_for(space, workers=2)(sgd)
+        loop = gl.parallel_for(space, workers=2, **DIVIDED)(sgd)
         w, h = gl.array(w0), gl.array(h0)
         for _ in range(EPOCHS):
             (loop if name == "two" else loop.serial)(w, h, step=STEP)

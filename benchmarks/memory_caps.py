@@ -2,13 +2,14 @@
 
 What: a ResNet, a GPT and an LSTM at 75, 50 and 25 % of what their step needs, moving tensors to files without names,
 and computing them again. How: each capped plan and the plan without a cap run in turn, `--rounds` steps each behind the
-first; seconds are medians. Plans and predictions go by what `girih calibrate` measures before, of each model's calls
-and of copies to files, `--calibrate` seconds for each model. Peaks are measured by PyTorch's profiler; the weights
-after these steps are held against those of the uncapped run. Against: the cap; the uncapped run, times the slowdown
-that was simulated; and PyTorch's own way, `torch.utils.checkpoint` over the model's blocks in a plain eager loop: its
-measured peak is given to girih as a cap, and the seconds of both are compared; and the same capped run
-without an arena. Floors: no cap exceeded, nor by the arena; planned = measured to the byte, equal bits; seconds within
-15 % of the predicted; no slower than checkpointing.
+first; seconds are medians. Both lie in arenas, as plans under a cap do: a step that takes new memory each time waits
+for the system to clear its pages, which is no price of a cap. Plans and predictions go by what `girih calibrate`
+measures before, of each model's calls and of copies to files, `--calibrate` seconds for each model. Peaks are measured
+by PyTorch's profiler; the weights after these steps are held against those of the uncapped run. Against: the cap; the
+uncapped run, times the slowdown that was simulated; and PyTorch's own way, `torch.utils.checkpoint` over the model's
+blocks in a plain eager loop: its measured peak is given to girih as a cap, and the seconds of both are compared; and
+the same capped run without an arena. Floors: no cap exceeded, nor by the arena; planned = measured to the byte, equal
+bits; seconds within 15 % of the predicted; no slower than checkpointing.
 """
 
 from __future__ import annotations
@@ -57,19 +58,25 @@ def in_turn(runs: dict[str, Any], rounds: int) -> dict[str, float]:
     return {name: statistics.median(each[1:]) for name, each in seconds.items()}
 
 
+def checkpoint_blocks(model: Any, blocks: str) -> None:
+    """Have PyTorch compute each module of the class `blocks` again in the backward pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    for module in model.modules():
+        if type(module).__name__ == blocks:
+            plain = module.forward
+            module.forward = lambda *given, plain=plain: checkpoint(plain, *given, use_reentrant=False)
+
+
 def checkpointed(name: str, batch: int, options: dict[str, Any], blocks: str) -> tuple[Any, int]:
     """(a step of the eager loop that checkpoints each block, its measured peak in bytes)."""
     import torch
     from torch.profiler import ProfilerActivity, profile
-    from torch.utils.checkpoint import checkpoint
 
     from girih.run.worker.measure import highest
 
     step, inputs = training(name, batch, options)
-    for module in step.model.modules():
-        if type(module).__name__ == blocks:
-            plain = module.forward
-            module.forward = lambda *given, plain=plain: checkpoint(plain, *given, use_reentrant=False)
+    checkpoint_blocks(step.model, blocks)
 
     def once() -> None:
         step.optimizer.zero_grad(set_to_none=True)
@@ -103,21 +110,25 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
 
     rows: list[Row] = []
     misses, notes = [], []
-    for name, batch, sizes, blocks in QUICK if options.quick else MODELS:
+    chosen = [case for case in MODELS if case[0] in (options.models or {case[0]})]
+    for name, batch, sizes, blocks in QUICK if options.quick else chosen:
         step, inputs = training(name, batch, sizes)
         free = girih.plan(step, inputs, machine="local:1", compare=())
         store = f"{folder}/{name}.sqlite"
         seconds = 3.0 if options.quick else options.calibrate
         profile = calibrate("local:1", store_path=store, programs=[free.program], budget_seconds=seconds)
+        note({"calibrated": name, "copies to files": profile.moving})
         notes.append(f"{name}: copies to files as measured: {profile.moving}")
         free = girih.plan(step, inputs, machine="local:1", compare=(), store=store)
         eager, theirs = checkpointed(name, batch, sizes, blocks)
         for what in (*SHARES, "checkpoint"):
             cap = theirs if what == "checkpoint" else int(free.peak * float(what))
             label = f"{name}@{batch}, {what if isinstance(what, str) else f'{what:.0%}'}"
+            began = time.perf_counter()
             plan = girih.plan(step, inputs, machine="local:1", memory=cap, compare=(), store=store)
+            note({"planned": label, "seconds": round(time.perf_counter() - began, 1)})
             with (
-                free.start(backend="threads") as uncapped,
+                free.start(backend="threads", arena="on") as uncapped,
                 plan.start(backend="threads") as capped,
                 plan.start(backend="threads", arena="off") as loose,
             ):
@@ -172,6 +183,7 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibrate", type=float, default=20.0, help="seconds of measuring for each model (20)")
+    parser.add_argument("--models", nargs="*", choices=[case[0] for case in MODELS], help="only these")
     parser.add_argument("--rounds", type=int, default=5, help="steps of each run that are timed (default 5)")
 
 

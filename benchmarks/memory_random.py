@@ -14,7 +14,10 @@ the least, and how much more at worst, is printed.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -83,8 +86,9 @@ def run(program: Any, given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     return {f"{number} {name}": item for number, one in enumerate(results) for name, item in one.items()}, worker
 
 
-def against_bounds(lives: Any, cap: int, residency: Any, held: Any, small: bool) -> tuple[Row, list[str]]:
-    """(how far the seconds are from their bound, and the bytes from the least there are; what is wrong)."""
+def against_bounds(lives: Any, cap: int, by_rule: Any, chosen: Any, held: Any) -> tuple[Row, list[str]]:
+    """(how far the seconds are from their bound, and the bytes from the least there are; what is wrong). by_rule: the
+    residency of Belady's rule; chosen: of what is found exactly, None where the graph is large."""
     from dataclasses import replace
 
     from girih.cost.prices import Prices
@@ -92,7 +96,7 @@ def against_bounds(lives: Any, cap: int, residency: Any, held: Any, small: bool)
     from girih.machine import machine
     from girih.machine.machine import Tier
     from girih.memory.bound import memory_bound
-    from girih.memory.roc import least_residency, optimum
+    from girih.memory.roc import optimum
     from girih.simulate.simulate import makespan
 
     host = Tier("host", 1 << 60, 64 / STEP, 64 / STEP)
@@ -106,18 +110,17 @@ def against_bounds(lives: Any, cap: int, residency: Any, held: Any, small: bool)
     bound = memory_bound(lives, cap, computing, host).seconds
     wrong = [f"{seconds} seconds, below the bound {bound}"] if seconds < bound * (1 - 1e-9) else []
     row: Row = {"seconds": seconds / bound}
-    if small:
+    if chosen is not None:
         front = optimum(lives, cap)
-        copied = sum(residency.copied_bytes(lives))
-        chosen = sum(least_residency(lives, cap).copied_bytes(lives))
+        copied, exactly = sum(by_rule.copied_bytes(lives)), sum(chosen.copied_bytes(lives))
         least = min(out + back for out, back in front)
         fastest = min(max(computing.sum(), max(pair) * STEP / 64) for pair in front)
         if memory_bound(lives, cap, computing, host, splits=0).seconds > fastest * (1 + 1e-9):
             wrong.append("the bound is above the optimum")
         if copied < least:
             wrong.append(f"{copied} bytes are copied, below the optimum {least}")
-        if chosen != least:
-            wrong.append(f"{chosen} bytes are copied by what is chosen exactly, the optimum is {least}")
+        if exactly != least:
+            wrong.append(f"{exactly} bytes are copied by what is chosen exactly, the optimum is {least}")
         row["bytes"] = copied / least if least else 1.0 if not copied else np.inf
     return row, wrong
 
@@ -133,7 +136,29 @@ def compared(slower: list[float], more: list[float]) -> Row:
     }
 
 
+@contextmanager
+def for_small_work() -> Iterator[None]:
+    """With one thread, as matrices are small and more would wait for each other; and with what is loaded left out
+    when garbage is collected, as it is before each measurement."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        torch.set_num_threads(threads)
+
+
 def measure(options: argparse.Namespace) -> Report:
+    with for_small_work():
+        return _measured(QUICK if options.quick else GRAPHS)
+
+
+def _measured(count: int) -> Report:
     import torch
 
     from girih.layout import Links, Mesh, Sharding, Transfers
@@ -146,7 +171,6 @@ def measure(options: argparse.Namespace) -> Report:
     from girih.partition import Strategy
     from girih.run.worker.measure import peak_bytes
 
-    count = QUICK if options.quick else GRAPHS
     totals = {"caps": 0, "moved": 0, "bytes out": 0, "bytes in": 0}
     misses: list[str] = []
     slower, more = [], []  # than the bound says; than the least bytes
@@ -167,9 +191,9 @@ def measure(options: argparse.Namespace) -> Report:
         except TooSmallError:
             pass
         for cap in sorted({least, least + (most - least) // 3, least + 2 * (most - least) // 3}):
-            small = len(graph.nodes) <= SMALL
             by_rule = belady(lives, cap, np.ones(len(lives.steps)))
-            residency = least_residency(lives, cap) if small else by_rule
+            chosen = least_residency(lives, cap) if len(graph.nodes) <= SMALL else None
+            residency = by_rule if chosen is None else chosen
             held = moved(lives, residency, cap)
             check(held)
             planned = memory_use(held).peak
@@ -181,7 +205,7 @@ def measure(options: argparse.Namespace) -> Report:
             totals["moved"] += bool(held.host)
             totals["bytes out"] += out
             totals["bytes in"] += back
-            far, wrong = against_bounds(lives, cap, by_rule, held, small)
+            far, wrong = against_bounds(lives, cap, by_rule, chosen, held)
             misses += [f"graph {seed}, cap {cap}: {what}" for what in wrong]
             slower.append(far["seconds"])
             more += [far["bytes"]] if "bytes" in far else []

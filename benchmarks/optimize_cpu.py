@@ -3,7 +3,8 @@
 What: the models of TASO and of what came after it, batches of 1, with 1 thread and 2. How: the optimised model, the
 model in eager PyTorch, compiled by Inductor with frozen weights, and exported to ONNX Runtime and OpenVINO, all in
 float32, run in turns, behind a first call, measured anew after the choice was made. Seconds are those of the faster
-rounds (the least fifth): a median of a shared machine tells who else was there. Against: the fastest of the four.
+rounds (the least fifth): a median of a shared machine tells who else was there; with one thread they are the
+processor's. Against: the fastest of the four.
 Floors: never slower by more than what two runs of the same model differ by (5 %), and 1.1 × in geometric mean.
 """
 
@@ -62,10 +63,11 @@ def peers(model: Any, data: tuple[Any, ...], threads: int, names: tuple[str, ...
     return runs
 
 
-def in_turn(runs: dict[str, Any]) -> dict[str, float]:
+def in_turn(runs: dict[str, Any], threads: int) -> dict[str, float]:
     """Seconds of the faster rounds of each. Each round begins with another one."""
-    from girih.run.modules.trial import PAUSE, quick
+    from girih.run.modules.trial import PAUSE, clock_of, quick
 
+    clock = clock_of(threads)
     took: dict[str, list[float]] = {name: [] for name in runs}
     names, began = list(runs), time.perf_counter()
     turn, low, high = 0, *ROUNDS
@@ -73,9 +75,9 @@ def in_turn(runs: dict[str, Any]) -> dict[str, float]:
         for place in range(len(names)):
             name = names[(turn + place) % len(names)]
             time.sleep(PAUSE)
-            start = time.perf_counter()
+            start = clock()
             runs[name]()
-            took[name].append(time.perf_counter() - start)
+            took[name].append(clock() - start)
         turn += 1
     return {name: quick(times[1:]) for name, times in took.items()}
 
@@ -100,7 +102,7 @@ def measure(options: argparse.Namespace) -> Report:
             torch.set_num_threads(threads)
             with torch.no_grad():
                 runs = {"girih": lambda fast=fast, data=data: fast(*data), **peers(model, data, threads, backends)}
-                seconds = in_turn(runs)
+                seconds = in_turn(runs, threads)
             torch.set_num_threads(before)
             explanation = fast.explain()
             best = min((peer for peer in runs if peer != "girih"), key=seconds.__getitem__)

@@ -31,7 +31,7 @@ def measure(options: argparse.Namespace) -> Report:
 
     from girih.rewrite.prove import Proved, prove
     from girih.rewrite.prove.files import PROPERTIES, read_rules
-    from girih.rewrite.prove.instances import InvalidError, difference, instances
+    from girih.rewrite.prove.refutation.instances import InvalidError, difference, instances
 
     wanted = options.cases or (QUICK if options.quick else CASES)
     rows: list[Row] = []

@@ -3,13 +3,14 @@
 What: a table of 100,000 rows of 16 numbers on one server; two clients, each of which reads 32 random rows and adds to
 the same rows, again and again. Every row that is read and every row that is added to counts as one operation.
 How: all on this host, each client a process, by turns; the figure is the median of the runs' operations per second of
-wall time, from the first client's start to the last one's end, after a warm-up. Nobody has the rows in the client: a
-client of girih may use 64 KB (cache, buffered updates and updates on their way together), ends a clock after every 32
-batches, and runs with staleness 2 over ZeroMQ. Ray: an actor that holds a NumPy array and takes and gives whole batches
-of rows; updates are not waited for, beyond 64 KB of them. Both ask for batches
-four ahead, within those 64 KB. redis: one string for each row, read by MGET; updates by a
-pipeline of BITFIELD … INCRBY, one command for each row of 16 integers, and, the other way, by one script for each batch
-that adds floats; the faster way counts. CPU seconds of girih's processes are not shown: both cores are busy.
+wall time, from the first client's start to the last one's end, after a warm-up; beside it, the processor time of
+clients and server for each operation. Nobody has the rows in the client: a client of girih may use 64 KB (cache,
+buffered updates and updates on their way together), ends a clock after every 32 batches, and runs with staleness 2 over
+ZeroMQ. Ray: an actor that holds a NumPy array and takes and gives whole batches of rows; updates are not waited for,
+beyond 64 KB of them. Clients ask for batches eight ahead, within those 64 KB. redis: one string for each row, read by
+MGET; updates by BITFIELD … INCRBY, one command for each row of 16 integers, and, the other way, by one script for each
+batch that adds floats; the faster way counts. A pipeline has the updates of eight batches and the reads of the next
+eight.
 Against: Ray and redis. Floors: 10 times Ray (`--floor`), 2 times redis. Where there is no redis-server, that floor is
 missed by name.
 """
@@ -17,6 +18,7 @@ missed by name.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -25,6 +27,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +36,9 @@ import numpy as np
 from benchmarks.common import Benchmark, Report, Row, note, repeats_option, times
 
 ROWS, WIDTH, BATCH, CLIENTS = 100_000, 16, 32, 2
-AHEAD = 4
+AHEAD = 8
 TICK = 32
+WARM = 40
 MEMORY = 64 << 10
 REDIS_FLOOR = 2.0
 SCRIPT = """
@@ -50,6 +54,18 @@ return 1
 """
 
 
+Span = tuple[float, float, int, float]
+"""Of a client: when it began, when it ended, operations, its processor seconds."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Operations per second of the wall's clock, and processor seconds of each."""
+
+    rate: float
+    cpu: float
+
+
 def batches(rank: int, count: int) -> list[np.ndarray]:
     generator = np.random.default_rng(rank)
     return [np.unique(generator.integers(0, ROWS, BATCH)) for _ in range(count)]
@@ -58,8 +74,7 @@ def batches(rank: int, count: int) -> list[np.ndarray]:
 # ------------------------------------------------------------------------------------------------- girih
 
 
-def table_client(t: Any, rank: int, count: int) -> tuple[float, float, int]:
-    """(when it began, when it ended, operations)."""
+def table_client(t: Any, rank: int, count: int) -> Span:
     rows = batches(rank, count)
     deltas = np.ones((BATCH, WIDTH), np.float32)
     table = t["rows"]
@@ -67,7 +82,7 @@ def table_client(t: Any, rank: int, count: int) -> tuple[float, float, int]:
     t.clock()
     for own in rows[:AHEAD]:
         table.prefetch(own)
-    began = time.time()
+    began, busy = time.time(), time.process_time()
     done = 0
     for number, own in enumerate(rows):
         table.get_rows(own)
@@ -78,18 +93,20 @@ def table_client(t: Any, rank: int, count: int) -> tuple[float, float, int]:
         if number % TICK == TICK - 1:
             t.clock()
     t.clock()
-    return began, time.time(), done
+    return began, time.time(), done, time.process_time() - busy
 
 
-def girih(count: int) -> Callable[[], float]:
+def girih(count: int) -> Callable[[], Rate]:
     import girih.loop as gl
 
-    def run() -> float:
+    def run() -> Rate:
         with gl.tables(workers=CLIENTS, staleness=2, memory=MEMORY) as t:
             table = t.dense("rows", ROWS, WIDTH)
-            rate = rate_of(t.run(table_client, count))
+            t.run(table_client, WARM)  # the server is there, and has loaded its machine code
+            rate = rate_of(t.server_pids[0], lambda: t.run(table_client, count))
             total = float(table.read().sum(dtype=np.float64))
-            expected = WIDTH * sum(len(own) for rank in range(CLIENTS) for own in batches(rank, count))
+            added = [own for rank in range(CLIENTS) for many in (WARM, count) for own in batches(rank, many)]
+            expected = WIDTH * sum(map(len, added))
             if total != expected:
                 raise RuntimeError(f"the table holds {total}, not {expected}")
         return rate
@@ -107,17 +124,20 @@ class RowActor:
     def get(self, rows: np.ndarray) -> np.ndarray:
         return self.rows[rows]
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def add(self, rows: np.ndarray, deltas: np.ndarray) -> None:
         self.rows[rows] += deltas
 
 
-def ray_client(server: Any, rank: int, count: int) -> tuple[float, float, int]:
+def ray_client(server: Any, rank: int, count: int) -> Span:
     import ray
 
     rows = batches(rank, count)
     deltas = np.ones((BATCH, WIDTH), np.float32)
     ray.get(server.get.remote(rows[0]))
-    began = time.time()
+    began, busy = time.time(), time.process_time()
     done, waiting = 0, []
     coming = deque(server.get.remote(own) for own in rows[:AHEAD])
     for number, own in enumerate(rows):
@@ -129,23 +149,24 @@ def ray_client(server: Any, rank: int, count: int) -> tuple[float, float, int]:
             ray.get(waiting.pop(0))
         done += 2 * len(own)
     ray.get(waiting)
-    return began, time.time(), done
+    return began, time.time(), done, time.process_time() - busy
 
 
-def ray_peer(count: int) -> Callable[[], float]:
+def ray_peer(count: int) -> Callable[[], Rate]:
     import ray
 
     if not ray.is_initialized():
-        ray.init(num_cpus=CLIENTS + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
+        ray.init("local", num_cpus=CLIENTS + 1, include_dashboard=False, logging_level="error", log_to_driver=False)
     server = ray.remote(num_cpus=1)(RowActor).remote()
     client = ray.remote(num_cpus=1)(ray_client)
-    return lambda: rate_of(ray.get([client.remote(server, rank, count) for rank in range(CLIENTS)]))
+    pid = ray.get(server.pid.remote())
+    return lambda: rate_of(pid, lambda: ray.get([client.remote(server, rank, count) for rank in range(CLIENTS)]))
 
 
 # ------------------------------------------------------------------------------------------------- redis
 
 
-def redis_client(path: str, rank: int, count: int, way: str) -> tuple[float, float, int]:
+def redis_client(path: str, rank: int, count: int, way: str) -> Span:
     import redis
 
     connection = redis.Redis(unix_socket_path=path)
@@ -153,39 +174,48 @@ def redis_client(path: str, rank: int, count: int, way: str) -> tuple[float, flo
     script = connection.register_script(SCRIPT)
     deltas = np.ones((BATCH, WIDTH), np.float32)
     adds = [part for column in range(WIDTH) for part in ("INCRBY", "i32", f"#{column}", 1)]
+    connection.script_load(SCRIPT)
     connection.mget(keys[0])
-    began = time.time()
+    began, busy = time.time(), time.process_time()
     done = 0
-    for own in keys:
-        np.frombuffer(b"".join(connection.mget(own)), np.float32).reshape(len(own), WIDTH)
-        if way == "script":
-            script(own, [WIDTH, deltas[: len(own)].tobytes()])
-        else:
-            with connection.pipeline(transaction=False) as pipeline:
-                for key in own:
-                    pipeline.execute_command("BITFIELD", key, *adds)
-                pipeline.execute()
-        done += 2 * len(own)
-    return began, time.time(), done
+    with connection.pipeline(transaction=False) as pipeline:
+        for begin in range(0, count, AHEAD):
+            for own in keys[begin : begin + AHEAD]:
+                pipeline.mget(own)
+            answers = pipeline.execute()[-len(keys[begin : begin + AHEAD]) :]
+            for own, answer in zip(keys[begin : begin + AHEAD], answers, strict=True):
+                np.frombuffer(b"".join(answer), np.float32).reshape(len(own), WIDTH)
+                if way == "script":
+                    pipeline.evalsha(script.sha, len(own), *own, WIDTH, deltas[: len(own)].tobytes())
+                else:
+                    for key in own:
+                        pipeline.execute_command("BITFIELD", key, *adds)
+                done += 2 * len(own)
+        pipeline.execute()
+    return began, time.time(), done, time.process_time() - busy
 
 
 class RedisServer:
     """A redis-server of one's own, without persistence, at a socket file. A context manager."""
 
-    def __enter__(self) -> str:
+    path: str
+    pid: int
+
+    def __enter__(self) -> RedisServer:
         import redis
 
         self._directory = tempfile.mkdtemp(prefix="girih-redis-")
-        path = f"{self._directory}/socket"
+        path = self.path = f"{self._directory}/socket"
         command = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen([*command, "--dir", self._directory], stdout=subprocess.DEVNULL)
+        self.pid = self._process.pid
         deadline = time.monotonic() + 10
         while not Path(path).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         connection = redis.Redis(unix_socket_path=path)
         for begin in range(0, ROWS, 10_000):
             connection.mset({b"r%d" % row: bytes(4 * WIDTH) for row in range(begin, begin + 10_000)})
-        return path
+        return self
 
     def __exit__(self, *_: Any) -> None:
         self._process.terminate()
@@ -193,24 +223,40 @@ class RedisServer:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def redis_peer(path: str, count: int, way: str) -> Callable[[], float]:
+def redis_peer(redis_server: RedisServer, count: int, way: str) -> Callable[[], Rate]:
     code = "import sys; from benchmarks.tables_throughput import redis_client as f; print(*f(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))"  # noqa: E501
+    root = Path(__file__).resolve().parents[1]
 
-    def run() -> float:
-        commands = [[sys.executable, "-c", code, path, str(rank), str(count), way] for rank in range(CLIENTS)]
+    def spans() -> list[Span]:
         processes = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[1])
-            for command in commands
+            subprocess.Popen(
+                [sys.executable, "-c", code, redis_server.path, str(rank), str(count), way],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=root,
+            )
+            for rank in range(CLIENTS)
         ]
         said = [process.communicate()[0].split() for process in processes]
-        return rate_of([(float(began), float(ended), int(done)) for began, ended, done in said])
+        return [(float(began), float(ended), int(done), float(busy)) for began, ended, done, busy in said]
 
-    return run
+    return lambda: rate_of(redis_server.pid, spans)
 
 
-def rate_of(spans: Any) -> float:
+def rate_of(server: int, run: Callable[[], list[Span]]) -> Rate:
+    """server: the process number of what serves the clients."""
+    import psutil
+
+    def busy() -> float:
+        times = psutil.Process(server).cpu_times()
+        return float(times.user + times.system)
+
+    before = busy()
+    spans = run()
+    served = busy() - before
     began, ended = min(span[0] for span in spans), max(span[1] for span in spans)
-    return float(sum(span[2] for span in spans)) / (ended - began)
+    done = sum(span[2] for span in spans)
+    return Rate(done / (ended - began), (served + sum(span[3] for span in spans)) / done)
 
 
 # ------------------------------------------------------------------------------------------------- the benchmark
@@ -219,7 +265,7 @@ def rate_of(spans: Any) -> float:
 def measure(options: argparse.Namespace) -> Report:
     scale = 1 if options.quick else 8
     repeats = 1 if options.quick else options.repeats
-    runs: dict[str, Callable[[], float]] = {"girih": girih(1000 * scale)}
+    runs: dict[str, Callable[[], Rate]] = {"girih": girih(1000 * scale)}
     misses = []
     try:
         import ray
@@ -239,23 +285,31 @@ def measure(options: argparse.Namespace) -> Report:
             misses.append("redis-py is not installed: not compared with redis")
     try:
         if server is not None:
-            path = server.__enter__()
-            runs["redis, BITFIELD pipeline"] = redis_peer(path, 200 * scale, "bitfield")
-            runs["redis, script"] = redis_peer(path, 400 * scale, "script")
-        found: dict[str, list[float]] = {name: [] for name in runs}
+            server.__enter__()
+            runs["redis, BITFIELD pipeline"] = redis_peer(server, 200 * scale, "bitfield")
+            runs["redis, script"] = redis_peer(server, 400 * scale, "script")
+        found: dict[str, list[Rate]] = {name: [] for name in runs}
         for _ in range(repeats):
             for name, run in runs.items():
-                found[name].append(run())
-                note({"system": name, "operations_per_second": found[name][-1]})
+                one = run()
+                found[name].append(one)
+                note({"system": name, "operations_per_second": one.rate, "processor_us_each": one.cpu * 1e6})
     finally:
         if server is not None:
             server.__exit__()
         if "Ray actor" in runs:
             ray.shutdown()
-    rates = {name: statistics.median(values) for name, values in found.items()}
+    rates = {name: statistics.median(one.rate for one in values) for name, values in found.items()}
+    busy = {name: statistics.median(one.cpu for one in values) for name, values in found.items()}
     ours = rates["girih"]
     rows: list[Row] = [
-        {"system": name, "rate": rate / 1e6, "ratio": times(rate, ours) if name != "girih" else None}
+        {
+            "system": name,
+            "rate": rate / 1e6,
+            "ratio": times(rate, ours) if name != "girih" else None,
+            "cpu": busy[name] * 1e6,
+            "cpu_ratio": times(busy["girih"], busy[name]) if name != "girih" else None,
+        }
         for name, rate in rates.items()
     ]
     summary = []
@@ -271,7 +325,13 @@ def measure(options: argparse.Namespace) -> Report:
             misses.append(f"{ratio:.3g} × redis, below {REDIS_FLOOR:g}")
     return Report(
         f"rows read and updated per second, {CLIENTS} clients, batches of {BATCH}, {WIDTH} numbers a row",
-        (("system", "system"), ("million a second", "rate"), ("girih is", "ratio")),
+        (
+            ("system", "system"),
+            ("million a second", "rate"),
+            ("girih is", "ratio"),
+            ("µs of CPU each", "cpu"),
+            ("girih's is less", "cpu_ratio"),
+        ),
         tuple(rows),
         ", ".join(summary),
         tuple(misses),

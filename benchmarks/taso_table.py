@@ -5,8 +5,9 @@ By a V100: the cost of a graph as it is, with its batch norms in the convolution
 takes 5 µs, arithmetic and bytes what the data sheet says; beside it the paper's gain over the best framework (measured
 on a V100, over frameworks that do some of it themselves). Sizes of rules: the same with the rules that have at most 2,
 3, 4 operators on a side, and with all. Here: `girih.optimize` on one thread, measured in turns against the model in
-eager PyTorch. Strategies: for BERT, what is chosen by rewrites alone, layouts alone, rewrites and then layouts, and
-both together, by kernels that are measured here, since a data sheet knows no layouts; each is also run, in turns.
+eager PyTorch, in seconds of the processor. Strategies: for BERT, what is chosen by rewrites alone, layouts alone,
+rewrites and then layouts, and both together, by kernels that are measured here, since a data sheet knows no layouts;
+each is also run, in turns.
 Floors: the gain by the data sheet of the five in geometric mean; larger rules never cost more; both together never cost
 more than the three others, but for the noise between measurements.
 """
@@ -19,12 +20,13 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
 from benchmarks.common import Benchmark, Report, Row, note
 from benchmarks.models_of_taso import Captured, captured, without_norms
+from benchmarks.optimize_cpu import in_turn
 
 PAPER = {
     "resnet-50": "on par", "resnext-50-branches": "2.8", "nasnet-4-44": "1.3 to 2.8", "nasrnn": "1.3 to 2.8",
@@ -34,7 +36,6 @@ PAPER = {
 QUICK = ("nasrnn",)
 SIZES = (2, 3, 4)
 SAME = 0.02
-ROUNDS = 11
 
 
 def all_rules() -> tuple[Any, ...]:
@@ -70,6 +71,7 @@ def by_data_sheet(names: Sequence[str], seconds: float) -> tuple[list[Row], list
     rows: list[Row] = []
     sizes: list[Row] = []
     for name in names:
+        note({"by the data sheet": name})
         found = captured(name)
         graph, weights = without_norms(found)
         as_it_is = sum(item.before for item in searched(found.graph, found.weights, (), 1.0))
@@ -113,6 +115,7 @@ def here(names: Sequence[str], seconds: float) -> list[Row]:
 
     rows: list[Row] = []
     for name in names:
+        note({"measured here": name})
         found = captured(name, "cpu")
         data = tuple(found.data.values())
         fast = girih.optimize(found.module, data, threads=1, seconds=seconds, backends=("eager", "onednn"))
@@ -120,7 +123,7 @@ def here(names: Sequence[str], seconds: float) -> list[Row]:
         torch.set_num_threads(1)
         with torch.no_grad():
             took = in_turn({"girih": lambda fast=fast, data=data: fast(*data),
-                            "eager": lambda found=found, data=data: found.module(*data)})  # fmt: skip
+                            "eager": lambda found=found, data=data: found.module(*data)}, 1)  # fmt: skip
         torch.set_num_threads(before)
         explanation = fast.explain()
         steps = Counter(step.rule.name for step in explanation.sequence)
@@ -135,16 +138,6 @@ def here(names: Sequence[str], seconds: float) -> list[Row]:
         })  # fmt: skip
         note(rows[-1])
     return rows
-
-
-def in_turn(runs: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    took: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS + 1):
-        for name, run in runs.items():
-            began = time.perf_counter()
-            run()
-            took[name].append(time.perf_counter() - began)
-    return {name: statistics.median(times[1:]) for name, times in took.items()}
 
 
 def strategies(found: Captured, seconds: float) -> list[Row]:
@@ -192,7 +185,7 @@ def strategies(found: Captured, seconds: float) -> list[Row]:
         module = module_of(program, tensors, ways=choice.ways)
         runs[name] = lambda module=module: module(*found.data.values())
     with torch.no_grad():
-        took = in_turn(runs)
+        took = in_turn(runs, 1)
     torch.set_num_threads(before)
     first = plain.choice.cost
     return [
@@ -213,6 +206,7 @@ def measure(options: argparse.Namespace) -> Report:
     names = QUICK if options.quick else options.models or tuple(PAPER)
     seconds = min(options.seconds, 4.0) if options.quick else options.seconds
     rows, sizes = by_data_sheet(names, seconds)
+    note({"strategies": "by kernels measured here"})
     four = strategies(captured("nasrnn-tiny" if options.quick else "bert-12-768", "cpu"), seconds)
     for row in four:
         note(row)

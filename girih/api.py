@@ -112,8 +112,9 @@ class Plan(noun.Plan):
         resume: a directory that `save` wrote, under this plan or another one of the same program. It is read as data:
         no code of it runs, and a file that is damaged, or of another checkpoint, is refused.
         arena: on processors, everything of a step lies at its planned address in one region of memory, which each
-        worker allocates when it starts: `auto`, where the plan has a limit; `on`, always; `strict`, always, and what a
-        kernel asks for beside what was planned is refused (else it comes from elsewhere, and is counted); `off`, never.
+        worker allocates when it starts: `auto`, where the plan has a limit and the region is within it; `on`, always,
+        or the plan is refused; `strict`, always, and what a kernel asks for beside what was planned is refused (else it
+        comes from elsewhere, and is counted); `off`, never.
         measure: note when each instruction of a step begins and ends, for `timeline()` of the run.
 
         Raises:

@@ -32,6 +32,17 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.env
     atexit.register(shutil.rmtree, os.environ["GIRIH_TESTS_CACHE"], ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test begins with the same random numbers and with one thread of PyTorch's, on any processor and whatever its
+    process ran before. Tensors are tiny, several processes share the cores, and sums and kernels' scratch memory depend
+    on the number of threads. Tests that want more say so."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what golden tests get in place of comparing")
 

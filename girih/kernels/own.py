@@ -157,9 +157,43 @@ def _times(fresh: Tensor, other: Tensor) -> Tensor:
 # Softmax
 
 
+def logsumexp(input: Tensor, dims: Sizes) -> Tensor:
+    """log Σ exp(input) in float64, dimensions kept: float32 has a unit in the last place of 0.001 at 10,000."""
+    if input.numel() == 0:
+        return torch.logsumexp(input, tuple(dims), keepdim=True).double()
+    top = input.amax(tuple(dims), keepdim=True)
+    top.nan_to_num_(nan=torch.nan, posinf=0.0, neginf=0.0)
+    total = (input - top).exp_().sum(tuple(dims), keepdim=True)
+    out = total.double()
+    del total
+    return out.log_().add_(top)
+
+
 def softmax_from(input: Tensor, logsumexp: Tensor) -> Tensor:
     """exp(input - logsumexp)."""
-    return (input - logsumexp).exp_()
+    return log_softmax_from(input, logsumexp).exp_()
+
+
+def log_softmax_from(input: Tensor, logsumexp: Tensor) -> Tensor:
+    """input - logsumexp, of which what the input's dtype cannot hold is subtracted by itself."""
+    near, rest = _near_and_rest(logsumexp, input.dtype)
+    return input - near if rest is None else (input - near).sub_(rest)
+
+
+def log_softmax_from_over(input: Tensor, logsumexp: Tensor) -> Tensor:
+    """The same, written over the input, which has the result's shape and dtype."""
+    near, rest = _near_and_rest(logsumexp, input.dtype)
+    return input.sub_(near) if rest is None else input.sub_(near).sub_(rest)
+
+
+def _near_and_rest(number: Tensor, dtype: Any) -> tuple[Tensor, Tensor | None]:
+    """A number as the sum of two of a dtype; one where that holds it."""
+    if number.dtype == dtype:
+        return number, None
+    near = number.to(dtype)
+    rest = near.to(number.dtype)
+    torch.sub(number, rest, out=rest).nan_to_num_(0.0)  # of infinity there is no rest
+    return near, rest.to(dtype)
 
 
 def softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:
@@ -368,7 +402,9 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
             normalise_input_gradient,
             product_sum,
             masked_sum,
+            logsumexp,
             softmax_from,
+            log_softmax_from,
             softmax_gradient,
             log_softmax_gradient,
             pick,
@@ -406,5 +442,8 @@ KERNELS: dict[str, Callable[..., Tensor]] = (
     | TILE_KERNELS
 )
 
-OVER_FIRST = {"girih.normalise": normalise_over}
+OVER_FIRST: dict[str, Callable[..., Tensor]] = {
+    "girih.normalise": normalise_over,
+    "girih.log_softmax_from": log_softmax_from_over,
+}
 """Kernels that write over their first operand what the operator makes of it."""

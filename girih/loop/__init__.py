@@ -34,6 +34,7 @@ _HOMES = {
     "parallel_for": "girih.loop.parallel",
     "random": "girih.loop.arrays",
     "range": "girih.loop.spaces",
+    "ranks": "girih.loop.ranks",
     "restore": "girih.loop.checkpoint",
     "save": "girih.loop.checkpoint",
     "served": "girih.loop.remote",
@@ -58,6 +59,7 @@ __all__ = [
     "parallel_for",
     "random",
     "range",
+    "ranks",
     "restore",
     "save",
     "served",
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from girih.loop.checkpoint import restore, save
     from girih.loop.lines import text
     from girih.loop.parallel import ParallelLoop, parallel_for, workers
+    from girih.loop.ranks import ranks
     from girih.loop.remote import served
     from girih.loop.shared import AdaRevision, tables
     from girih.loop.spaces import Space, dense, range, sparse

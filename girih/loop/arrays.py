@@ -63,15 +63,19 @@ class Buffer:
     """Writes to an array that reach it later; in a loop body `buffer[…] += x`, which is no dependence.
 
     Each worker adds up its own writes. They are applied when each worker has run `delay` iterations (None: at the end
-    of the loop): for each element with a sum other than 0, element = apply(element, sum).
+    of the loop): for each element with a sum other than 0, element = apply(element, sum). With `further` numbers for
+    each element, which apply may change, it is called once for the sum of all workers.
     """
 
     of_loops: ClassVar[bool] = True
 
-    def __init__(self, target: Array, apply: Callable[[float, float], float], delay: int | None) -> None:
+    def __init__(
+        self, target: Array, apply: Callable[..., float], delay: int | None, further: Array | None = None
+    ) -> None:
         self.target = target
         self.apply = apply
         self.delay = delay
+        self.further = further
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -140,28 +144,46 @@ def array(values: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     return Array(copied)
 
 
-def buffer(target: Array, apply: Callable[[float, float], float] | None = None, *, delay: int | None = None) -> Buffer:
+def buffer(
+    target: Array,
+    apply: Callable[..., float] | None = None,
+    *,
+    delay: int | None = None,
+    further: Array | None = None,
+) -> Buffer:
     """A buffer of writes to an array.
 
     apply: a function of an element and what was added to it, which Numba compiles; by default their sum. delay: each
-    worker runs at most so many iterations until what was written is applied; None: as many as it has.
+    worker runs at most so many iterations until what was written is applied; None: as many as it has. further:
+    [columns, *the target's shape], numbers that apply takes as third argument, one for each column, and may change:
+    what adaptive steps remember. Such a loop runs on threads.
 
     Raises:
-        ValueError: delay is below 1. TypeError: the target is no array of loops.
+        ValueError: delay is below 1, or further has another shape, or there is no function that takes it.
+        TypeError: the target is no array of loops.
     """
     if not isinstance(target, Array):
         raise TypeError(f"a buffer of {type(target).__name__}: expected gl.array(…)")
     if delay is not None and delay < 1:
         raise ValueError(f"delay={delay}: expected at least one iteration, or None")
-    return Buffer(target, apply or add, delay)
+    if further is not None and (apply is None or further.shape[1:] != target.shape):
+        raise ValueError(
+            f"further numbers of shape {further.shape}: expected (columns, {', '.join(map(str, target.shape))}), and a "
+            "function that takes them"
+        )
+    return Buffer(target, apply or add, delay, further)
 
 
 def accumulator(initial: float = 0.0, operation: str = "sum") -> Accumulator:
     """An accumulator; operation: `sum` (`err += x` in the body), `product`, `min` or `max` (`err = max(err, x)`).
 
+    initial: a number; what begins with a whole number takes whole numbers alone.
+
     Raises:
-        ValueError: there is no such operation.
+        ValueError: there is no such operation. TypeError: initial is no number.
     """
+    if isinstance(initial, bool) or not isinstance(initial, int | float | np.integer | np.floating):
+        raise TypeError(f"initial={initial!r}: expected a number")
     if operation not in OPERATIONS:
         raise ValueError(f"operation={operation!r}: expected one of {', '.join(OPERATIONS)}")
     return Accumulator(initial, operation)

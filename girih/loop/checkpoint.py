@@ -12,6 +12,7 @@ import os
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,16 @@ def save(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelL
             others[name] = {"executions": item.executions}
         else:
             raise TypeError(f"{name} is {type(item).__name__}: checkpoints hold arrays, accumulators and loops")
-    sums = {name: zlib.crc32(np.ascontiguousarray(item).tobytes()) for name, item in arrays.items()}
+    write(path, arrays, others)
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], others: Mapping[str, Any]) -> None:
+    """Write arrays, and what JSON can say, each by a name.
+
+    Raises:
+        OSError: it could not be written; an old checkpoint is as it was.
+    """
+    sums = {name: checksum(item) for name, item in arrays.items()}
     head = json.dumps({"version": VERSION, "others": others, "sums": sums})
     place = Path(path)
     handle, beside = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
@@ -62,12 +72,11 @@ def save(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelL
         raise
 
 
-def restore(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelLoop) -> None:
-    """Read back what `save` wrote, into arrays, accumulators and loops of the same names; nothing or all of it.
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """(arrays, what JSON could say), as `write` was given them.
 
     Raises:
-        FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged, or it has no item of such a name,
-            or one of another shape or dtype.
+        FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged.
     """
     place = Path(path)
     if not place.exists():
@@ -76,22 +85,39 @@ def restore(path: str | os.PathLike[str], **shared: Array | Accumulator | Parall
         with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             arrays = {name.removeprefix("array."): file[name] for name in file.files if name != "head"}
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, NotImplementedError) as error:
         raise LoopCheckpointError(f"{place} is no whole checkpoint: {error}") from error
     if head.get("version") != VERSION:
         raise LoopCheckpointError(f"{place} is of version {head.get('version')}: expected {VERSION}")
     for name, item in arrays.items():
-        if zlib.crc32(np.ascontiguousarray(item).tobytes()) != head["sums"].get(name):
+        if checksum(item) != head["sums"].get(name):
             raise LoopCheckpointError(f"{place} is damaged: array {name} has another checksum than when it was written")
+    return arrays, head["others"]
+
+
+def checksum(array: np.ndarray, so_far: int = 0) -> int:
+    """CRC-32 of an array's bytes, behind those of arrays whose checksum is given."""
+    return zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", so_far)
+
+
+def restore(path: str | os.PathLike[str], **shared: Array | Accumulator | ParallelLoop) -> None:
+    """Read back what `save` wrote, into arrays, accumulators and loops of the same names; nothing or all of it.
+
+    Raises:
+        FileNotFoundError: there is no such file. LoopCheckpointError: it is damaged, or it has no item of such a name,
+            or one of another shape or dtype.
+    """
+    place = Path(path)
+    arrays, others = read(place)
     for name, wanted in shared.items():
-        _check(place, name, wanted, arrays, head["others"])
+        _check(place, name, wanted, arrays, others)
     for name, wanted in shared.items():
         if isinstance(wanted, Array):
             wanted.values[...] = arrays[name]
         elif isinstance(wanted, Accumulator):
-            wanted.parts = list(head["others"][name]["accumulator"])
+            wanted.parts = list(others[name]["accumulator"])
         else:
-            wanted.executions = int(head["others"][name]["executions"])
+            wanted.executions = int(others[name]["executions"])
 
 
 def _check(place: Path, name: str, wanted: Any, arrays: dict[str, np.ndarray], others: dict[str, Any]) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
-from girih.capture.loops.analyse import Body
+from girih.capture.loops.body import Body
 from girih.capture.loops.errors import LoopError
 from girih.loop.arrays import Array
 from girih.lower.loops.entries import Column, Layout, Ragged
-from girih.lower.loops.kernel import Kernel
+from girih.lower.loops.kernel import Kernel, by_value
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.strategy import LoopStrategy
 from girih.run.engines.crew import Crew
 from girih.run.parallel.messages import Call, Reply, Share, Travelling, hand_overs, packed
+from girih.run.parallel.progress import LoopBlocks
+from girih.run.training.checkpoint import Answer
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,10 @@ def places(body: Body, strategy: LoopStrategy) -> dict[str, Place]:
     Raises:
         LoopError: the loop is divided in a way that messages do not serve.
     """
+    if strategy.kind not in ("1d", "2d"):
+        raise _unserved(body, "it is divided along a skewed direction" if strategy.space else "it is serial")
+    if strategy.kind == "2d" and body.buffered:
+        raise _unserved(body, "it has buffers, and blocks that wait for each other")
     found: dict[str, Place] = {}
     for item in strategy.movements:
         if item.array in body.buffered:
@@ -53,8 +62,6 @@ def places(body: Body, strategy: LoopStrategy) -> dict[str, Place]:
             found[item.array] = Place(how)
         else:
             raise _unserved(body, f"{item.array} is needed by all workers at any time")
-    if strategy.kind not in ("1d", "2d"):
-        raise _unserved(body, "it is divided along a skewed direction" if strategy.space else "it is serial")
     return found
 
 
@@ -75,6 +82,17 @@ def _along(references: Any, form: Any) -> tuple[int, int, int] | None:
     return None
 
 
+_known: WeakSet[Distributed] = WeakSet()
+"""The loops of which workers have shares: of others they need remember nothing."""
+
+
+def blocks_of(body: Body, plan: Schedule) -> LoopBlocks:
+    """A loop for those who watch it."""
+    return LoopBlocks(
+        body.source.tree.name, f"{body.source.file}:{body.source.tree.lineno}", max(len(tasks) for tasks in plan.tasks)
+    )
+
+
 class Distributed:
     """A prepared loop on a crew of workers."""
 
@@ -89,6 +107,8 @@ class Distributed:
         self.cuts = self._cuts(strategy)
         self.senders, self.receivers = hand_overs(plan)
         self.told = False
+        self.blocks = blocks_of(body, plan)
+        _known.add(self)
 
     def _cuts(self, strategy: LoopStrategy) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The indices at which space and time parts begin."""
@@ -97,6 +117,24 @@ class Distributed:
         rows = [self.boxes[part][0] for part in range(self.plan.spaces)]
         columns = [self.boxes[0][part] for part in range(self.plan.times)]
         return _ends(rows, strategy.space), _ends(columns, strategy.time)
+
+    def agree(self, given: Mapping[str, Any], seed: int) -> None:
+        """Of workers that have a driver each: do all of them give the same?
+
+        Raises:
+            LoopError: they do not, which would give each another result.
+        """
+        items = (item for _, item in sorted(given.items()))
+        arrays = (item.values for item in items if isinstance(item, Array))
+        sums = (zlib.crc32(np.ascontiguousarray(values).tobytes()) for values in arrays)
+        mine = f"{self.blocks.source} {seed} {self.plan.spaces} × {self.plan.times} {[*sums]}"
+        words = self.crew.command("agree", [{"word": Answer(value=mine)}] * self.plan.workers)
+        other = next((rank for rank, word in enumerate(words) if word.value != mine), None)
+        if other is not None:
+            raise LoopError(
+                f"{self.blocks.source}: rank {other} runs another loop than rank {self.crew.rank}, or has other values "
+                f"in its arrays: every rank must do the same"
+            )
 
     def run(
         self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, accumulators: Mapping[str, Any]
@@ -109,9 +147,12 @@ class Distributed:
             WorkerError: a worker failed or died; the arrays are as before.
         """
         shares = None if self.told else self._shares(given, ranges, pieces, accumulators)
+        live = tuple(sorted(item.number for item in _known if item.crew is self.crew))
         calls = [
-            self._call(given, rank, None if shares is None else shares[rank], seed) for rank in range(self.plan.workers)
+            self._call(given, rank, None if shares is None else shares[rank], live, seed)
+            for rank in range(self.plan.workers)
         ]
+        self.crew.program = self.blocks
         replies: list[Reply] = list(self.crew.command("loop", [{"call": call} for call in calls]))
         self.told = True
         for name, place in self.places.items():
@@ -138,7 +179,11 @@ class Distributed:
     def _shares(
         self, given: Mapping[str, Any], ranges: Any, pieces: Any, accumulators: Mapping[str, Any]
     ) -> list[Share]:
-        recipe = pickled(self.kernel.recipe)  # type: ignore[arg-type]
+        outside = tuple(
+            (name, by_value(item) if isinstance(item, FunctionType) else item)
+            for name, item in self.kernel.recipe.outside
+        )
+        recipe = pickled(replace(self.kernel.recipe, outside=outside))  # type: ignore[arg-type]
         arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
         buffers = {}
         for name in self.body.buffered:
@@ -152,6 +197,7 @@ class Distributed:
         }
         queues = [pieces(worker) if buffers else [ranges(task.space, task.time) for task in tasks]
                   for worker, tasks in enumerate(self.plan.tasks)]  # fmt: skip
+        self.blocks = replace(self.blocks, blocks=max(map(len, queues)))
         shares = []
         for worker, tasks in enumerate(self.plan.tasks):
             columns, base = self._columns(worker)
@@ -177,7 +223,7 @@ class Distributed:
             found.extend(_cut(column, first, last))
         return tuple(found), first
 
-    def _call(self, given: Mapping[str, Any], rank: int, share: Share | None, seed: int) -> Call:
+    def _call(self, given: Mapping[str, Any], rank: int, share: Share | None, live: tuple[int, ...], seed: int) -> Call:
         parts: dict[str, list[tuple[tuple[slice, ...], np.ndarray]]] = {}
         reported: dict[str, list[tuple[slice, ...]]] = {}
         zeroed = []
@@ -197,7 +243,7 @@ class Distributed:
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
         inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited"}
-        return Call(self.number, share, parts, tuple(zeroed), reported, inherited, seed)
+        return Call(self.number, live, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
         """What a worker has of an array when it begins, and when it ends."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from girih.capture.loops.analyse import Body, Space, lines_of
+from girih.capture.loops.body import Body, Space, lines_of
 from girih.capture.loops.dependences import is_reduction, text
 from girih.machine.units import format_bytes
 from girih.partition.loops.blocks import imbalance
@@ -49,7 +49,7 @@ class Explanation:
 
 def explanation(
     space: Space, count: int, body: Body, strategy: LoopStrategy, plan: Schedule, work: np.ndarray | None,
-    spans: Sequence[Span], seconds: Sequence[float], here: str,
+    spans: Sequence[Span], seconds: Sequence[float], here: str, losses: Sequence[str],
 ) -> Explanation:  # fmt: skip
     """Of a loop for certain arrays. work: entries of each block. spans, seconds: of the last execution, and of all."""
     movements = [_moving(item, plan) for item in strategy.movements]
@@ -80,9 +80,12 @@ def explanation(
         )
     if here:
         lines.append(f"on threads of this process: {here}")
+    lines += [f"{loss}: begun anew" for loss in losses]
     if seconds:
         line = f"the last execution took {seconds[-1]:.4g} s"
         lines.append(line if predicted is None else f"{line}, predicted {predicted:.4g} s")
+        if predicted is not None and plan.workers > 1:
+            lines.append(f"workers waited for each other in {waited(spans, plan.workers):.0%} of it")
     return Explanation(
         "\n".join(lines), strategy, plan, tuple(lines_of(body.references)), moved, uneven,
         seconds[-1] if seconds else None, predicted,
@@ -121,6 +124,12 @@ def _how(item: Movement, plan: Schedule) -> str:
 def _bytes(body: Body, item: Movement) -> int:
     role = body.roles[item.array]
     return item.elements * np.dtype(getattr(role, "dtype", "float64")).itemsize
+
+
+def waited(spans: Sequence[Span], workers: int) -> float:
+    """The workers' mean share of an execution's blocks in which they ran none."""
+    whole = max(span.ended for span in spans) - min(span.began for span in spans)
+    return 1 - sum(span.ended - span.began for span in spans) / workers / whole if whole else 0.0
 
 
 def _predicted(

@@ -88,11 +88,22 @@ def _parsed(path: Path, parse: Parse) -> Iterator[tuple[int, Any]]:
                     raise ValueError(f"parse gave {found!r}: expected (key, value)")
                 yield number, found
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}:{number + 1}: no UTF-8 text ({error})") from error
+            raise ValueError(f"{path}:{_undecodable(path)}: no UTF-8 text ({error.reason})") from error
         except Exception as error:
             shown = line.rstrip("\n")
             shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
             raise ValueError(f"{path}:{number}: cannot parse {shown!r}: {type(error).__name__}: {error}") from error
+
+
+def _undecodable(path: Path) -> int:
+    """The first line that is no UTF-8. Text is decoded in blocks of many lines, so that an error does not say it."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 0
 
 
 def _collected(pairs: Iterable[tuple[int, Any]], path: Path) -> Read:
@@ -101,6 +112,8 @@ def _collected(pairs: Iterable[tuple[int, Any]], path: Path) -> Read:
     values: list[Any] = []
     kept_keys: list[np.ndarray] = []
     kept_values: list[list[Any]] = []
+    numbers: list[int] = []
+    kept_numbers: list[np.ndarray] = []
     form: tuple[int, int] | None = None
     for number, (key, value) in pairs:
         whole = key if isinstance(key, tuple) else (key,)
@@ -116,22 +129,26 @@ def _collected(pairs: Iterable[tuple[int, Any]], path: Path) -> Read:
             raise ValueError(f"{path}:{number}: the key is {key!r}: expected integers from 0")
         keys.append(whole)
         values.append(value)
+        numbers.append(number)
         if len(keys) == LINES:
             kept_keys.append(np.array(keys, np.int64))
             kept_values.append(values)
-            keys, values = [], []
+            kept_numbers.append(np.array(numbers))
+            keys, values, numbers = [], [], []
     if form is None:
         raise ValueError(f"{path} has no entries")
     if keys:
         kept_keys.append(np.array(keys, np.int64))
         kept_values.append(values)
+        kept_numbers.append(np.array(numbers))
+    lines = np.concatenate(kept_numbers)
     table = np.concatenate(kept_keys)
     flat = [value for chunk in kept_values for value in chunk]
     columns: tuple[Column, ...]
     if form[1] < 0:
-        columns = () if all(value is None for value in flat) else (_column(flat),)
+        columns = () if all(value is None for value in flat) else (_column(flat, path, lines),)
     else:
-        columns = tuple(_column([value[at] for value in flat]) for at in range(form[1]))
+        columns = tuple(_column([value[at] for value in flat], path, lines) for at in range(form[1]))
     return tuple(table[:, dim] for dim in range(form[0])), columns, form[1] >= 0
 
 
@@ -139,13 +156,32 @@ def _parts(count: int) -> str:
     return "a value" if count < 0 else f"{count} values"
 
 
-def _column(values: list[Any]) -> Column:
-    """Numbers, rows of one length, or arrays of different lengths."""
-    if np.ndim(values[0]) == 0:
-        found = np.array(values)
-        return found.astype(np.float32) if found.dtype == np.float64 else found
-    arrays = [np.asarray(value) for value in values]
-    lengths = np.array([len(item) for item in arrays])
-    data = np.concatenate(arrays)
-    data = data.astype(np.float32) if data.dtype == np.float64 else data
-    return Ragged(data, np.concatenate([[0], np.cumsum(lengths)]))
+def _column(values: list[Any], path: Path, lines: np.ndarray) -> Column:
+    """Numbers, rows of one length, or arrays of different lengths. lines: the number of each one's line.
+
+    Raises:
+        ValueError: one is of another kind than the first, or no number.
+    """
+    single = np.ndim(values[0]) == 0
+    try:
+        if single:
+            found = np.array(values)
+            if found.dtype.kind in "biuf" and found.ndim == 1:
+                return found.astype(np.float32) if found.dtype == np.float64 else found
+        else:
+            arrays = [np.asarray(value) for value in values]
+            data = np.concatenate(arrays)
+            if data.dtype.kind in "biuf" and data.ndim == 1:
+                bounds = np.concatenate([[0], np.cumsum([len(item) for item in arrays])])
+                return Ragged(data.astype(np.float32) if data.dtype == np.float64 else data, bounds)
+    except (ValueError, TypeError):
+        pass
+    expected = "a number" if single else "a list of numbers"
+    for line, value in zip(lines.tolist(), values, strict=True):
+        item = np.array(value, object) if isinstance(value, list | tuple) else np.asarray(value)
+        kinds = {type(one) for one in np.ravel(item).tolist()}
+        if item.ndim != (0 if single else 1) or not kinds <= {bool, int, float}:
+            shown = repr(value)
+            shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
+            raise ValueError(f"{path}:{line}: the value is {shown}: expected {expected}, as of the first line")
+    raise ValueError(f"{path}: the values are no numbers that fit into one type")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from girih.capture.loops import analyse as roles_of
-from girih.capture.loops.analyse import Body, Role, analyse
+from girih.capture.loops import body as roles_of
+from girih.capture.loops.analyse import analyse
+from girih.capture.loops.body import Body, Role
 from girih.capture.loops.prefetch import ROWS, prefetching
-from girih.capture.loops.source import read_source
+from girih.capture.loops.source import identity, read_source
 from girih.loop.arrays import Array
-from girih.lower.loops.kernel import Kernel, kernel
+from girih.lower.loops.kernel import Kernel, inherited, kernel
 from girih.run.parallel.buffers import WorkerBuffer
 from girih.run.parallel.served import ServedArray
 
@@ -26,7 +27,7 @@ _files = count()
 class Served(Array):
     """An array of a server process, which loops read in bulk and write through buffers; a context manager that ends it.
 
-    cached: rows that blocks of a loop read are looked for once, and known the next time.
+    cached: rows that a block of a loop reads are looked for once, and known the next time with the same arguments.
     """
 
     of_loops: ClassVar[bool] = True
@@ -69,14 +70,16 @@ class Prefetch:
     names: tuple[str, ...]
     left_out: tuple[str, ...]
     text: str
-    known: dict[tuple[int, ...], dict[str, np.ndarray]] = field(default_factory=dict)
+    known: dict[Hashable, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def rows(
         self, what: tuple[int, ...], columns: list[Any], given: Mapping[str, Any], keep: bool
     ) -> dict[str, np.ndarray]:
-        """By array, sorted; keep: for the same range the next time (the body's other arguments must be as now)."""
-        if keep and what in self.known:
-            return self.known[what]
+        """By array, sorted; keep: for the same range and the same other arguments the next time."""
+        others = (given[name] for kind, name in self.code.arguments if kind == "inherited") if keep else ()
+        key = (what, *map(identity, others))
+        if keep and key in self.known:
+            return self.known[key]
         buffers = {name: WorkerBuffer.of((given[name].shape[0],), np.int8) for name in self.names}
         arguments: list[Any] = []
         for kind, name in self.code.arguments:
@@ -84,12 +87,11 @@ class Prefetch:
                 own = buffers[name.removeprefix(ROWS)]
                 arguments.append({"buffer": own.values, "flags": own.flags, "touched": own.touched}[kind])
             else:
-                item = given[name]
-                arguments.append(np.float32(item) if isinstance(item, float) and self.code.single else item)
+                arguments.append(inherited(given[name], self.code.single))
         self.code.run(*what, *columns, *arguments)
         found = {name: np.flatnonzero(own.flags) for name, own in buffers.items()}
         if keep:
-            self.known[what] = found
+            self.known[key] = found
         return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from girih.capture.loops.analyse import Space as Known
+from girih.capture.loops.body import Space as Known
 from girih.capture.loops.values import Scalar
 from girih.loop.reading import Parse, read_text
 from girih.lower.loops.entries import Column, Entries, Ragged, taken

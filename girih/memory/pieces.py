@@ -119,74 +119,6 @@ class Cut:
     floor: int
 
 
-def cuts(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes], *, nearest: bool = True) -> Cut:
-    """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
-
-    The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor that
-    is named where a cap cannot be kept can be kept as a cap. lives: of a program without loops and movements. measured:
-    the lifetimes of another program on the device.
-    """
-    best = plain = Cut((), floor(lives)[0])
-    program = lives.program
-    if plain.floor <= cap or program.orders or any(isinstance(step, BlockStep | StartStep) for step in lives.steps):
-        return plain
-    finder = _Finder(lives)
-    if (exact := _cut(lives, cap, measured, finder)).floor <= cap:
-        return exact
-    for share in GOALS if nearest else ():
-        candidate = _cut(lives, int(plain.floor * share), measured, finder)
-        best = min(best, candidate, key=lambda one: one.floor)
-        if candidate.floor <= cap or candidate.floor > plain.floor * share:
-            break
-    return best
-
-
-def _cut(lives: Lifetimes, cap: int, measured: Callable[[Program], Lifetimes], finder: _Finder) -> Cut:
-    """The loops that are found first, if sizes from the largest on are too large."""
-    program, best = lives.program, Cut((), floor(lives)[0])
-    too_large = {number for number, size in enumerate(alone(lives)) if size > cap}
-    inner = [item for item in lives.storages if item.born >= 0 and not item.lasts and item.bytes]
-    touched = [item for item in inner if not too_large.isdisjoint(item.touched)]
-    seeds = {name: item.bytes for item in touched for name in item.buffers}
-    for least in sorted({item.bytes for item in touched}, reverse=True)[:MOST_SIZES]:
-        large = {name for item in inner if item.bytes >= least for name in item.buffers}
-        chosen: list[_Component] = []
-        for seed in sorted(seeds.keys() & large, key=lambda name: (-seeds[name], finder.maker[name])):
-            if any(seed in one.cut for one in chosen):
-                continue
-            taken = {position for one in chosen for position in one.variables}
-            ways = [one for one in finder.components(seed, large) if taken.isdisjoint(one.variables)]
-            judged = [(max(cap, _least(program, one, measured)), one.steps, one) for one in ways]
-            chosen += [min(judged, key=lambda item: item[:2])[2]] if judged else []
-        if chosen:
-            best = min(_in_blocks(program, chosen, cap, measured), best, key=lambda one: max(one.floor, cap))
-        if best.floor <= cap:
-            break
-    return best
-
-
-def _in_blocks(
-    program: Program, components: Sequence[_Component], cap: int, measured: Callable[[Program], Lifetimes]
-) -> Cut:
-    """The loops in as few blocks as keep the cap, or with the lowest floor."""
-    longest = max(one.length for one in components)
-    best: Cut | None = None
-    for blocks in (2**power for power in range(1, longest.bit_length() + 1)):
-        loops = tuple(loop for one in components for loop in one.loops(blocks))
-        candidate = Cut(loops, floor(measured(in_pieces(program, loops)))[0])
-        best = candidate if best is None or candidate.floor < best.floor else best
-        if best.floor <= cap:
-            break
-    assert best is not None
-    return best
-
-
-def _least(program: Program, component: _Component, measured: Callable[[Program], Lifetimes]) -> int:
-    """Bytes that the largest of a component's loops needs, in short blocks."""
-    lives = measured(in_pieces(program, component.loops(component.length)))
-    return max(int(size) for size, step in zip(alone(lives), lives.steps, strict=False) if isinstance(step, BlockStep))
-
-
 @dataclass(frozen=True)
 class _Component:
     """Steps around a tensor that is too large. cut: of each such tensor the dimension that is cut. variables: of each
@@ -206,6 +138,15 @@ class _Component:
         return tuple(InPieces(tuple((at, self.variables[at]) for at in body), rows) for body in self.bodies)
 
 
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """A step along one of its index variables. span: the ranges of all devices. touched: as of `_touched`."""
+
+    span: bytes
+    member: Member
+    touched: tuple[tuple[str, int], ...]
+
+
 class _NotCutError(Exception):
     """A tensor cannot be cut with the others."""
 
@@ -214,37 +155,117 @@ class _NotCutError(Exception):
         self.buffer = buffer
 
 
-class _Finder:
-    """Finds what is cut together in one program. maker: by buffer the position of its step."""
+class PieceFinder:
+    """Finds loops for one program, under any cap; what was measured for one is not measured again for another.
 
-    def __init__(self, lives: Lifetimes) -> None:
+    lives: of the program, which has neither loops nor movements. measured: the lifetimes of another program on the
+    device. maker: by buffer the position of its step.
+    """
+
+    def __init__(self, lives: Lifetimes, measured: Callable[[Program], Lifetimes]) -> None:
+        self.lives = lives
+        self.measured = measured
+        self.whole = floor(lives)[0]
+        self.needs: dict[tuple[InPieces, ...], tuple[int, int]] = {}
+        self.dividing: dict[tuple[str, bytes], bool] = {}
+        self.found: dict[tuple[str, int], tuple[_Component, ...]] = {}
         self.program = lives.program
         self.steps = lives.steps
+        self.reads = [frozenset(reads_of(step)) for step in self.steps]
         self.maker = {name: position for position, step in enumerate(self.steps) for name in writes_of(step)}
         self.readers: dict[str, list[int]] = {}
-        for position, step in enumerate(self.steps):
-            for name in dict.fromkeys(reads_of(step)):
+        for position, reads in enumerate(self.reads):
+            for name in reads:
                 self.readers.setdefault(name, []).append(position)
-        self.known: dict[int, list[tuple[bytes, Member]]] = {}
+        self.known: dict[int, list[_Way]] = {}
 
-    def members(self, position: int) -> list[tuple[bytes, Member]]:
-        """A step along each variable along which it can be cut, with the ranges of all devices."""
+    def cuts(self, cap: int, *, nearest: bool = True) -> Cut:
+        """Loops that keep every step within a cap; if none do, those with the lowest floor, or without `nearest` none.
+
+        The cap itself is aimed at first, then shares of the floor that do not depend on the cap: so the lowest floor
+        that is named where a cap cannot be kept can be kept as a cap.
+        """
+        best = plain = Cut((), self.whole)
+        loops = any(isinstance(step, BlockStep | StartStep) for step in self.steps)
+        if plain.floor <= cap or self.program.orders or loops:
+            return plain
+        if (exact := self.cut(cap)).floor <= cap:
+            return exact
+        for share in GOALS if nearest else ():
+            candidate = self.cut(int(plain.floor * share))
+            best = min(best, candidate, key=lambda one: one.floor)
+            if candidate.floor <= cap or candidate.floor > plain.floor * share:
+                break
+        return best
+
+    def cut(self, cap: int) -> Cut:
+        """The loops that are found first, if sizes from the largest on are too large."""
+        lives, best = self.lives, Cut((), self.whole)
+        too_large = {number for number, size in enumerate(alone(lives)) if size > cap}
+        inner = [item for item in lives.storages if item.born >= 0 and not item.lasts and item.bytes]
+        touched = [item for item in inner if not too_large.isdisjoint(item.touched)]
+        seeds = {name: item.bytes for item in touched for name in item.buffers}
+        for least in sorted({item.bytes for item in touched}, reverse=True)[:MOST_SIZES]:
+            large = {name for item in inner if item.bytes >= least for name in item.buffers}
+            chosen: list[_Component] = []
+            for seed in sorted(seeds.keys() & large, key=lambda name: (-seeds[name], self.maker[name])):
+                if any(seed in one.cut for one in chosen):
+                    continue
+                taken = {position for one in chosen for position in one.variables}
+                if (seed, least) not in self.found:
+                    self.found[seed, least] = tuple(self.components(seed, large))
+                ways = [one for one in self.found[seed, least] if taken.isdisjoint(one.variables)]
+                judged = [(max(cap, self.need(one.loops(one.length))[1]), one.steps, one) for one in ways]
+                chosen += [min(judged, key=lambda item: item[:2])[2]] if judged else []
+            if chosen:
+                best = min(self.in_blocks(chosen, cap), best, key=lambda one: max(one.floor, cap))
+            if best.floor <= cap:
+                break
+        return best
+
+    def in_blocks(self, components: Sequence[_Component], cap: int) -> Cut:
+        """The loops in as few blocks as keep the cap, or with the lowest floor."""
+        longest = max(one.length for one in components)
+        best: Cut | None = None
+        for blocks in (2**power for power in range(1, longest.bit_length() + 1)):
+            loops = tuple(loop for one in components for loop in one.loops(blocks))
+            candidate = Cut(loops, self.need(loops)[0])
+            best = candidate if best is None or candidate.floor < best.floor else best
+            if best.floor <= cap:
+                break
+        assert best is not None
+        return best
+
+    def need(self, loops: tuple[InPieces, ...]) -> tuple[int, int]:
+        """The floor of the program with these loops, and the bytes that the largest of them needs."""
+        if loops not in self.needs:
+            lives = self.measured(in_pieces(self.program, loops))
+            sizes = zip(alone(lives), lives.steps, strict=False)
+            largest = max(int(size) for size, step in sizes if isinstance(step, BlockStep))
+            self.needs[loops] = floor(lives)[0], largest
+        return self.needs[loops]
+
+    def members(self, position: int) -> list[_Way]:
+        """A step along each variable along which it can be cut."""
         if position not in self.known:
             step = self.steps[position]
             description = description_of(self.program.graph, self.program.graph.nodes[node_of(step)])
             rank = description.rank if isinstance(step, ComputeStep) and description is not None else 0
             ways = [_member(self.program, step, variable) for variable in range(rank)]  # type: ignore[arg-type]
             self.known[position] = [
-                (ranges(self.program, way.step, way.variable).tobytes(), way) for way in ways if way is not None
+                _Way(ranges(self.program, way.step, way.variable).tobytes(), way, tuple(_touched(way)))
+                for way in ways
+                if way is not None
             ]
         return self.known[position]
 
     def components(self, seed: str, large: Collection[str]) -> Iterator[_Component]:
         """What is cut with a large buffer, along each of its dimensions. large: what should be cut, if it can."""
-        for span, member in self.members(self.maker[seed]):
+        for way in self.members(self.maker[seed]):
+            span, member = way.span, way.member
             if member.way.made is None:
                 continue
-            wanted = set(large)
+            wanted = {name for name in large if self.divisible(name, span)}
             while seed in wanted:
                 try:
                     dims, variables = self.component(seed, member.way.made, span, wanted)
@@ -256,6 +277,16 @@ class _Finder:
                     if bodies:  # else nothing is made of it
                         yield _Component(dims, variables, high - low, bodies)
                     break
+
+    def divisible(self, buffer: str, span: bytes) -> bool:
+        """Does it have a dimension along which its maker and each of its readers can be cut, whatever else is cut?"""
+        if (buffer, span) not in self.dividing:
+            steps = [self.members(at) for at in (self.maker[buffer], *self.readers.get(buffer, []))]
+            dims = [
+                {at for way in ways if way.span == span for name, at in way.touched if name == buffer} for ways in steps
+            ]
+            self.dividing[buffer, span] = any(at >= 0 for at in set.intersection(*dims))
+        return self.dividing[buffer, span]
 
     def component(
         self, seed: str, dimension: int, span: bytes, large: Collection[str]
@@ -270,26 +301,24 @@ class _Finder:
         while pending:
             buffer = pending.pop()
             for position in (self.maker[buffer], *self.readers.get(buffer, [])):
-                member = self.fitting(position, span, dims, large, buffer)
-                variables[position] = member.variable
-                for name, at in _touched(member):
+                way = self.fitting(position, span, dims, large, buffer)
+                variables[position] = way.member.variable
+                for name, at in way.touched:
                     if name in large and name not in dims:
                         dims[name] = at
                         pending.append(name)
         return dims, variables
 
-    def fitting(
-        self, position: int, span: bytes, dims: Mapping[str, int], large: Collection[str], buffer: str
-    ) -> Member:
+    def fitting(self, position: int, span: bytes, dims: Mapping[str, int], large: Collection[str], buffer: str) -> _Way:
         """The step along the variable that reads and makes large buffers as they are cut."""
         blamed = buffer
-        for other, member in self.members(position):
-            if other != span or any(dims.get(name, at) != at for name, at in _touched(member)):
+        for way in self.members(position):
+            if way.span != span or any(dims.get(name, at) != at for name, at in way.touched):
                 continue
-            whole = [name for name, at in _touched(member) if name in large and at < 0]
-            if not whole:
-                return member
-            blamed = whole[0]
+            whole = next((name for name, at in way.touched if at < 0 and name in large), None)
+            if whole is None:
+                return way
+            blamed = whole
         raise _NotCutError(blamed)
 
     def bodies(self, large: Mapping[str, int], variables: dict[int, int], span: bytes) -> tuple[tuple[int, ...], ...]:
@@ -300,16 +329,17 @@ class _Finder:
         dims: dict[str, int] = {}  # of what is made inside of loops and not summed up
         whole: dict[str, int] = {}  # the first loop before which a buffer is there as a whole
         for position, step in enumerate(self.steps):
-            member = self.joining(position, span, dims, variables) if position in between else None
-            if member is None:
-                level = max((whole.get(name, 0) for name in reads_of(step)), default=0)
+            way = self.joining(position, span, dims, variables) if position in between else None
+            if way is None:
+                level = max((whole.get(name, 0) for name in self.reads[position]), default=0)
                 whole.update(dict.fromkeys(writes_of(step), level))
                 continue
+            member = way.member
             variables[position] = member.variable
             level = loop_of[position] = max(
                 (
                     loop_of[self.maker[name]] if dims.get(name) == at else whole.get(name, 0)
-                    for name, at in _touched(member)[:-1]
+                    for name, at in way.touched[:-1]
                 ),
                 default=0,
             )
@@ -324,7 +354,7 @@ class _Finder:
                 if at in bodies[level]:
                     continue
                 bodies[level].add(at)
-                makers = [self.maker[name] for name in reads_of(self.steps[at]) if name in large]
+                makers = [self.maker[name] for name in self.reads[at] if name in large]
                 pending += [maker for maker in makers if loop_of[maker] <= level]
         return tuple(tuple(sorted(body)) for body in bodies if body)
 
@@ -333,22 +363,20 @@ class _Finder:
         needed = set(variables)
         for position in range(len(self.steps) - 1, -1, -1):
             if position in needed:
-                needed.update(self.maker[name] for name in reads_of(self.steps[position]) if name in self.maker)
+                needed.update(self.maker[name] for name in self.reads[position] if name in self.maker)
         return needed
 
-    def joining(
-        self, position: int, span: bytes, dims: Mapping[str, int], variables: Mapping[int, int]
-    ) -> Member | None:
+    def joining(self, position: int, span: bytes, dims: Mapping[str, int], variables: Mapping[int, int]) -> _Way | None:
         """The step as it is cut; of steps that are not to be cut those that read block by block what others make."""
-        inside = dims.keys() & reads_of(self.steps[position])
-        for other, member in self.members(position) if inside or position in variables else ():
+        inside = dims.keys() & self.reads[position]
+        for way in self.members(position) if inside or position in variables else ():
             if position in variables:
-                if member.variable == variables[position]:
-                    return member
+                if way.member.variable == variables[position]:
+                    return way
                 continue
-            reads = _touched(member)[:-1]
-            if other == span and member.way.made is not None and all(dims.get(name, at) == at for name, at in reads):
-                return member
+            made = way.member.way.made
+            if way.span == span and made is not None and all(dims.get(name, at) == at for name, at in way.touched[:-1]):
+                return way
         return None
 
 

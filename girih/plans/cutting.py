@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from girih.lower import Overlap, Program
 from girih.machine.units import format_bytes
 from girih.memory.lifetimes import Lifetimes, lifetimes
-from girih.memory.pieces import cuts
+from girih.memory.pieces import PieceFinder
 from girih.memory.residency import floor
 from girih.plans.plan import Plan
 from girih.plans.scratch import notes_of
@@ -19,23 +19,30 @@ def in_smaller_pieces(plan: Plan) -> Plan:
     Exchanges do not overlap with loops over pieces.
     """
     assert plan.memory is not None
-    return _cut(plan, plan.memory, nearest=True)
+    return Cutting.of(plan).within(plan.memory, nearest=True)
 
 
-def in_pieces_within(plan: Plan, size: int) -> Plan:
-    """The plan with those steps in pieces that alone need more than `size` bytes; as it is, where that is not to be
-    had."""
-    return _cut(plan, size, nearest=False)
+@dataclass(frozen=True, eq=False)
+class Cutting:
+    """Finds the steps of a plan to compute in pieces, for one size after the other."""
 
+    plan: Plan
+    finder: PieceFinder
 
-def _cut(plan: Plan, size: int, nearest: bool) -> Plan:
-    def measured(program: Program) -> Lifetimes:
-        notes = notes_of(program, plan.machine, plan.scratch)
-        return lifetimes(program, 0, notes.threads, notes)
+    @classmethod
+    def of(cls, plan: Plan) -> Cutting:
+        def measured(program: Program) -> Lifetimes:
+            notes = notes_of(program, plan.machine, plan.scratch)
+            return lifetimes(program, 0, notes.threads, notes)
 
-    plain = plan if plan.overlap == Overlap() else replace(plan, overlap=Overlap())
-    loops = cuts(plain.lifetimes, size, measured, nearest=nearest).loops
-    return replace(plain, pieces=loops) if loops else plan
+        plain = plan if plan.overlap == Overlap() else replace(plan, overlap=Overlap())
+        return cls(plan, PieceFinder(plain.lifetimes, measured))
+
+    def within(self, size: int, *, nearest: bool = False) -> Plan:
+        """The plan with those steps in pieces that alone need more than `size` bytes. Where that is not to be had, the
+        plan as it is, or, with `nearest`, as near to it as pieces come."""
+        loops = self.finder.cuts(size, nearest=nearest).loops
+        return replace(self.plan, overlap=Overlap(), pieces=loops) if loops else self.plan
 
 
 def pieces_help(plan: Plan) -> str:

@@ -14,6 +14,7 @@ from girih.cost.scratch import Scratch
 from girih.graph import Graph
 from girih.lower import Blocks, Overlap, Program, blocked, lower, overlapped, scheduled
 from girih.machine import Machine
+from girih.machine.units import format_bytes
 from girih.memory.accounts import MemoryUse
 from girih.memory.again import sequenced
 from girih.memory.apart import lifetimes_by_class, moved_apart
@@ -163,6 +164,8 @@ class Plan:
 
     @cached_property
     def peak(self) -> int:
+        """Bytes of the device that needs most. In an arena, new state that was not made where the old lay is copied
+        there when all steps are done: `Addresses.peak` has these copies, which no other run makes, and this has not."""
         return max(use.peak for use in self.memory_by_device)
 
     @cached_property
@@ -170,6 +173,23 @@ class Plan:
         """Where everything lies on each device in one region of memory, if it is run on processors; () where some state
         has no address that stays from step to step."""
         return arenas(self.program, self.machine, self.scratch, self.memory or 0)
+
+    @property
+    def arena(self) -> Addresses | None:
+        """The largest of `arenas`."""
+        return max(self.arenas, key=lambda item: item.bytes, default=None)
+
+    @property
+    def no_arena(self) -> str:
+        """Why a run cannot have everything at its address within the memory limit; "" where it can."""
+        if self.arena is None:
+            return "some state of the plan has no address that stays from step to step"
+        if self.memory is None or self.arena.bytes <= self.memory:
+            return ""
+        return (
+            f"addresses leave gaps, so that it would need {format_bytes(self.arena.bytes)} ({self.arena.bytes} bytes), "
+            f"more than the limit of {format_bytes(self.memory)}"
+        )
 
     @cached_property
     def bytes_received(self) -> np.ndarray:

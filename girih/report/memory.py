@@ -40,7 +40,7 @@ def memory_numbers(plan: Plan, device: int = 0) -> dict[str, Any]:
         "device": device,
         "limit": plan.memory,
         "peak": memory.peak,
-        "arena": plan.arenas[device].bytes if arena_words(plan) and plan.arenas else None,
+        "arena": plan.arenas[device].bytes if arena_words(plan) and not plan.no_arena else None,
         "operators": list(memory.operators),
         "used": memory.used.tolist(),
         "out": memory.moved(True)[0],

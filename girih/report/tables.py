@@ -116,14 +116,11 @@ def arena_words(plan: Plan) -> str:
     limit, or its machine is not this host's processors, on which a run allocates it."""
     if plan.memory is None or not plan.machine.here:
         return ""
-    if not plan.arenas:
-        return "no arena: some state has no address that stays from step to step"
-    arena = max(plan.arenas, key=lambda item: item.bytes)
-    over = arena.bytes / plan.memory
-    within = "" if over <= 1 else f", {over:.4f} × the limit: addresses leave gaps, of which nothing smaller was found"
+    if plan.arena is None or plan.no_arena:
+        return f"no arena: {plan.no_arena}"
     return (
-        f"everything of a step has its address in an arena of {format_bytes(arena.bytes)}, "
-        f"{arena.bytes / max(arena.bound, 1):.4f} × the most that is alive at one time{within}"
+        f"everything of a step has its address in an arena of {format_bytes(plan.arena.bytes)}, "
+        f"{plan.arena.bytes / max(plan.arena.bound, 1):.4f} × the most that is alive at one time"
     )
 
 

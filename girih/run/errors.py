@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from girih.lower import BlockStep, ComputeStep, FreeStep, Program, StartStep
+from girih.run.parallel import progress
+from girih.run.parallel.progress import LoopBlocks
 
-IDLE = -1
+IDLE = progress.IDLE
 NOT_BEGUN = (0, IDLE, 0)
 """The cells in which a worker tells its progress: how many steps it has begun, the instruction that it is in or IDLE,
 and how many thousandths of that are done, if it is a long loop."""
@@ -36,11 +38,13 @@ class Where:
         return f"at instruction {self.step} of {self.steps} ({self.action}): node {self.node!r}, {self.operator}{line}"
 
 
-def where(program: Program, step: int, member: int | None = None) -> Where:
+def where(program: Program | LoopBlocks, step: int, member: int | None = None) -> Where:
     """Describe the instruction at a position. member: of several nodes that are computed in blocks, which."""
     count = len(program.steps)
     if not 0 <= step < count:
         return Where(IDLE, count)
+    if isinstance(program, LoopBlocks):
+        return Where(step, count, program.name, program.at(step), program.source, "loop")
     item = program.steps[step]
     if isinstance(item, FreeStep):
         return Where(step, count, action="free")

@@ -11,6 +11,8 @@ from dataclasses import Field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from girih.memory.options import named, read
+
 if TYPE_CHECKING:
     from girih.partition.search import Search
 
@@ -77,17 +79,11 @@ def search_of(search: str | Search, seconds: float | None = None) -> Search:
         return search
     if not isinstance(search, str):
         raise SearchError(f"no search {search!r}: expected a search of girih.search, or the name of one")
-    name, colon, text = search.partition(":")
+    name, pairs = named(search)
     cls = search_class(name)
-    known = options_of(cls)
-    options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
-    for part in text.split(",") if colon else ():
-        option, _, value = part.partition("=")
-        if option not in known:
-            raise SearchError(f"search {name} has no option {option!r}: expected one of {', '.join(known)}")
-        kind = str(known[option].type)
-        try:
-            options[option] = READERS[kind](value)
-        except ValueError:
-            raise SearchError(f"search {name}: option {option} is {kind}, got {value!r}") from None
-    return cls(**options)
+    readers = {option: (str(item.type), READERS[str(item.type)]) for option, item in options_of(cls).items()}
+    try:
+        options = read(pairs, f"search {name}", readers)
+    except ValueError as error:
+        raise SearchError(str(error)) from None
+    return cls(**({} if seconds is None else {"seconds": seconds}) | options)

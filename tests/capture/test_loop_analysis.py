@@ -124,9 +124,14 @@ REFUSED = {
     "hidden": ("which the loop shares", "a parameter of it"),
     "recursive": ("functions that call themselves", "loop"),
     "listed": ("would be lost sight of", "a name of its own"),
+    "out_by_position": ("`out=` is not followed", "assign"),
+    "zipped": ("it is not known what it does to the array", "write it"),
+    "whole": ("began with a whole number", "gl.accumulator(0.0)"),
+    "dotted": ("what it may write to is not followed", "assign"),
 }
 TOTAL, TABLE = 0.0, np.zeros(3)
 err = gl.accumulator(0.0)
+count = gl.accumulator(0)
 SHARED = gl.array(np.zeros(4))
 
 
@@ -205,6 +210,24 @@ def listed(i, a):
     a[i] = parts[0][0]
 
 
+def out_by_position(i, a):
+    np.add(a[i : i + 1], 1, a[:1])
+
+
+def zipped(i, a):
+    pairs = zip(a, a, strict=True)
+    for x, y in pairs:
+        x += y
+
+
+def whole(i, a):
+    count += a[i]
+
+
+def dotted(i, a):
+    a[:2].dot(a[2:4], a[4:5])
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_names_line_and_mend(name: str) -> None:
     body = globals()[name]
@@ -220,6 +243,37 @@ def test_what_is_refused_names_line_and_mend(name: str) -> None:
     assert first <= int(line) <= first + 6 or name in ("recursive", "hidden")
 
 
+def either(i, a, b):
+    row = a[i] if i > 2 else b[0]
+    row.reshape(3)[0] = 1.0
+
+
+def either_turned(i, a, b):
+    row = a[i : i + 2] if i > 2 else b[:2]
+    row.T[0, 0] = 1.0
+
+
+def lengthened(i, a, b):
+    np.expand_dims(b[0], 0)[0, 0] = a[i, 0]
+
+
+@pytest.mark.parametrize("body", [either, either_turned, lengthened])
+def test_what_numpy_gives_back_is_still_the_array(body) -> None:
+    told = gl.parallel_for(gl.range(5), workers=2)(body).explain(gl.array(np.zeros((6, 3))), gl.array(np.ones((5, 3))))
+    assert any(text.startswith("b[") and "written" in text for text in told.references)
+    assert told.kind == "serial"
+
+
+def test_whole_numbers_are_counted_exactly() -> None:
+    def body(i, a):
+        count += 2
+        count += a[i] > 0
+
+    gl.parallel_for(gl.range(4))(body).explain(gl.array(np.zeros(4)))
+    with pytest.raises(TypeError, match="initial=True"):
+        gl.accumulator(True)
+
+
 def test_what_numba_cannot_compile_is_named() -> None:
     held = object()
 
@@ -228,6 +282,13 @@ def test_what_numba_cannot_compile_is_named() -> None:
 
     with pytest.raises(LoopError, match=r"test_loop_analysis\.py:\d+: .*Numba cannot compile it"):
         gl.parallel_for(gl.range(4))(other)(gl.array(np.zeros(4)))
+
+    def written_by_another_name(i, a, table):
+        row = table[0]
+        row[0] = a[i]
+
+    with pytest.raises(LoopError, match=r"`row\[0\] = a\[i\]`: Numba cannot compile it"):
+        gl.parallel_for(gl.range(4))(written_by_another_name)(gl.array(np.zeros(4)), np.zeros((2, 2)))
 
 
 def test_arrays_that_share_memory_are_refused() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 import girih.loop as gl
 from benchmarks.loop_bodies import slr
-from girih.capture.loops.analyse import Array, Body, Inherited, analyse
+from girih.capture.loops.analyse import analyse
+from girih.capture.loops.body import Array, Body, Inherited
 from girih.capture.loops.errors import LoopError
 from girih.capture.loops.prefetch import prefetching
 from girih.capture.loops.source import read_source
@@ -67,6 +68,41 @@ def test_reads_that_depend_on_reads_are_left_out_and_said_so() -> None:
         gl.parallel_for(gl.range(8))(chained)(w, gl.array(np.zeros(8)))
 
 
+def chosen_by_data(i, w, z):
+    k = 0
+    if w[i] > 0:
+        k = 3
+    z[i] = w[k]
+
+
+def found_by_data(i, w, z):
+    k = 0
+    for k in range(3):
+        if w[k] > 0:
+            break
+    z[i] = w[k] + w[i]
+
+
+def as_long_as_data_say(i, w, z):
+    for k in range(int(w[i])):
+        z[i] = w[k]
+
+
+def whole(i, w, z):
+    z[i] = w[i] + np.sum(w)
+
+
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [(chosen_by_data, "w[k]"), (found_by_data, "w[k]"), (as_long_as_data_say, "w[k]"), (whole, "w")],
+)
+def test_what_data_decide_is_left_out_too(function, left: str) -> None:
+    given = {"w": Array((8,), "float64"), "z": Array((8,), "float64"), "range": Inherited(range), "int": Inherited(int)}
+    made = prefetching(body_of(function, gl.range(8), np=Inherited(np), **given), {"w"})
+    assert made is not None
+    assert made[2] == (left,)
+
+
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_served_array_gives_what_one_in_memory_gives_in_few_requests(cached: bool) -> None:
     draw = np.random.default_rng(0)
@@ -85,3 +121,24 @@ def test_a_served_array_gives_what_one_in_memory_gives_in_few_requests(cached: b
         assert float(remote[3]) == remote.numpy()[3]
         with pytest.raises(TypeError, match="through buffers"):
             remote[0] = 1.0
+
+
+def looked_up(i, w, z, table):
+    z[i] = w[table[i]]
+    if z[i] < 0:
+        z[i] = w[i + 100]  # a row that there is not, if it were read
+
+
+def test_known_rows_are_those_of_the_same_arguments() -> None:
+    z = gl.array(np.zeros(3))
+    with gl.served(np.arange(1.0, 7.0)) as w:
+        loop = gl.parallel_for(gl.range(3), workers=1)(looked_up)
+        loop(w, z, np.array([0, 1, 2]))
+        loop(w, z, np.array([3, 4, 5]))
+        assert z.numpy().tolist() == [4.0, 5.0, 6.0]
+        with pytest.raises(IndexError, match="out of bounds"):
+            w[6]
+        assert w[5] == 6.0  # the server is still there
+        w.server.process.kill()
+        with pytest.raises(RuntimeError, match="the server of an array has ended with exit code -9"):
+            w[5]

@@ -118,6 +118,80 @@ def test_buffers_are_applied_by_the_users_function_and_do_not_depend_on_timing()
     assert np.all(results[0] < 1)
 
 
+def test_what_a_failed_execution_had_buffered_is_gone() -> None:
+    """And a buffer with another function is another loop."""
+
+    def body(i, a, late):
+        late[i, int(a[i])] += 1.0
+
+    w = gl.array(np.zeros((4, 2)))
+    a = gl.array(np.array([0.0, 1.0, 0.0, 2.0]))
+    loop = gl.parallel_for(gl.range(4), workers=1)(body)
+    with pytest.raises(IndexError, match=r"subscript `int\(a\[i\]\)` lies outside an array dimension of 2"):
+        loop(a, gl.buffer(w))
+    a[3] = 1.0
+    loop(a, gl.buffer(w))
+    assert w.numpy().sum() == 4
+    loop(a, gl.buffer(w, lambda old, new: old + 10 * new))
+    assert w.numpy().sum() == 44
+    with pytest.raises(LoopError, match="late: Numba cannot compile the function of this buffer"):
+        loop(a, gl.buffer(w, lambda old, new: input()))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_blocks_that_wait_for_each_other_do_so_with_buffers_too(ordered: bool) -> None:
+    """In every round the workers' pieces share no row and no column."""
+    from girih.loop.execution import Execution
+
+    def body(key, v, W, H, late):
+        i, j = key
+        W[i], H[j] = W[i] + H[j], H[j] + W[i]
+        late[0] += v
+
+    space = ratings(500)
+    loop = gl.parallel_for(space, ordered=ordered, workers=3, kind="2d")(body)
+    given = loop.bound((*factors(space, 4), gl.buffer(gl.array(np.zeros(1)), delay=7)), {})
+    prepared = loop.prepared(given, 3)
+    rounds = Execution(prepared, given, space, ordered, loop.seed()).rounds()
+    keys = prepared.layout.entries.keys
+    assert sorted(entry for pieces in rounds for what in pieces if what for entry in range(*what)) == list(range(500))
+    for pieces in rounds:
+        for dim in keys:
+            touched = [set(dim[slice(*what)].tolist()) for what in pieces if what]
+            assert sum(map(len, touched)) == len(set().union(*touched))
+            assert all(what[1] - what[0] <= 7 for what in pieces if what)
+
+
+SCALE = 2.0
+
+
+def scaled(x):
+    return SCALE * x
+
+
+def test_a_number_that_a_helper_reads_is_what_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(i, a):
+        a[i] = scaled(a[i])
+
+    a = gl.array(np.ones(3))
+    loop = gl.parallel_for(gl.range(3), workers=1)(body)
+    loop(a)
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 10.0)
+    loop(a)
+    assert a.numpy().tolist() == [20.0] * 3
+
+
+def test_a_row_that_data_choose_is_chosen_after_the_data_have_changed() -> None:
+    def body(i, x, W, found):
+        x[i] = x[i] + 1.0
+        row = W[int(x[i, 0])]
+        found[i] = row * 1.0
+
+    x, found = gl.array(np.zeros((2, 3))), gl.array(np.zeros((2, 3)))
+    gl.parallel_for(gl.range(2), workers=1)(body)(x, gl.array(np.arange(9.0).reshape(3, 3)), found)
+    assert found.numpy().tolist() == [[3.0, 4.0, 5.0]] * 2
+
+
 def test_random_numbers_are_the_iterations_own() -> None:
     def body(i, a):
         a[i] = gl.random()
@@ -204,11 +278,12 @@ def test_explain_says_what_happens() -> None:
     told = loop.explain()
     assert told.kind == "2d"
     assert told.vectors == ("(0, +∞)", "(+∞, 0)")
-    assert told.bytes_moved == 40 * 8 * 4 * told.plan.hand_overs // 4 == 40 * 8 * 4 * 15
+    assert told.bytes_moved == 40 * 8 * 4 * told.plan.hand_overs // 4 == 40 * 8 * 4 * 7
     assert "H travels in 4 parts" in str(told)
     assert "W stays with its worker" in str(told)
     assert told.seconds is not None
     assert told.predicted is not None
+    assert "workers waited for each other" in str(told)
 
 
 def test_equal_bodies_are_compiled_once() -> None:

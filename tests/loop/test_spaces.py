@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import scipy.sparse
 
 import girih.loop as gl
+from girih.loop import reading
 from girih.lower.loops.entries import Ragged, by_turns, sorted_by
 
 
@@ -71,11 +74,21 @@ def test_a_line_that_cannot_be_parsed_is_named(tmp_path: Path) -> None:
     path.write_text("1,2,3\n-1,2,4\n")
     with pytest.raises(ValueError, match=r":2: the key is"):
         gl.sparse(path, parse=parse)
-    path.write_bytes(b"1,2,3\n\xff\xfe,2,4\n")
-    with pytest.raises(ValueError, match=r"ratings\.csv:\d+: no UTF-8 text"):
+    lines[69_998] = "1,2,ä\n"
+    path.write_text("".join(lines), encoding="latin-1")  # Text is decoded in blocks, of which no error names the line.
+    with pytest.raises(ValueError, match=r"ratings\.csv:69999: no UTF-8 text"):
         gl.sparse(path, parse=parse)
-    with pytest.raises(FileNotFoundError):
-        gl.sparse(tmp_path / "nothing.csv")
+
+
+def test_a_value_of_another_kind_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LINES", 64)
+    path = tmp_path / "ratings.csv"
+    for wrong, kind in (("[1, 2]", "a number"), ("'x'", "a number"), ("7", "a list of numbers"), ("[[1]]", "a list")):
+        right = "1" if kind == "a number" else "[1, 2]"
+        path.write_text(f"0 {right}\n\n" + f"1 {right}\n" * 200 + f"2 {wrong}\n")
+        words = f"{path}:203: the value is {wrong}: expected {kind}"
+        with pytest.raises(ValueError, match=re.escape(words)):
+            gl.sparse(path, parse=lambda line: (int(line[0]), ast.literal_eval(line[2:])) if line else None)
 
 
 def test_bad_entries_are_named() -> None:

@@ -16,7 +16,7 @@ from girih.memory.moves import moved
 from girih.memory.places.fit import fit, improved
 from girih.memory.places.items import StateError, items_of, plain_items
 from girih.memory.places.peaks import by_peaks
-from girih.memory.places.places import _arrays, addressed, by_size, by_time, placed, top
+from girih.memory.places.places import _arrays, _small_last, addressed, by_size, by_time, placed, top
 from girih.memory.places.small import smallest
 from girih.memory.residency import belady, floor
 
@@ -184,3 +184,22 @@ def test_what_is_alive_in_the_fullest_steps_lies_in_stacks() -> None:
     assert sorted(order.tolist()) == list(range(303))
     stacked = top(items, fit(*_arrays(items), order, True, 1 << 62))
     assert items.bound <= stacked < min(by_size(items), by_time(items))
+
+
+def test_small_items_come_behind_large_ones_in_one_of_the_orders() -> None:
+    """An order by the fullest steps places small items that live there before large ones that do not."""
+    times = np.arange(40)
+    items = plain_items(times, times + 3, np.where(times % 2, 64 * (1 + times), 64 * 640))
+    order = np.random.default_rng(0).permutation(40)
+    orders = _small_last(items, order)
+    assert len(orders) > 1
+    for other in orders:
+        sizes = items.sizes[other]
+        (split,) = (
+            at
+            for at in range(1, 40)
+            if sizes[:at].min() > sizes[at:].max()
+            and [*other] == [item for part in (other[:at], other[at:]) for item in order if item in {*part}]
+        )
+        assert split >= 20
+    assert any(not np.array_equal(one, other) for one, other in pairwise(orders))

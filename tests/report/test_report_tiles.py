@@ -26,7 +26,7 @@ def test_kinds_follow_from_descriptions(gpt: Plan) -> None:
     found = {node.operator: kind_of(gpt.graph, node) for node in gpt.graph.nodes}
     assert found["aten.mm"] == found["aten.bmm"] == PRODUCT
     assert found["aten.gelu"] == found["aten.add.Tensor"] == found["aten.masked_fill.Scalar"] == ELEMENTWISE
-    assert found["aten.logsumexp"] == found["girih.product_sum"] == REDUCTION  # a dot product is no matrix product
+    assert found["girih.logsumexp"] == found["girih.product_sum"] == REDUCTION  # a dot product is no matrix product
     assert found["aten.permute"] == found["aten.reshape"] == MOVEMENT
 
 

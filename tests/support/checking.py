@@ -20,7 +20,6 @@ from girih.ops.derive.pieces import cut_out, make_piece
 from girih.ops.derive.reference import evaluate, has_reference
 from girih.ops.describe import describe_call
 
-torch.set_num_threads(1)  # the tensors are tiny: handing them to threads costs more than computing
 UNSET = {"aten.empty.memory_format", "aten.empty_like", "aten.new_empty", "aten.empty_strided"}  # hold anything
 COMBINE = {
     "sum": torch.add,

@@ -252,7 +252,7 @@ def elu_backward(rng: Generator) -> Arguments:
     }
 
 
-@sample("girih.softmax_from")
+@sample("girih.softmax_from", "girih.log_softmax_from")
 def softmax_from(rng: Generator) -> Arguments:
     size = shape(rng, 1)
     return {"input": real(rng, size), "logsumexp": real(rng, (*size[:-1], 1))}

@@ -103,6 +103,12 @@ def softmax(rng: Generator) -> Arguments:
     return {"self": real(rng, size), "dim": dim_of(rng, len(size)), "half_to_float": False}
 
 
+@sample("girih.logsumexp")
+def own_logsumexp(rng: Generator) -> Arguments:
+    size = shape(rng, 1)
+    return {"input": real(rng, size), "dims": (dim_of(rng, len(size)),)}
+
+
 @sample("aten._softmax_backward_data", "aten._log_softmax_backward_data")
 def softmax_backward(rng: Generator) -> Arguments:
     size = shape(rng, 1)

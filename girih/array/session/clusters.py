@@ -11,6 +11,7 @@ import re
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
@@ -22,11 +23,11 @@ from girih.array.core import evaluation
 from girih.array.session.contents import placed_content, portions
 from girih.array.session.limits import MemoryBudget, MemoryLimitError, default_limit, fitted
 from girih.array.session.materialised import Materialised, as_numpy, lost, named
-from girih.array.session.monitor import LiveArray, LiveView, live_arrays
+from girih.array.session.monitor import LiveArray, live_arrays, table
 from girih.array.session.planning import Planned, Tiled, known_functions, machine_of, plan_observed
 from girih.array.session.profile import Observations
 from girih.capture.lazy.expressions import NUMBER, Expression, Needed, needed
-from girih.lower import CACHE_BYTES, Blocks
+from girih.lower import CACHE_BYTES, Blocks, Program
 from girih.machine import Machine, MachineError, presets
 from girih.machine import machine as machine_by_name
 from girih.machine.names import MOST_PROCESSES
@@ -36,11 +37,13 @@ from girih.partition.searches.plan_cache import PlanCache
 from girih.partition.searches.tiled import TILING, Wanted
 from girih.partition.strategy import SearchError
 from girih.plans.plan import Plan
+from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Connection, Engine
 from girih.run.engines.table import KEEPING_TILES, Ray, engine_of
 from girih.run.errors import SpoiltError, WorkerError
+from girih.run.parallel.progress import LoopBlocks
 from girih.run.tiles.recovery import RecoveringRun
 from girih.run.tiles.tiles import Evaluation, TileRun
 from girih.run.worker.parts import box_of, reporters
@@ -203,8 +206,15 @@ class Cluster:
     def crew(self) -> Crew:
         """The workers for other work than arrays; started when they are first needed, and anew if they are gone."""
         if self._run is not None and getattr(self._run.crew, "broken", None) is not None:
-            self._end()
+            if self._run.outlives:
+                self._run.tiles()  # who is asked for is replaced, and what it held is brought back
+            else:
+                self._end()
         return self.run.crew
+
+    def watched(self, program: Program | LoopBlocks) -> AbstractContextManager[None]:
+        """In which the live view shows how far the workers are in a program."""
+        return self.view(lambda began: table(self.run, program, began))
 
     @property
     def started(self) -> TileRun | None:
@@ -327,7 +337,7 @@ class Cluster:
         try:
             if spilled:
                 self.run.spill(spilled)
-            with self.view(self.run, planned.plan.program):
+            with self.watched(planned.plan.program):
                 reported = self.run.evaluate(planned.plan.program, what)
         except SpoiltError as error:
             self._dropped.extend((*keep.values(), *(key for key, _ in placed.values())))

@@ -277,12 +277,13 @@ def softmax(b: Builder, c: NodeCall) -> Value:
 
 def log_softmax(b: Builder, c: NodeCall) -> Value:
     x = _exact(b, c["self"])
-    return b.binary("sub", x, _logsumexp(b, x, c["dim"]))
+    return b.emit("girih.log_softmax_from", x.shape, x.dtype, input=x, logsumexp=_logsumexp(b, x, c["dim"]))
 
 
 def _logsumexp(b: Builder, x: Value, dim: int) -> Value:
+    """In float64: the difference of two large numbers has the error of the less exact one."""
     dims = (dim % max(1, len(x.shape)),)
-    return b.emit("aten.logsumexp", reduced(x.shape, dims, True), x.dtype, self=x, dim=dims, keepdim=True)
+    return b.emit("girih.logsumexp", reduced(x.shape, dims, True), "float64", input=x, dims=dims)
 
 
 def softmax_backward(b: Builder, c: NodeCall) -> Value:

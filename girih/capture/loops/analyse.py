@@ -12,16 +12,31 @@ views that are lost sight of, and writes to what is not shared by name.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import builtins
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from girih.capture.loops.arithmetic import constant, of_intervals, result_type, ufunc_result
+from girih.capture.loops.body import (
+    Accumulator,
+    Array,
+    Body,
+    Buffer,
+    Inherited,
+    Notes,
+    Role,
+    Space,
+    key_and_value,
+    vector_of,
+)
 from girih.capture.loops.errors import LoopError, refusal, short
 from girih.capture.loops.source import Source, read_source
+from girih.capture.loops.subscripts import entry, is_whole
 from girih.capture.loops.values import (
     ANYWHERE,
     UNKNOWN,
@@ -43,6 +58,7 @@ from girih.capture.loops.values import (
     Views,
     holds_view,
     join,
+    reshaped,
     views_of,
 )
 
@@ -50,132 +66,23 @@ MOST_ROUNDS = 8
 """Of a loop in the body, until what is known no longer changes; then it is taken to be unknown."""
 MOST_CALLS = 12
 """Of functions within each other."""
-READING_METHODS = frozenset(
-    [
-        "sum",
-        "mean",
-        "dot",
-        "max",
-        "min",
-        "argmax",
-        "argmin",
-        "copy",
-        "std",
-        "var",
-        "any",
-        "all",
-        "astype",
-        "item",
-        "prod",
-        "cumsum",
-        "nonzero",
-    ]
-)
+READING_METHODS = frozenset({
+    "all", "any", "argmax", "argmin", "astype", "copy", "cumsum", "dot", "item", "max", "mean", "min", "nonzero",
+    "prod", "std", "sum", "var",
+})  # fmt: skip
 VIEW_METHODS = frozenset(["reshape", "ravel", "transpose", "view", "swapaxes"])
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
-BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, enumerate, zip, complex, tuple, print}
-
-
-@dataclass(frozen=True)
-class Array:
-    """A name that is an array of the loop."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A name whose writes reach an array later: they are no references. notes: only which rows are written counts."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    notes: bool = False
-
-
-@dataclass(frozen=True)
-class Accumulator:
-    """operation: `sum`, `min`, `max` or `product`."""
-
-    operation: str
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Inherited:
-    """Anything else that a body takes from outside; it is only read."""
-
-    value: Any
-
-
-Role = Array | Buffer | Accumulator | Inherited
-
-
-@dataclass(frozen=True)
-class Space:
-    """What is known of the iteration space: the indices of each dimension, and whether entries have values.
-
-    An index i of a dimension has starts ≤ i < shape; starts is 0 where nothing is given. values: what each column of
-    the values holds in an entry. tuple_value: the value is a tuple of its columns.
-    """
-
-    shape: tuple[int, ...]
-    values: tuple[Scalar | Vector, ...] = ()
-    tuple_value: bool = False
-    starts: tuple[int, ...] = ()
-
-    def start(self, dim: int) -> int:
-        return self.starts[dim] if self.starts else 0
-
-    @property
-    def dims(self) -> int:
-        return len(self.shape)
-
-
-@dataclass
-class Notes:
-    """What the lowering needs to know of nodes of the tree, by id.
-
-    types: what is known of an expression's value. checks: for a subscript that is not proved to lie inside, the
-    dimension's size, and whether it may count from the end. reductions of arrays are in `Body`.
-    """
-
-    types: dict[int, Value] = field(default_factory=dict)
-    checks: dict[int, tuple[int, bool]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Body:
-    """What a loop body does to what it shares.
-
-    references: reads and writes of arrays. buffered, accumulated: names of buffers and accumulators that it uses.
-    frozen: inherited integers that subscripts depend on, with the values for which all this holds. functions: the
-    user's functions that it calls. random: it draws random numbers.
-    """
-
-    source: Source
-    space: Space
-    roles: Mapping[str, Role]
-    references: tuple[Reference, ...]
-    buffered: tuple[str, ...]
-    accumulated: tuple[str, ...]
-    frozen: tuple[tuple[str, int], ...]
-    functions: tuple[tuple[str, Callable[..., Any]], ...]
-    random: bool
-    notes: Notes
-
-    def of(self, array: str) -> tuple[Reference, ...]:
-        return tuple(item for item in self.references if item.array == array)
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        return tuple(sorted({item.array for item in self.references if item.writes}))
-
-    @property
-    def reductions(self) -> tuple[str, ...]:
-        """Arrays that are only added to: sums over iterations, whose order does not matter but for rounding."""
-        return tuple(name for name in self.written if all(item.update for item in self.of(name)))
+VIEW_FUNCTIONS = frozenset({
+    "array_split", "asanyarray", "asarray", "asarray_chkfinite", "ascontiguousarray", "asfortranarray", "as_strided",
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_to", "diag", "diagonal", "dsplit",
+    "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "matrix_transpose", "moveaxis", "nan_to_num",
+    "permute_dims", "ravel", "real", "require", "reshape", "rollaxis", "rot90", "sliding_window_view", "split",
+    "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
+})  # fmt: skip
+"""Of NumPy: what they return may share memory with what they are given."""
+BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, complex, print}
+"""Of Python: they keep nothing of what they are given."""
 
 
 def analyse(source: Source, space: Space, roles: Mapping[str, Role]) -> Body:
@@ -186,22 +93,6 @@ def analyse(source: Source, space: Space, roles: Mapping[str, Role]) -> Body:
     """
     run = _Run(source, space, roles)
     return run.body()
-
-
-def key_and_value(source: Source, space: Space) -> tuple[str, str | None]:
-    """The names of the parameters that are the key and, where entries have values, the value.
-
-    Raises:
-        LoopError: there are too few parameters.
-    """
-    wanted = 2 if space.values else 1
-    if len(source.parameters) < wanted:
-        names = "a key and a value" if wanted == 2 else "a key"
-        raise refusal(
-            source.file, source.tree.lineno, f"{source.tree.name} takes {len(source.parameters)} parameters",
-            f"the loop gives it {names}, first",
-        )  # fmt: skip
-    return source.parameters[0], source.parameters[1] if space.values else None
 
 
 @dataclass
@@ -228,8 +119,6 @@ class _Run:
         self.references: dict[Reference, None] = {}
         self.buffered: dict[str, None] = {}
         self.accumulated: dict[str, None] = {}
-        self.frozen: dict[str, int] = {}
-        self.functions: dict[str, Callable[..., Any]] = {}
         self.random = False
         self.notes = Notes()
         self.calls: list[Any] = []
@@ -244,7 +133,7 @@ class _Run:
         self.run(self.source.tree.body, scope)
         return Body(
             self.source, self.space, self.roles, tuple(self.references), tuple(self.buffered), tuple(self.accumulated),
-            tuple(self.frozen.items()), tuple(self.functions.items()), self.random, self.notes,
+            self.random, self.notes,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------ statements
@@ -439,10 +328,19 @@ class _Run:
             raise self.refused(scope, target, words, _how(target.id, role.operation))
         for part in parts:
             if part is not mine[0]:
-                self.value(part, scope)
+                self.check_whole(target, self.value(part, scope), role, scope)
         if isinstance(origin, ast.Call):
             self.value(origin.func, scope)
         self.accumulated[target.id] = None
+
+    def check_whole(self, target: ast.Name, value: Value, role: Accumulator, scope: _Scope) -> None:
+        """An accumulator of whole numbers would cut off what is added."""
+        dtype = self.dtype(value)
+        if "int" in role.dtype and (dtype is None or not ("int" in dtype or dtype == "bool")):
+            raise self.refused(
+                scope, target, f"{target.id} began with a whole number, and it is not known that all others are whole",
+                f"begin with `{target.id} = gl.accumulator(0.0)`, or write int(…)",
+            )  # fmt: skip
 
     def augmented(self, node: ast.AugAssign, scope: _Scope) -> None:
         target = node.target
@@ -455,6 +353,7 @@ class _Run:
                 if not scope.top or not isinstance(node.op, wanted):
                     words = f"{target.id} is an accumulator by {role.operation}"
                     raise self.refused(scope, target, words, _how(target.id, role.operation))
+                self.check_whole(target, value, role, scope)
                 self.accumulated[target.id] = None
                 return
             if isinstance(role, Array | Buffer):
@@ -486,7 +385,7 @@ class _Run:
                 raise self.refused(scope, target, "a buffer is written by its name", f"write `{name}[…] += …`")
             if not update:
                 raise self.refused(scope, target, "buffered writes are added up", f"write `{name}[…] += …`")
-            self.subscripts(target.slice, scope)
+            self.buffer_parts(target, role, scope)
             self.buffered[str(name)] = None
             return
         if isinstance(role, Accumulator):
@@ -509,6 +408,19 @@ class _Run:
             )
         self.note(target, UNKNOWN)
 
+    def buffer_parts(self, node: ast.Subscript, role: Buffer, scope: _Scope) -> list[Value]:
+        """The parts of a buffer's subscript, each noted if it may lie outside."""
+        parts = self.subscripts(node.slice, scope)
+        if len(parts) > len(role.shape):
+            raise self.refused(
+                scope, node, f"{len(parts)} subscripts for {len(role.shape)} dimensions", "leave some of them away"
+            )
+        texts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice] * len(parts)
+        for text, part, size in zip(texts, parts, role.shape, strict=False):
+            if not (isinstance(part, Cut) or role.notes):
+                self.check(text, part, size, within=False)
+        return parts
+
     def root(self, node: ast.expr) -> str | None:
         """The name that is subscripted, behind all subscripts."""
         while isinstance(node, ast.Subscript):
@@ -528,7 +440,7 @@ class _Run:
 
     def evaluated(self, node: ast.expr, scope: _Scope) -> Value:
         if isinstance(node, ast.Constant):
-            return _constant(node.value)
+            return constant(node.value)
         if isinstance(node, ast.Name):
             value = self.name(node, scope)
             for view in views_of(value):
@@ -602,15 +514,13 @@ class _Run:
         if isinstance(role, Buffer):
             raise self.refused(scope, node, "a buffer is not passed on or read whole", f"use `{name}[…]`")
         if isinstance(role, Inherited):
-            return self.inherited(name, role.value, scope)
+            return self.inherited(role.value)
         raise self.refused(scope, node, f"{name} has not been set in this iteration", "set it before, on every path")
 
-    def inherited(self, name: str, value: Any, scope: _Scope) -> Value:
+    def inherited(self, value: Any) -> Value:
         if isinstance(value, bool | np.bool_):
             return Scalar("bool")
         if isinstance(value, int | np.integer):
-            if scope.top:
-                self.frozen[name] = int(value)
             return Interval(int(value), int(value) + 1)
         if isinstance(value, float):
             return Scalar(WEAK_FLOAT)
@@ -631,7 +541,7 @@ class _Run:
             return None
         space = getattr(scope.function, "__globals__", {})
         if name not in space:
-            builtin = getattr(__import__("builtins"), name, None)
+            builtin = getattr(builtins, name, None)
             return None if builtin is None else Inherited(builtin)
         if getattr(space[name], "of_loops", False):
             raise LoopError(
@@ -655,7 +565,7 @@ class _Run:
         name = self.root(node)
         role = self.role_of(name, scope) if name else None
         if isinstance(role, Buffer):
-            parts = self.subscripts(node.slice, scope)
+            parts = self.buffer_parts(node, role, scope)
             self.buffered[str(name)] = None
             whole = len(parts) == len(role.shape) and not any(isinstance(item, Cut) for item in parts)
             return Scalar(role.dtype) if whole and isinstance(node.value, ast.Name) else UNKNOWN
@@ -736,13 +646,13 @@ class _Run:
                 if fancy:  # what is an array of indices may stand for several dimensions
                     subscripts[at] = subscripts[at] if within else ANYWHERE
                     continue
-                entry, stays, gathers = self.entry(part, role.shape[at])
+                place, stays, gathers = entry(part, role.shape[at])
                 fancy |= gathers
                 if isinstance(part, Index) and not scope.top and not self.inside(part, role.shape[at]):
-                    entry = ANYWHERE  # functions count from the end below 0
-                cut |= stays and not (entry.low is not None or _is_whole(part, role.shape[at]))
+                    place = ANYWHERE  # functions count from the end below 0
+                cut |= stays and not (place.low is not None or is_whole(part, role.shape[at]))
                 if not within:  # within a slice, positions count from its start
-                    subscripts[at] = entry
+                    subscripts[at] = place
                 cut |= stays and within
                 if stays:
                     left.append(at)
@@ -762,36 +672,6 @@ class _Run:
     def inside(self, part: Index, size: int) -> bool:
         """Does the subscript lie in a dimension of this size, whatever the iteration?"""
         return part.offset + self.space.start(part.dim) >= 0 and part.offset + self.space.shape[part.dim] <= size
-
-    def entry(self, part: Value | Subscript, size: int) -> tuple[Subscript, bool, bool]:
-        """(where it lies in a dimension of this size, the dimension stays, it is an array of indices)."""
-        if isinstance(part, Subscript):
-            return part, False, False
-        if isinstance(part, Index):
-            return Subscript(part.dim, part.offset, part.offset + 1), False, False
-        if isinstance(part, Interval):
-            if part.constant is not None and -size <= part.low < 0:
-                return Subscript(None, part.low + size, part.low + size + 1), False, False
-            return (Subscript(None, part.low, part.high) if part.low >= 0 else ANYWHERE), False, False
-        if isinstance(part, Cut):
-            return self.cut(part, size), True, False
-        return ANYWHERE, False, not isinstance(part, Scalar)
-
-    def cut(self, part: Cut, size: int) -> Subscript:
-        start: Value = Interval(0, 1) if part.start is None else part.start
-        stop: Value = Interval(size, size + 1) if part.stop is None else part.stop
-        if isinstance(start, Interval) and isinstance(stop, Interval) and not part.step:
-            low, high = start.low, stop.high - 1
-            low, high = (low + size if low < 0 else low), (high + size if high < 0 else high)
-            if start.constant is not None and stop.constant is not None and low >= 0:
-                return (
-                    ANYWHERE if (low, min(high, size)) == (0, size) else Subscript(None, low, max(min(high, size), low))
-                )
-        if not (isinstance(start, Index) and isinstance(stop, Index) and start.dim == stop.dim) or part.step:
-            return ANYWHERE
-        if stop.offset > start.offset >= 0:  # below 0 a slice counts from the end
-            return Subscript(start.dim, start.offset, stop.offset)
-        return ANYWHERE
 
     def check(self, node: ast.expr, part: Value | Subscript, size: int, within: bool) -> None:
         """Note a subscript that may lie outside; within: the dimension is a part of the array's, of unknown size."""
@@ -813,7 +693,7 @@ class _Run:
         if isinstance(base, Object):
             if not hasattr(base.target, node.attr):
                 raise self.refused(scope, node, f"there is no {node.attr}", "look for its name")
-            return self.inherited(node.attr, getattr(base.target, node.attr), replace_top(scope))
+            return self.inherited(getattr(base.target, node.attr))
         for view in views_of(base):
             role = self.roles[view.array]
             assert isinstance(role, Array)
@@ -824,9 +704,9 @@ class _Run:
                 return UNKNOWN
             if node.attr == "T":
                 self.refer(view, node, scope, writes=False)
-                return View(view.array, view.subscripts, None)
+                continue
             raise self.refused(scope, node, f"an array's {node.attr} is not understood", "use its elements")
-        return UNKNOWN
+        return reshaped(base) if views_of(base) else UNKNOWN
 
     def length_of(self, view: View, at: int, role: Array) -> int | None:
         part = view.subscripts[at]
@@ -841,7 +721,7 @@ class _Run:
         left, right = self.value(node.left, scope), self.value(node.right, scope)
         if isinstance(node.op, ast.MatMult):
             a, b = self.vector(left), self.vector(right)
-            return Scalar(_result(a[1], b[1])) if a and b and a[0] == b[0] else UNKNOWN
+            return Scalar(result_type(a[1], b[1])) if a and b and a[0] == b[0] else UNKNOWN
         return self.arithmetic(node.op, left, right)
 
     def arithmetic(self, op: ast.operator, left: Value, right: Value) -> Value:
@@ -852,12 +732,12 @@ class _Run:
                 if isinstance(op, ast.Sub) and sign == 1:
                     return Index(first.dim, first.offset - second.low)
         if isinstance(left, Interval) and isinstance(right, Interval):
-            return _of_intervals(op, left, right)
+            return of_intervals(op, left, right)
         vectors = [item for item in (self.vector(left), self.vector(right)) if item]
         dtypes = [dtype for item in (left, right) if (dtype := self.dtype(item)) is not None]
         if len(dtypes) < 2:
             return UNKNOWN
-        dtype = _result(*dtypes)
+        dtype = result_type(*dtypes)
         if isinstance(op, ast.Div) and "float" not in dtype:
             dtype = WEAK_FLOAT if dtype == WEAK_INT else "float64"
         if not vectors:
@@ -931,32 +811,32 @@ class _Run:
                 scope, node, "random numbers would depend on the schedule",
                 "use gl.random(), which draws numbers of this iteration's own",
             )  # fmt: skip
-        if any(item.arg == "out" for item in node.keywords):
+        if any(item.arg == "out" for item in node.keywords) or _writes_by_position(target, len(node.args)):
             raise self.refused(scope, node, "`out=` is not followed", "assign the result: `a[…] = …`")
         if name in WRITING_FUNCTIONS:
             raise self.refused(scope, node, "it writes to its argument", "assign: `a[…] = …`")
         known = target in BUILTINS if _hashable(target) else False
-        known |= module in ("numpy", "math", "builtins") or isinstance(target, np.ufunc | type)
+        known |= module in ("numpy", "math") or isinstance(target, np.ufunc)
+        known |= isinstance(target, type) and issubclass(target, np.generic)
         if not known and any(map(holds_view, values)):
             raise self.refused(scope, node, "it is not known what it does to the array", "write it in Python")
-        if name in ("asarray", "ascontiguousarray", "reshape", "ravel", "transpose", "atleast_1d", "squeeze"):
-            for view in views_of(values[0]) if values else ():
-                return View(view.array, view.subscripts, None)
+        if name in VIEW_FUNCTIONS and values and views_of(values[0]):
+            return reshaped(values[0])
         lengths = {item for value in values if (item := self.vector(value))}
         if isinstance(target, np.ufunc):
             dtypes = [dtype for item in values if (dtype := self.dtype(item)) is not None]
             if len(dtypes) == len(values) and dtypes:
-                dtype = _ufunc_result(target, dtypes)
+                dtype = ufunc_result(target, dtypes)
                 if dtype is not None and len({length for length, _ in lengths}) <= 1:
                     return Vector(next(iter(lengths))[0], dtype) if lengths else Scalar(dtype)
             return UNKNOWN
         if name in ("dot", "inner", "vdot", "sum") and module == "numpy" and lengths and not node.keywords:
             if len({length for length, _ in lengths}) == 1 and all(self.vector(value) for value in values):
-                return Scalar(_result(*(dtype for _, dtype in lengths)))
+                return Scalar(result_type(*(dtype for _, dtype in lengths)))
             return UNKNOWN
         if target in (abs, min, max) and not lengths:
             dtypes = [dtype for item in values if (dtype := self.dtype(item)) is not None]
-            return Scalar(_result(*dtypes)) if len(dtypes) == len(values) and dtypes else UNKNOWN
+            return Scalar(result_type(*dtypes)) if len(dtypes) == len(values) and dtypes else UNKNOWN
         if target is int or (name in ("int64", "int32", "intp") and module == "numpy"):
             if len(values) == 1 and isinstance(values[0], Index | Interval):
                 return values[0]
@@ -973,18 +853,20 @@ class _Run:
             self.refer(view, node, scope, writes=False)
             if function.attr in WRITING_METHODS:
                 self.refer(view, node, scope, writes=True)
-            elif function.attr in VIEW_METHODS:
-                return View(view.array, view.subscripts, None)
-            elif function.attr not in READING_METHODS:
+            elif function.attr not in READING_METHODS | VIEW_METHODS:
                 raise self.refused(
                     scope, node, f"it is not known what .{function.attr}() does to the array", "use NumPy's functions"
                 )
+            elif any(map(holds_view, values[1:])):
+                raise self.refused(scope, node, "what it may write to is not followed", "assign the result: `a[…] = …`")
+        if views_of(base) and function.attr in VIEW_METHODS:
+            return reshaped(base)
         vector = self.vector(base)
         if function.attr == "sum" and vector and not values:
             return Scalar(vector[1])
         if function.attr == "dot" and vector and len(values) == 1:
             other = self.vector(values[0])
-            return Scalar(_result(vector[1], other[1])) if other and other[0] == vector[0] else UNKNOWN
+            return Scalar(result_type(vector[1], other[1])) if other and other[0] == vector[0] else UNKNOWN
         if function.attr == "copy" and vector:
             return Vector(*vector)
         if function.attr not in READING_METHODS and any(map(holds_view, values)):
@@ -1011,7 +893,7 @@ class _Run:
             if name not in given:
                 if name not in source.defaults:
                     raise self.refused(scope, node, f"the argument {name} is missing", "give it")
-                given[name] = self.inherited(name, source.defaults[name], replace_top(scope))
+                given[name] = self.inherited(source.defaults[name])
         for name in source.free:
             if name in source.nearby or getattr(source.outside(name), "of_loops", False):
                 raise self.refused(
@@ -1020,7 +902,6 @@ class _Run:
                     f"{target.__name__} uses {name}, which the loop shares",
                     f"make {name} a parameter of it",
                 )
-        self.functions[target.__name__] = target
         self.calls.append(target)
         inner = _Scope(source.file, given, target, loops=scope.loops + 1)
         checks = dict(self.notes.checks)
@@ -1037,36 +918,18 @@ class _Run:
         return refusal(scope.file, node, what, instead)
 
 
-def vector_of(value: Value, roles: Mapping[str, Role]) -> tuple[int, str] | None:
-    """(length, dtype) of a value of one dimension whose length is known."""
-    if isinstance(value, Vector):
-        return None if value.length is None else (value.length, value.dtype)
-    if isinstance(value, View) and value.open is not None and len(value.open) == 1 and not value.cut:
-        role = roles[value.array]
-        assert isinstance(role, Array)
-        at = value.open[0]
-        if value.subscripts[at].anywhere and at == len(role.shape) - 1:
-            return role.shape[at], role.dtype
-    return None
-
-
-def replace_top(scope: _Scope) -> _Scope:
-    """The scope for names that are no variables of the loop."""
-    return replace(scope, top=False)
-
-
 def _how(name: str, operation: str) -> str:
     if operation in ("min", "max"):
         return f"write `{name} = {operation}({name}, …)` in the body, and read {name}.value after the loop"
     return f"write `{name} {'+' if operation == 'sum' else '*'}= …` in the body, and read {name}.value after the loop"
 
 
-def _is_whole(part: Value | Subscript, size: int) -> bool:
-    """Is it a slice of everything?"""
-    if not isinstance(part, Cut) or part.step:
+def _writes_by_position(target: Any, count: int) -> bool:
+    """Is one of so many arguments the `out` of a function of NumPy?"""
+    try:
+        return "out" in inspect.signature(target).bind(*range(count)).arguments
+    except (TypeError, ValueError):  # it has no signature, or one that these do not fit
         return False
-    first = part.start is None or part.start == Interval(0, 1)
-    return first and (part.stop is None or (isinstance(part.stop, Interval) and part.stop.low >= size))
 
 
 def _hashable(target: Any) -> bool:
@@ -1075,14 +938,6 @@ def _hashable(target: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _constant(value: Any) -> Value:
-    if isinstance(value, bool):
-        return Scalar("bool")
-    if isinstance(value, int):
-        return Interval(value, value + 1)
-    return Scalar(WEAK_FLOAT) if isinstance(value, float) else UNKNOWN
 
 
 def _joined(first: Mapping[str, Value | None], second: Mapping[str, Value | None]) -> dict[str, Value | None]:
@@ -1097,62 +952,3 @@ def _given_up(before: Value | None, after: Value | None) -> Value | None:
     if before == after or after is None or views_of(after):
         return after
     return Scalar(WEAK_INT) if isinstance(after, Interval | Index) else UNKNOWN
-
-
-_EXACT: dict[type, Callable[[int, int], int]] = {
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
-}  # fmt: skip
-
-
-def _of_intervals(op: ast.operator, left: Interval, right: Interval) -> Value:
-    if isinstance(op, ast.Add):
-        return Interval(left.low + right.low, left.high + right.high - 1)
-    if isinstance(op, ast.Sub):
-        return Interval(left.low - right.high + 1, left.high - right.low)
-    if isinstance(op, ast.Mult):
-        ends = [a * b for a in (left.low, left.high - 1) for b in (right.low, right.high - 1)]
-        return Interval(min(ends), max(ends) + 1)
-    if isinstance(op, ast.Div):
-        return Scalar(WEAK_FLOAT)
-    if (
-        type(op) in _EXACT
-        and left.constant is not None
-        and right.constant is not None
-        and right.low > 0
-        and right.low < 64
-    ):
-        value = _EXACT[type(op)](left.low, right.low)
-        return Interval(value, value + 1)
-    if isinstance(op, ast.Mod) and right.constant is not None and right.low > 0:
-        return Interval(0, right.low)
-    return Scalar(WEAK_INT)
-
-
-_WEAK_TYPES: dict[str, Any] = {WEAK_INT: 0, WEAK_FLOAT: 0.0}
-
-
-def _result(*dtypes: str) -> str:
-    """NumPy's rule; Python's own numbers stay weak among themselves."""
-    if all(dtype in _WEAK_TYPES for dtype in dtypes):
-        return WEAK_FLOAT if WEAK_FLOAT in dtypes else WEAK_INT
-    return str(np.result_type(*(_WEAK_TYPES.get(dtype, dtype) for dtype in dtypes)))
-
-
-def _ufunc_result(function: np.ufunc, dtypes: Sequence[str]) -> str | None:
-    try:
-        arguments = [np.ones(1, dtype) if dtype not in _WEAK_TYPES else _WEAK_TYPES[dtype] + 1 for dtype in dtypes]
-        with np.errstate(all="ignore"):
-            result = function(*arguments)
-    except Exception:
-        return None
-    if isinstance(result, tuple):
-        return None
-    if all(dtype in _WEAK_TYPES for dtype in dtypes):
-        return WEAK_FLOAT
-    return str(result.dtype)
-
-
-def lines_of(references: Sequence[Reference]) -> Iterator[str]:
-    """`W[p0, :] read in line 12 (W[i])`, for people."""
-    for item in references:
-        yield f"{item} {'written' if item.writes else 'read'} in line {item.line}: {item.text}"

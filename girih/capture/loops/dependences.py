@@ -22,7 +22,7 @@ from enum import Enum
 from itertools import combinations_with_replacement, product
 from typing import TypeAlias
 
-from girih.capture.loops.analyse import Body
+from girih.capture.loops.body import Body
 from girih.capture.loops.values import ANYWHERE, Reference, Subscript
 
 WIDEST = 8

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from girih.capture.loops.analyse import Array, Body, Buffer
+from girih.capture.loops.body import Array, Body, Buffer
 
 ROWS = "rows_of_"
 """What the buffers that take the notes are called, before the name of the array."""
@@ -57,49 +57,74 @@ class _Slicer:
         return ast.unparse(ast.fix_missing_locations(made)), tuple(self.noted), tuple(self.left)
 
     def _tainted(self) -> set[str]:
-        """Variables whose values come from arrays of the loop."""
+        """Variables whose values come from arrays of the loop, or are set only where such values say so."""
         found: set[str] = set()
         while True:
             before = len(found)
-            for node in ast.walk(self.tree):
-                targets: list[ast.expr] = []
-                origin: ast.expr | None = None
-                if isinstance(node, ast.Assign):
-                    targets, origin = node.targets, node.value
-                elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-                    targets, origin = [node.target], node.value
-                elif isinstance(node, ast.For):
-                    targets, origin = [node.target], node.iter
-                if origin is not None and self.depends(origin, found):
-                    found |= {name for target in targets for name in _stored(target)}
+            self._taint(self.tree.body, found, False)
             if len(found) == before:
                 return found
 
+    def _taint(self, statements: list[ast.stmt], found: set[str], controlled: bool) -> None:
+        """controlled: whether these statements run depends on values of arrays."""
+        for node in statements:
+            inner = controlled
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For):
+                origin = node.iter if isinstance(node, ast.For) else node.value
+                if controlled or (origin is not None and self.depends(origin, found)):
+                    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                    found |= {name for target in targets for name in _stored(target)}
+                    inner = True
+            elif isinstance(node, ast.If | ast.While):
+                inner |= self.depends(node.test, found)
+            if isinstance(node, ast.For | ast.While) and self.leaves(node, found):
+                # How often its body runs whole is not known: what it sets may be of any round.
+                found |= {name for item in node.body for name in _set_in(item)}
+                if isinstance(node, ast.For):
+                    found |= _stored(node.target) & _loaded_outside(self.tree, node)
+            if isinstance(node, ast.If | ast.For | ast.While):
+                self._taint(node.body, found, inner)
+                self._taint(node.orelse, found, inner)
+
+    def leaves(self, loop: ast.For | ast.While, tainted: set[str]) -> bool:
+        """Does a loop break off, or a round of it, where values of arrays say so?"""
+        branches = (item for item in ast.walk(loop) if isinstance(item, ast.If) and self.depends(item.test, tainted))
+        return any(isinstance(item, ast.Break | ast.Continue) for branch in branches for item in ast.walk(branch))
+
     def depends(self, node: ast.AST, tainted: set[str]) -> bool:
         """Does a value come from an array's elements? Shapes and lengths do not."""
-        if isinstance(node, ast.Attribute) and node.attr in ("shape", "ndim", "size"):
-            return False
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+        if _is_size(node):
             return False
         if isinstance(node, ast.Name):
             return node.id in self.shared or node.id in tainted
         return any(self.depends(child, tainted) for child in ast.iter_child_nodes(node))
 
     def reads(self, node: ast.AST) -> list[ast.Subscript]:
-        """Reads of rows that can be listed, in a statement's own expressions."""
+        """Reads of rows that can be listed, in a statement's own expressions; others are left out, and kept in mind."""
         found = []
-        for item in _expressions(node):
-            wanted = (
-                isinstance(item, ast.Subscript) and isinstance(item.value, ast.Name) and item.value.id in self.arrays
-            )
-            if wanted and isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load):
+        expressions = _expressions(node)
+        rows = [
+            item
+            for item in expressions
+            if isinstance(item, ast.Subscript) and isinstance(item.value, ast.Name) and item.value.id in self.arrays
+        ]
+        sizes = [part for item in expressions if _is_size(item) for part in ast.walk(item)]
+        known = {id(item.value) for item in rows} | set(map(id, sizes))
+        for item in rows:
+            if isinstance(item.ctx, ast.Load):
                 if self.depends(_row(item), self.tainted):
-                    text = ast.unparse(item)
-                    if text not in self.left:
-                        self.left.append(text)
+                    self.leave_out(item)
                 else:
                     found.append(item)
+        for name in expressions:
+            if isinstance(name, ast.Name) and name.id in self.arrays and id(name) not in known:
+                self.leave_out(name)
         return found
+
+    def leave_out(self, node: ast.AST) -> None:
+        text = ast.unparse(node)
+        if text not in self.left:
+            self.left.append(text)
 
     def _needed(self) -> set[str]:
         """Variables that the subscripts of the listed reads depend on, or the control flow around them."""
@@ -168,9 +193,16 @@ class _Slicer:
         inner = self.kept(node.body)
         if not inner:
             return []
+        rounds = node.test if isinstance(node, ast.While) else node.iter
+        if self.depends(rounds, self.tainted):
+            for item in ast.walk(node):
+                if isinstance(item, ast.stmt):
+                    for read in self.reads(item):
+                        self.leave_out(read)
+            return []
         if isinstance(node, ast.While):
-            return [] if self.depends(node.test, self.tainted) else [ast.While(node.test, inner, [])]
-        return [] if self.depends(node.iter, self.tainted) else [ast.For(node.target, node.iter, inner, [])]
+            return [ast.While(node.test, inner, [])]
+        return [ast.For(node.target, node.iter, inner, [])]
 
 
 def _row(node: ast.Subscript) -> ast.expr:
@@ -194,6 +226,28 @@ def _stored(node: ast.expr) -> set[str]:
     if isinstance(node, ast.Tuple | ast.List):
         return {name for item in node.elts for name in _stored(item)}
     return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def _set_in(node: ast.AST) -> set[str]:
+    """The variables that a statement sets, and those within it."""
+    return {item.id for item in ast.walk(node) if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Store)}
+
+
+def _loaded_outside(tree: ast.AST, loop: ast.AST) -> set[str]:
+    """The variables that are read outside of a loop."""
+    within = set(map(id, ast.walk(loop)))
+    return {
+        item.id
+        for item in ast.walk(tree)
+        if isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load) and id(item) not in within
+    }
+
+
+def _is_size(node: ast.AST) -> bool:
+    """Is it a length or shape, which does not come from elements?"""
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("shape", "ndim", "size")
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len"
 
 
 def _loaded(node: ast.AST) -> set[str]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
+
+import numpy as np
 
 from girih.capture.loops.errors import LoopError, refusal
 
@@ -114,6 +120,46 @@ def read_source(function: Callable[..., Any], nearby: Mapping[str, Any] | None =
         if value.default is not inspect.Parameter.empty
     }
     return Source(tree, file, parameters, defaults, tuple(free), function, hidden)
+
+
+def identity(value: Any, names: Collection[str] = (), above: tuple[FunctionType, ...] = ()) -> Hashable:
+    """What tells a value that is taken for a constant from another.
+
+    Of a function it is also what it reads from outside (numbers, arrays, and so on through the functions that it
+    calls), of a module those numbers in it that have one of the names: compiled code holds them as they were. above:
+    functions whose identity this is a part of.
+    """
+    if isinstance(value, bool | int | float | complex | str | np.generic | NoneType):
+        return type(value), str(value)
+    if isinstance(value, np.ndarray):
+        return value.shape, str(value.dtype), zlib.crc32(np.ascontiguousarray(value).tobytes())
+    if isinstance(value, ModuleType):
+        numbers = ((name, getattr(value, name, None)) for name in sorted(names))
+        return id(value), tuple((name, item) for name, item in numbers if isinstance(item, int | float))
+    if isinstance(value, FunctionType) and value not in above:
+        used = names_in(value.__code__)
+        outside = (
+            (name, identity(item, used, (*above, value)))
+            for name, item in sorted(_outside(value, used), key=itemgetter(0))
+        )
+        return id(value), tuple(outside)
+    return id(value)
+
+
+def _outside(function: FunctionType, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """What a function's global names of these, and its free variables, are now."""
+    for name in names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it is empty yet
+            yield name, cell.cell_contents
+
+
+def names_in(code: CodeType) -> set[str]:
+    """The global names and attributes that code has, and code within it."""
+    inner = (names_in(item) for item in code.co_consts if isinstance(item, CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def _shared(item: Any) -> bool:

@@ -177,5 +177,11 @@ def views_of(value: Value) -> tuple[View, ...]:
     return tuple(sorted(value.members, key=repr)) if isinstance(value, Views) else ()
 
 
+def reshaped(value: Value) -> Value:
+    """The same elements of the same views, in an order that is not followed."""
+    members = frozenset(View(view.array, view.subscripts, None) for view in views_of(value))
+    return next(iter(members)) if len(members) == 1 else Views(members)
+
+
 def holds_view(value: Value) -> bool:
     return isinstance(value, View | Views) or (isinstance(value, Tuple) and any(map(holds_view, value.items)))

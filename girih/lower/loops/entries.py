@@ -1,10 +1,10 @@
 """The entries of a sparse iteration space, and the order in which they lie in memory for a schedule.
 
 Entries lie block by block, each block in the order in which it is run. In an ordered loop that is the loop's own,
-lexicographic by key. In an unordered one any order is right, and the memory chooses: columns in tiles whose rows of
-arrays stay in the cache, rows in bands, and within a tile of a band INTERLEAVED rows by turns. Row after row would keep
-a row in registers, but each entry would wait for the one before it, whose row it updates; by turns the processor
-computes several at once.
+lexicographic by key. In an unordered one any order is right: INTERLEAVED rows by turns. Row after row would keep a row
+in registers, but each entry would wait for the one before it, whose row it updates; by turns the processor computes
+several at once. Where the rows of arrays that columns touch are more than the cache holds, columns lie in tiles, and
+rows in bands.
 
 All sorts are counting sorts: linear in the entries and the sizes of the dimensions.
 """
@@ -24,12 +24,13 @@ from girih.partition.loops.blocks import balanced
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.unimodular import Form
 
-INTERLEAVED = 16
+INTERLEAVED = 32
 BANDS = 16
 """Of rows; tiles of bands come in a random order, because a loop that learns from entries in the order of their
 columns learns late of the last ones: at the first epochs of matrix factorisation that is seen."""
-TILE_BYTES = 1 << 20
-"""Of the arrays' rows that the columns of a tile touch: about a processor's own cache."""
+TILE_BYTES = 1 << 24
+"""Of the arrays' rows that the columns of a tile touch: about half of the cache that cores share. Tiles for a core's
+own cache are no faster, since rows by turns hide what it takes, and learn less in an execution."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,11 @@ def laid_out(
         tiles = max(1, round(size * column_bytes / TILE_BYTES / plan.times))
         tile = tile_of(entries.keys[columns], size, second, plan.times, tiles)
         order = sorted_by(entries.keys[rows], entries.shape[rows], order)
-        cells = tiles * BANDS
-        band = entries.keys[rows].astype(np.int64) * BANDS // max(1, entries.shape[rows])
+        bands = BANDS if tiles > 1 else 1
+        cells = tiles * bands
+        band = entries.keys[rows].astype(np.int64) * bands // max(1, entries.shape[rows])
         mixed = np.random.default_rng(0).permutation(cells)
-        both = block * cells + mixed[tile * BANDS + band]
+        both = block * cells + mixed[tile * bands + band]
         order = sorted_by(both, blocks * cells, order)
         order = by_turns(order, entries.keys[rows], both, INTERLEAVED)
     elif blocks > 1:

@@ -10,7 +10,7 @@ NumPy. Sums may be reassociated (SIMD); the same code runs in every schedule, so
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, ModuleType
@@ -20,9 +20,9 @@ import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
-from girih.capture.loops.analyse import Accumulator, Array, Body, Buffer, Inherited, key_and_value
+from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
 from girih.capture.loops.errors import LoopError, short
-from girih.capture.loops.source import Source
+from girih.capture.loops.source import Source, identity, names_in
 from girih.capture.loops.values import WEAK_INT, Function, Index, Interval, Scalar, Value
 from girih.lower.loops.vectors import (
     OWN,
@@ -86,7 +86,7 @@ def kernel(body: Body, boxes: bool) -> Kernel:
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
     slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds,
-                     tuple((name, id(value)) for name, value in recipe.outside)))  # fmt: skip
+                     tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
         slot["run"], slot["keep"] = built(recipe, code), (body, recipe)
@@ -103,13 +103,13 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     """The function, ready for Numba to compile. code: of the text, with the user's file and lines."""
     space: dict[str, Any] = {
         f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
-        f"{OWN}touch": touch, f"{OWN}touch_all": touch_all, f"{OWN}inside": inside, f"{OWN}begin": begin_random,
-        f"{OWN}next": next_random, "__builtins__": __builtins__,
+        f"{OWN}inside": inside, f"{OWN}perhaps": perhaps, f"{OWN}begin": begin_random, f"{OWN}next": next_random,
+        "__builtins__": __builtins__,
     }  # fmt: skip
     for dtype in recipe.dtypes:
         space[f"{OWN}{dtype}"] = getattr(np, dtype)
     for name, value in recipe.outside:
-        space[name] = compiled_function(value) if isinstance(value, FunctionType) else value
+        space[name] = compiled_function(value, identity(value)) if isinstance(value, FunctionType) else value
     for name, low, high, words in recipe.checks:
         space[name] = _check(low, high, words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
@@ -310,23 +310,38 @@ class _Builder:
             return [ast.AugAssign(self.lowered(target, before), node.op, value)]
         assert isinstance(target, ast.Subscript)
         parts = [self.plain(item, before) for item in _parts(target.slice)]
-        first = parts[0]
-        marks: list[ast.expr] = [
-            ast.Name(f"{OWN}flags_{name}", ast.Load()),
-            ast.Name(f"{OWN}touched_{name}", ast.Load()),
-        ]
-        if isinstance(first, ast.Slice):
-            marked = _call(f"{OWN}touch_all", *marks)
+        if isinstance(parts[0], ast.Slice):
+            marks = self.marked_all(name)
         else:
+            notes = getattr(self.body.roles[name], "notes", False)
             at = self.rows.temporary()
-            before.append(assign(at, _call(f"{OWN}inside", first, ast.Constant(self.shape_of(name)[0]))))
+            size = ast.Constant(self.shape_of(name)[0])
+            before.append(assign(at, _call(f"{OWN}{'perhaps' if notes else 'inside'}", parts[0], size)))
             parts[0] = ast.Name(at, ast.Load())
-            marked = _call(f"{OWN}touch", ast.Name(at, ast.Load()), *marks)
-        whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
+            marks = self.marked(name, at, f"{at} >= 0 and " if notes else "")
         if getattr(self.body.roles[name], "notes", False):
-            return [ast.Expr(marked)]
+            return marks
+        whole = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
         place = ast.Subscript(ast.Name(name, ast.Load()), whole, ast.Store())
-        return [ast.AugAssign(place, node.op, value), ast.Expr(marked)]
+        return [ast.AugAssign(place, node.op, value), *marks]
+
+    def marked(self, name: str, at: str, also: str = "") -> list[ast.stmt]:
+        """Note that row `at` of a buffer was written: touched lists such rows, its last item counts them.
+
+        No function does this: Numba would count references to its arrays in each call, at ten times the cost.
+        """
+        flags, touched, count = f"{OWN}flags_{name}", f"{OWN}touched_{name}", self.shape_of(name)[0]
+        return ast.parse(
+            f"if {also}{flags}[{at}] == 0:\n"
+            f"    {flags}[{at}] = 1\n"
+            f"    {touched}[{touched}[{count}]] = {at}\n"
+            f"    {touched}[{count}] += 1\n"
+        ).body
+
+    def marked_all(self, name: str) -> list[ast.stmt]:
+        at = self.rows.temporary()
+        rows = _call("range", ast.Constant(self.shape_of(name)[0]))
+        return [ast.For(ast.Name(at, ast.Store()), rows, self.marked(name, at), [])]
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         role = self.body.roles[name]
@@ -401,11 +416,10 @@ class _Builder:
     # ----------------------------------------------------------------------------------------- what it calls
 
     def recipe(self, text: str) -> Recipe:
-        used = {name for name, role in self.body.roles.items() if isinstance(role, Inherited)}
         outside = tuple(
             (name, role.value)
             for name, role in self.body.roles.items()
-            if name in used and isinstance(role, Inherited) and not is_argument(role.value) and f"{name}" in text
+            if isinstance(role, Inherited) and not is_argument(role.value) and name in text
         )
         checks = []
         for name, (size, wraps, line, words) in self.checks.items():
@@ -440,29 +454,63 @@ def explained(source: Source, error: NumbaError) -> LoopError:
     )  # fmt: skip
     if line is None:
         line = getattr(getattr(error, "loc", None), "line", source.tree.lineno)
-    known = ("Failed in nopython", "During", "File", "^", "<source missing", "Enable", "This error")
-    why = next((text for text in words if not text.startswith(known)), words[0] if words else "")
     text = ""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.stmt) and node is not source.tree and node.lineno == line:
             text = f"`{short(node)}`: "
             break
     return LoopError(
-        f"{source.file}:{line}: {text}Numba cannot compile it ({why}); "
+        f"{source.file}:{line}: {text}Numba cannot compile it ({reason(error)}); "
         f"write it with numbers, NumPy arrays and functions that Numba knows"
     )
 
 
+def reason(error: NumbaError) -> str:
+    """Why Numba cannot compile something, in a line."""
+    words = [line.strip() for line in str(error).splitlines() if line.strip()]
+    known = ("Failed in nopython", "During", "File", "^", "<source missing", "Enable", "This error")
+    return next((text for text in words if not text.startswith(known)), words[0] if words else "")
+
+
 @lru_cache(maxsize=1024)
-def compiled_function(function: FunctionType) -> Any:
-    """A user's function compiled, with the functions that it calls; its subscripts are all checked."""
+def compiled_function(function: FunctionType, known: Hashable) -> Any:
+    """A user's function compiled, with the functions that it calls; its subscripts are all checked.
+
+    known: its identity, in which is what it reads from outside: Numba takes that for constant.
+    """
     space = dict(function.__globals__)
-    for name in function.__code__.co_names:
+    for name in names_in(function.__code__):
         other = space.get(name)
         if isinstance(other, FunctionType) and other is not function:
-            space[name] = compiled_function(other)
+            space[name] = compiled_function(other, identity(other))
     copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
     return numba.njit(copy, nogil=True, fastmath=FAST, error_model="numpy", boundscheck=True)
+
+
+def by_value(function: FunctionType) -> FunctionType:
+    """A copy that is pickled as it is now, with what it reads from outside; a function of a module would go by name,
+    and find there what the module had when another process imported it."""
+    space: dict[str, Any] = {}
+    copy = FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    for name in names_in(function.__code__):
+        if name in function.__globals__:
+            other = function.__globals__[name]
+            space[name] = copy if other is function else by_value(other) if isinstance(other, FunctionType) else other
+    return copy
+
+
+def inherited(value: Any, single: bool) -> Any:
+    """An inherited value as the code is given it: floats as float32 in a loop of float32, arrays to be read only."""
+    if isinstance(value, np.ndarray):
+        return read_only(value)
+    return np.float32(value) if isinstance(value, float) and single else value
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """The same memory. Numba refuses code that writes to it, also by another name, which the analysis does not see."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _check(low: int, high: int, words: str) -> Any:
@@ -474,31 +522,19 @@ def _check(low: int, high: int, words: str) -> Any:
     return numba.njit(check, nogil=True)
 
 
-@numba.njit(nogil=True, inline="always")
-def touch(at, flags, touched):  # type: ignore[no-untyped-def]
-    """Note that row `at` of a buffer was written; touched[-1] counts them."""
-    if flags[at] == 0:
-        flags[at] = 1
-        count = touched[len(touched) - 1]
-        touched[count] = at
-        touched[len(touched) - 1] = count + 1
-
-
-@numba.njit(nogil=True)
-def touch_all(flags, touched):  # type: ignore[no-untyped-def]
-    for at in range(len(flags)):
-        if flags[at] == 0:
-            flags[at] = 1
-            count = touched[len(touched) - 1]
-            touched[count] = at
-            touched[len(touched) - 1] = count + 1
-
-
 @numba.njit(nogil=True)
 def inside(at, size):  # type: ignore[no-untyped-def]
     """A row of a buffer, from its end if it is below 0."""
     if at < -size or at >= size:
         raise IndexError("a subscript of a buffer lies outside it")
+    return at + size if at < 0 else at
+
+
+@numba.njit(nogil=True)
+def perhaps(at, size):  # type: ignore[no-untyped-def]
+    """The same of a read that may not come about, whose subscript may be any; -1: there is no such row."""
+    if at < -size or at >= size:
+        return -1
     return at + size if at < 0 else at
 
 
@@ -518,7 +554,7 @@ def begin_random(state, number):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True)
 def next_random(state):  # type: ignore[no-untyped-def]
-    """Uniform in [0, 1), in steps of 2⁻⁵³ (2⁻²⁴ would do for float32, which must not round up to 1)."""
+    """Uniform in [0, 1), in steps of 2⁻²⁴: finer ones would be rounded up to 1 in float32."""
     state[1] += np.uint64(0x9E3779B97F4A7C15)
     return np.float64(_mixed(state[1]) >> np.uint64(40)) * 2.0**-24
 

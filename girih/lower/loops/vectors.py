@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from girih.capture.loops.analyse import Array, Body, vector_of
+from girih.capture.loops.body import Array, Body, vector_of
 from girih.capture.loops.values import (
     WEAK_FLOAT,
     WEAK_INT,
@@ -216,7 +216,9 @@ class Lowering:
 
         for statement in statements:
             if self.alias(statement):
-                done.extend(recur(statement))  # reads nothing, and what it depends on is set before
+                if not _is_plain_view(statement.value):  # type: ignore[attr-defined]
+                    close()  # it may read what the open loop writes
+                done.extend(recur(statement))
                 continue
             made = self.rows(statement, open_rows.computed if open_rows else ())
             if made is None:
@@ -393,6 +395,15 @@ def _is_arithmetic(parent: ast.AST, node: ast.Name, body: Body) -> bool:
         target = callee.target if isinstance(callee, Function) else None
         return isinstance(target, np.ufunc) or getattr(target, "__name__", "") in ("dot", "inner", "vdot", "sum")
     return False
+
+
+def _is_plain_view(node: ast.expr) -> bool:
+    """Is it a name, or subscripts of one by numbers that are computed from variables alone?"""
+    while isinstance(node, ast.Subscript):
+        if any(isinstance(item, ast.Subscript | ast.Call | ast.MatMult | ast.IfExp) for item in ast.walk(node.slice)):
+            return False
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def _position(dim: int | None, low: int) -> ast.expr:

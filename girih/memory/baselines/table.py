@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from girih.memory.options import named, read
 
 if TYPE_CHECKING:
     from girih.memory.baselines.baseline import Baseline
@@ -54,14 +56,11 @@ def baseline_of(text: str | Baseline) -> Baseline:
     """
     if not isinstance(text, str):
         return text
-    name, colon, options = text.partition(":")
+    name, pairs = named(text)
     cls = baseline_class(name)
-    known = [item.name for item in fields(cls)]
-    changes: dict[str, Any] = {}
-    for part in options.split(",") if colon else ():
-        option, _, value = part.partition("=")
-        if option not in known:
-            expected = f"expected one of {', '.join(known)}" if known else "it has none"
-            raise ValueError(f"{name} has no option {option!r}: {expected}")
-        changes[option] = int(value) if value.isdecimal() and len(value) <= 9 else value[:40]
-    return cls(**changes)
+    return cls(**read(pairs, name, {item.name: ("a number or a word", _number_or_word) for item in fields(cls)}))
+
+
+def _number_or_word(text: str) -> int | str:
+    """Which of both it may be, the class says."""
+    return int(text) if text.isdecimal() and len(text) <= 9 else text[:40]

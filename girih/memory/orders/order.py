@@ -19,6 +19,7 @@ from girih.lower.liveness import lasting
 from girih.lower.orders import arranged
 from girih.lower.program import Program
 from girih.memory.lifetimes import Lifetimes, lifetimes
+from girih.memory.options import named, read
 from girih.memory.orders.depth_first import executed, partitions
 from girih.memory.orders.order_kernels import descended, hoisted
 from girih.memory.orders.small_orders import optimal
@@ -127,21 +128,19 @@ def order_of(text: str | StepOrder) -> StepOrder:
     """
     if not isinstance(text, str):
         return text
-    name, colon, options = text.partition(":")
+    name, pairs = named(text)
     if name not in ORDERS:
         raise ValueError(f"no order {name!r}: expected one of {', '.join(ORDERS)}")
     order = ORDERS[name]
-    known = {item.name for item in fields(order) if item.type == "int"}  # type: ignore[arg-type]
-    changes: dict[str, int] = {}
-    for part in options.split(",") if colon else ():
-        option, _, value = part.partition("=")
-        if option not in known:
-            expected = f"expected one of {', '.join(sorted(known))}" if known else "it has none"
-            raise ValueError(f"order {name} has no option {option!r}: {expected}")
-        if not value.isdecimal() or int(value) < 1:
-            raise ValueError(f"order {name}: option {option} is a whole number of at least 1, got {value!r}")
-        changes[option] = int(value)
+    known = [item.name for item in fields(order) if item.type == "int"]  # type: ignore[arg-type]
+    changes = read(pairs, f"order {name}", dict.fromkeys(known, ("a whole number of at least 1", _count)))
     return replace(order, **changes)  # type: ignore[type-var]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError
+    return int(text)
 
 
 def reordered(

@@ -1,9 +1,10 @@
 """Places: an address in one arena for every storage of a device, so that storages alive at one time never overlap.
 
 This is dynamic storage allocation with all lifetimes known beforehand, which is NP-hard. Items (`places.items`) are
-placed one by one into gaps, in the order of the fullest steps (`places.peaks`), in orders by size, by life, by both,
-and by first and last use; those that end lowest are improved by local search (`places.fit`) until the arena is as small
-as what is alive at one time, or the turns are used up. Few items are placed exactly (`places.small`).
+placed one by one into gaps, in the order of the fullest steps (`places.peaks`), the same with small items behind all
+others, in orders by size, by life, by both, and by first and last use; those that end lowest are improved by local
+search (`places.fit`) until the arena is nearly as small as what is alive at one time, or the turns are used up. Few
+items are placed exactly (`places.small`).
 
 Two baselines stand beside: the largest first (as TensorFlow Lite plans its arena), and the order of time, as an
 allocator serves requests at run time.
@@ -32,6 +33,10 @@ NEAREST = 4
 """Orders that are improved: those that end lowest."""
 SMALL = 8
 """Items of what is placed exactly."""
+NEAR = 1024
+"""An arena that is larger than the most bytes alive by one part in so many is not improved any more."""
+SHARES = range(6, 13)
+"""Powers of a half of the most bytes alive: what is smaller comes behind all else, in an order for each."""
 UNLIMITED = 1 << 62
 
 
@@ -100,7 +105,9 @@ def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) 
     best = np.zeros(len(items.sizes), np.int64)
     least = UNLIMITED
     ends: list[tuple[int, int, Numbers, bool]] = []
-    tries = [(order, lowest) for order in _orders(items) for lowest in (True, False)]
+    orders = _orders(items)
+    tries = [(order, lowest) for order in orders for lowest in (True, False)]
+    tries += [(order, True) for order in _small_last(items, orders[0])]
     for number, (order, lowest) in enumerate(tries):
         plain = fit(*arrays, order, lowest, UNLIMITED)
         if top(items, plain) < least:
@@ -108,6 +115,9 @@ def addressed(items: Items, turns: int = TURNS, seed: int = 0, enough: int = 0) 
         if least <= aim:
             return np.maximum(best, 0)
         ends.append((top(items, plain), number, order, lowest))
+    aim = max(aim, items.bound + items.bound // NEAR)
+    if least <= aim:
+        return np.maximum(best, 0)
     for _, number, order, lowest in sorted(ends, key=itemgetter(0))[:NEAREST]:
         found, other, _ = improved(*arrays, order, lowest, ends[number][0], aim, turns // (2 * NEAREST), seed)
         if len(found):
@@ -157,6 +167,14 @@ def _orders(items: Items) -> list[Numbers]:
         np.argsort(first, kind="stable"),
     )
     return [order[sizes[order] > 0] for order in orders]
+
+
+def _small_last(items: Items, order: Numbers) -> list[Numbers]:
+    """An order with small items behind all others, which fit between large ones, where large ones do not fit between
+    them: by several sizes that are powers of two, as sizes of tensors like to be."""
+    sizes = {1 << max(1, items.bound >> share).bit_length() for share in SHARES}
+    large = [items.sizes[order] >= size for size in sorted(sizes)]
+    return [np.concatenate([order[some], order[~some]]) for some in large if 0 < some.sum() < len(order)]
 
 
 def _arrays(items: Items) -> tuple[Numbers, ...]:

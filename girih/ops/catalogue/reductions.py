@@ -92,6 +92,18 @@ def logsumexp(x, dim, keepdim=False):
     return reduced(LogSumExp, x, dim, keepdim)
 
 
+def own_exponentials(work):
+    """exp(x - max), the maxima and the sums of them, in the dtype of x; the result is in float64."""
+    x, out = work.inputs["input"], work.output.bytes
+    rows = out * x.item_bytes // 8
+    return max(x.bytes + 2 * rows - out, (rows + out) if rows < out else 0)
+
+
+@operator("girih.logsumexp", temporary=own_exponentials)
+def own_logsumexp(input, dims):
+    return reduced(LogSumExp, input, dims, True)
+
+
 def variance(x, dim, keepdim, correction, finish=lambda value: value):
     """Σ (x - mean)² / (count - correction): the row is needed whole, for its mean and for the sum."""
     dims = dimensions(x.rank, dim)

@@ -17,12 +17,12 @@ FIRST = frozenset({"masked_fill", "relu"})
 """Those that write over their first operand alone."""
 OWN_MEMORY = frozenset(f"girih.{name}" for name in (
     "centered_square_mean", "convolution_input_gradient", "convolution_weight_gradient", "embedding_gradient",
-    "grouped_gradient", "grouped_product", "head_product", "log_softmax_gradient", "max_pool", "max_pool_gradient",
-    "mean", "normalise", "normalise_input_gradient", "normalised_dot", "pick", "place", "product_sum", "softmax_from",
-    "softmax_gradient",
+    "grouped_gradient", "grouped_product", "head_product", "log_softmax_from", "log_softmax_gradient", "logsumexp",
+    "max_pool", "max_pool_gradient", "mean", "normalise", "normalise_input_gradient", "normalised_dot", "pick", "place",
+    "product_sum", "softmax_from", "softmax_gradient",
 ))  # fmt: skip
 """girih's kernels whose results never look at an operand."""
-OVER_FIRST = frozenset({"girih.normalise"})
+OVER_FIRST = frozenset({"girih.normalise", "girih.log_softmax_from"})
 """Those that have a kernel which writes over the first operand."""
 
 
@@ -36,5 +36,5 @@ def writes_over(operator: Operator, operand: int) -> bool:
     space, name, *_ = operator.name.split(".")
     plain = operator.elementwise and not operator.view and operator.temporary is None and operator.padding is None
     if operator.name in OVER_FIRST:
-        return plain and operand == 0
+        return operand == 0
     return plain and space == "aten" and name not in NEVER and (operand == 0 or name not in FIRST)

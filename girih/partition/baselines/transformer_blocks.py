@@ -168,7 +168,7 @@ def _vocabularies(graph: Graph, devices: int) -> list[TransformerBlock]:
             block = TransformerBlock(VOCABULARY, {product.parameter: product.columns})
             flow = Flow(graph, devices).followed([block], forward=True)
             ends = {graph.nodes[number].operator for number in flow.ends}
-            if not flow.stuck and "aten.logsumexp" in ends:
+            if not flow.stuck and "girih.logsumexp" in ends:
                 blocks.append(replace(block, cuts={**block.cuts, **flow.beside()}))
     shared = {name for block in blocks for name in block.cuts}
     return blocks + [TransformerBlock(VOCABULARY, {name: 0}) for name in tables if name not in shared]

@@ -20,11 +20,6 @@ def balanced(histogram: np.ndarray, parts: int) -> tuple[int, ...]:
     return (0, *map(int, cuts), len(histogram))
 
 
-def equal(size: int, parts: int) -> tuple[int, ...]:
-    """Cuts of a dimension whose indices all have as much work."""
-    return tuple(size * part // parts for part in range(parts + 1))
-
-
 def imbalance(work: np.ndarray) -> float:
     """The largest worker's share over the mean: 1 is balanced."""
     total = float(work.sum())

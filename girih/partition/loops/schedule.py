@@ -16,9 +16,10 @@ from girih.partition.loops.strategy import LoopStrategy
 
 PIPELINED = 2
 """Time parts for each worker of an unordered loop."""
-ROUNDS = 8
+ROUNDS = 4
 """Space parts for each worker of an unordered loop. Each time part comes by once for each: a loop that learns
-meets every index in several moments of an execution, as it would in a random order, not all at once."""
+meets every index in several moments of an execution, as it would in a random order, not all at once. The fewer, the
+longer a worker can go on that others keep waiting, as where cores are shared, and the less moves between processes."""
 WAVES = 4
 """Time parts for each worker of an ordered loop: with more, workers begin earlier and wait oftener."""
 
@@ -89,6 +90,24 @@ def rotation(workers: int, each: int, rounds: int = 1) -> Schedule:
         workers * rounds,
         times,
         tuple(tuple(task(worker, step) for step in range(times * rounds)) for worker in range(workers)),
+    )
+
+
+def rounds_of(plan: Schedule) -> tuple[tuple[int, ...], ...]:
+    """Of each worker's tasks, the first round in which they can run, where all workers stop after each round.
+
+    Raises:
+        ValueError: tasks wait for each other in a circle, or for tasks that there are not.
+    """
+    before = finished_before(plan)
+    found: dict[tuple[int, int], int] = {}
+    for worker, number in sorted(before, key=lambda task: sum(before[task])):
+        after = plan.tasks[worker][number].after
+        needed = [(worker, number - 1)] if number else []
+        needed += [(after[0], after[1] - 1)] if after is not None else []
+        found[worker, number] = 1 + max((found[task] for task in needed), default=-1)
+    return tuple(
+        tuple(found[worker, number] for number in range(len(tasks))) for worker, tasks in enumerate(plan.tasks)
     )
 
 

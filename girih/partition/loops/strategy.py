@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
-from girih.capture.loops.analyse import Array, Body
+from girih.capture.loops.body import Array, Body
 from girih.capture.loops.dependences import (
     POSITIVE,
     Vector,

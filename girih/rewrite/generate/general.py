@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from girih.rewrite.generate.vocabulary import Input, constant_term
 from girih.rewrite.prove.expand import extents_in
-from girih.rewrite.prove.instances import one_thread
 from girih.rewrite.prove.judge import attempt
-from girih.rewrite.prove.refute import refute
+from girih.rewrite.prove.refutation.instances import one_thread
+from girih.rewrite.prove.refutation.refute import refute
 from girih.rewrite.prove.shapes import unified
 from girih.rewrite.prove.symbolic import UnprovableError
 from girih.rewrite.prove.terms import put

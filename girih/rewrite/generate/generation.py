@@ -35,8 +35,8 @@ from girih.rewrite.generate.vocabulary import (
     templates,
     usual_inputs,
 )
-from girih.rewrite.prove.instances import Instance, InvalidError, computed, one_thread
 from girih.rewrite.prove.judge import prove
+from girih.rewrite.prove.refutation.instances import Instance, InvalidError, computed, one_thread
 from girih.rewrite.prove.verdict import Proved, Verdict
 from girih.rewrite.rules.rule import Expression, Rule, RuleError, Term, Variable, operators, walk
 

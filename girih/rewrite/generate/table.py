@@ -595,7 +595,7 @@ def _is_image(item: Input) -> bool:
 def constant_values(item: Input) -> Any:
     """A constant's elements, as PyTorch makes them."""
     from girih.rewrite.generate.vocabulary import constant_term
-    from girih.rewrite.prove.instances import Instance, computed
+    from girih.rewrite.prove.refutation.instances import Instance, computed
 
     symbols = symbols_of(item.constant, item.shape)
     assert symbols is not None

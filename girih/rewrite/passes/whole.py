@@ -1,7 +1,7 @@
 """What capture takes apart so that it divides is put together again, for libraries that compute the whole at once.
 
     girih.max_pool, mean, embedding                          → aten.max_poolNd, mean, embedding
-    logsumexp, then exp(x − that)                            → aten._softmax, of x before its maximum was subtracted
+    logsumexp, then exp(x − that)                            → aten._softmax
     logsumexp, then x − that                                 → aten._log_softmax
     mean, mean square around it, rsqrt, normalise            → aten.layer_norm
     q·kᵀ as a product of batches, scaled, softmax, times v   → aten.scaled_dot_product_attention
@@ -94,50 +94,23 @@ def _embedding(parts: Parts, writer: Writer, node: Node) -> bool:
 
 def _normaliser(parts: Parts, logsumexp: Argument, x: Argument) -> int | None:
     """The one axis over which logsumexp(x) was taken, kept."""
-    node = parts.made_by(logsumexp, "aten.logsumexp")
+    node = parts.made_by(logsumexp, "girih.logsumexp")
     if node is None:
         return None
     at = dict(node.arguments)
-    dims = at["dim"]
-    if at["self"] != x or not at.get("keepdim") or not isinstance(dims, tuple) or len(dims) != 1:
+    dims = at["dims"]
+    if at["input"] != x or not isinstance(dims, tuple) or len(dims) != 1:
         return None
     return dims[0] if isinstance(dims[0], int) else None
 
 
-def _unshifted(parts: Parts, x: Argument, dim: int) -> Argument:
-    """x without its maximum subtracted: a softmax does not see it."""
-    node = parts.made_by(x, "aten.sub.Tensor")
-    if node is not None and node.attributes.get("alpha", 1) == 1:
-        before, other = node.arguments[0][1], node.arguments[1][1]
-        top = parts.made_by(other, "aten.amax")
-        if top is not None:
-            at = dict(top.arguments)
-            if at["self"] == before and at.get("dim") == (dim,) and at.get("keepdim"):
-                return before
-    return x
-
-
-def _softmax(parts: Parts, writer: Writer, node: Node) -> bool:
+def _softmax(whole: str, parts: Parts, writer: Writer, node: Node) -> bool:
     at = dict(node.arguments)
     dim = _normaliser(parts, at["logsumexp"], at["input"])
     if dim is None:
         return False
     value = parts.graph.values[node.outputs[0]]
-    x = _unshifted(parts, at["input"], dim)
-    writer.one("aten._softmax", value.shape, value.dtype, node.outputs[0], self=x, dim=dim, half_to_float=False)
-    return True
-
-
-def _log_softmax(parts: Parts, writer: Writer, node: Node) -> bool:
-    at = dict(node.arguments)
-    if at.get("alpha", 1) != 1 or not isinstance(at["other"], Ref):
-        return False
-    dim = _normaliser(parts, at["other"], at["self"])
-    if dim is None:
-        return False
-    value = parts.graph.values[node.outputs[0]]
-    x = _unshifted(parts, at["self"], dim)
-    writer.one("aten._log_softmax", value.shape, value.dtype, node.outputs[0], self=x, dim=dim, half_to_float=False)
+    writer.one(whole, value.shape, value.dtype, node.outputs[0], self=at["input"], dim=dim, half_to_float=False)
     return True
 
 
@@ -237,7 +210,7 @@ RULES: dict[str, Rule] = {
     "girih.max_pool": _max_pool,
     "girih.mean": _mean,
     "girih.embedding": _embedding,
-    "girih.softmax_from": _softmax,
-    "aten.sub.Tensor": _log_softmax,
+    "girih.softmax_from": partial(_softmax, "aten._softmax"),
+    "girih.log_softmax_from": partial(_softmax, "aten._log_softmax"),
     "girih.normalise": _layer_norm,
 }

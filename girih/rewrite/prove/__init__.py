@@ -3,7 +3,7 @@
 In the order of the data: `shapes` (the most general shapes of inputs that are not declared), `expand` (both sides in
 index notation, as `girih.ops` describes their operators, with sizes that are symbols: `symbolic`, `notation`),
 `strategy` (finds the steps to a normal form), `checker` (replays them, with `canonical` and `arithmetic`, and knows
-nothing of who found them), `refute` (random integer tensors, as small as possible), `judge` (all of it).
+nothing of who found them), `refutation` (random integer tensors, as small as possible), `judge` (all of it).
 """
 
 from girih.rewrite.prove.canonical import ProofError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import check, forms
 from girih.rewrite.prove.expand import least_values
-from girih.rewrite.prove.instances import one_thread
-from girih.rewrite.prove.refute import misfits, refute
+from girih.rewrite.prove.refutation.instances import one_thread
+from girih.rewrite.prove.refutation.refute import misfits, refute
 from girih.rewrite.prove.shapes import shaped
 from girih.rewrite.prove.strategy import Searcher
 from girih.rewrite.prove.symbolic import UnprovableError

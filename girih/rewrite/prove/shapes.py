@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count, product
 
 from girih.rewrite.prove.expand import expanded, extents_in
-from girih.rewrite.prove.refute import misfits
+from girih.rewrite.prove.refutation.refute import misfits
 from girih.rewrite.prove.symbolic import FLOORS, DifferentShapesError, MismatchError, UnprovableError
 from girih.rewrite.prove.terms import put
 from girih.rewrite.rules.extent import Extent

@@ -211,6 +211,7 @@ static void *serve(Arena *arena, size_t asked, int *refused, Origin *origin) {
 }
 
 static void destroy(Arena *arena) { /* its lock is held; nobody can reach it any more */
+    /* The Arena itself stays: another thread may be in owner(), to which its bounds say nothing wrong even now. */
     munmap(arena->region, arena->size);
     pthread_mutex_unlock(&arena->lock);
     for (Ticket *ticket = arena->tickets, *other; ticket; ticket = other) {
@@ -220,7 +221,6 @@ static void destroy(Arena *arena) { /* its lock is held; nobody can reach it any
         free(ticket);
     }
     free(arena->blocks);
-    free(arena);
 }
 
 static int last(Arena *arena) { /* closed, and nobody has anything of it */

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from girih.lower import Program, TransferStep
 from girih.run.errors import IDLE, Failure
+from girih.run.parallel.progress import LoopBlocks
 
 
 class Crew(Protocol):
@@ -22,7 +23,7 @@ class Crew(Protocol):
     A crew that raised WorkerError is broken: its workers are gone, or, where it is a `MendingCrew`, wait for `mend`.
     """
 
-    program: Program
+    program: Program | LoopBlocks
     size: int
     carries: bool
 
@@ -97,7 +98,7 @@ def standstill(pid: int) -> str:
     return STANDSTILL.get(state[0], "") if state else ""
 
 
-def culprit(program: Program, late: Sequence[Status], standing: Container[int] = ()) -> Status:
+def culprit(program: Program | LoopBlocks, late: Sequence[Status], standing: Container[int] = ()) -> Status:
     """Of the workers that have not answered, the one that the others wait for: one whose process stands still; or it
     has come least far, and where two are at the same instruction, it is not the one that waits in a transfer.
 
@@ -107,13 +108,17 @@ def culprit(program: Program, late: Sequence[Status], standing: Container[int] =
     def place(status: Status) -> tuple[bool, int, int, bool, int]:
         # Between steps counts as the end of the steps that it has begun.
         step = status.step if status.step != IDLE else len(program.steps)
-        waiting = step < len(program.steps) and isinstance(program.steps[step], TransferStep)
+        inside = step < len(program.steps)
+        if isinstance(program, LoopBlocks):
+            waiting = inside and step % 2 == 0
+        else:
+            waiting = inside and isinstance(program.steps[step], TransferStep)
         return status.rank not in standing, status.begun, step, waiting, status.rank
 
     return min(late, key=place)
 
 
-def hanging(program: Program, late: Sequence[Status], pids: Mapping[int, int]) -> tuple[Status, str]:
+def hanging(program: Program | LoopBlocks, late: Sequence[Status], pids: Mapping[int, int]) -> tuple[Status, str]:
     """Who is to blame that these workers have not answered, and what to say of it.
 
     pids: processes of this host by rank, as far as they are known.

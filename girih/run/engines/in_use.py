@@ -5,10 +5,12 @@ A face that begins clusters says so here, so that others find its workers withou
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
+from girih.run.parallel.progress import LoopBlocks
 
 
 class Workers(Protocol):
@@ -19,6 +21,9 @@ class Workers(Protocol):
 
     def crew(self) -> Crew:
         """The workers, started now if need be."""
+
+    def watched(self, program: LoopBlocks) -> AbstractContextManager[None]:
+        """In which people see how far the workers are in a loop."""
 
 
 class _InUse:

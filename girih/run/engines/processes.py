@@ -34,6 +34,7 @@ from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
 from girih.run.engines.fork_server import Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport import shared, wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service
@@ -49,7 +50,7 @@ class ProcessCrew:
     rank = 0
 
     def __init__(self, program: Program, options: Options) -> None:
-        self.program = program
+        self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
         self.broken: WorkerError | ClosedError | None = None

@@ -19,6 +19,7 @@ from girih.run.engines.crew import Status, first_failure, hanging
 from girih.run.engines.ray_connect import RayUnavailableError, imported
 from girih.run.engines.ray_worker import WATCH, RayWorker
 from girih.run.errors import IDLE, ClosedError, Failure, WorkerError, where
+from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport import wire
 from girih.run.worker.service import Options
 
@@ -51,7 +52,7 @@ class RayCrew:
 
     def __init__(self, program: Program, options: Options) -> None:
         self.ray = imported()
-        self.program = program
+        self.program: Program | LoopBlocks = program
         self.options = options if isinstance(options, RayOptions) else RayOptions(**vars(options))
         self.timeout = options.timeout
         self.size = program.mesh.devices

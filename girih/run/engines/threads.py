@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from girih.lower import Program
 from girih.run.engines.crew import Status, culprit, first_failure
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 from girih.run.worker.service import Options, Service
 
@@ -29,7 +31,7 @@ class ThreadCrew:
     rank = 0
 
     def __init__(self, program: Program, options: Options) -> None:
-        self.program = program
+        self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
         # The driver's own deadline names who hangs; waiting threads give up a little later.
@@ -39,13 +41,22 @@ class ThreadCrew:
         self.services: list[Service | None] = [None] * self.size
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._commands: list[queue.SimpleQueue[_Command]] = [queue.SimpleQueue() for _ in range(self.size)]
+        # A new thread computes with as many threads as whoever set a number last, in whichever thread that was: so each
+        # worker says its own, and this thread's number is then again that of threads to come.
+        own = torch.get_num_threads()
+        options = replace(options, threads=options.threads or own)
         self._threads = [
-            threading.Thread(target=self._serve, args=(rank, options), name=f"girih worker {rank}", daemon=True)
+            threading.Thread(
+                target=self._serve, args=(program, rank, options), name=f"girih worker {rank}", daemon=True
+            )
             for rank in range(self.size)
         ]
-        for thread in self._threads:
-            thread.start()
-        self._gather("start", max(options.timeout, 120.0))
+        try:
+            for thread in self._threads:
+                thread.start()
+            self._gather("start", max(options.timeout, 120.0))
+        finally:
+            torch.set_num_threads(own)
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
         """Have every worker do a command, each with its own fields; their replies by rank.
@@ -104,12 +115,11 @@ class ThreadCrew:
         self.close()
         raise error
 
-    def _serve(self, rank: int, options: Options) -> None:
+    def _serve(self, program: Program, rank: int, options: Options) -> None:
         try:
-            if options.threads:  # of this thread's kernels; those of the program's own threads stay as they are
-                torch.set_num_threads(options.threads)
+            torch.set_num_threads(options.threads)
             transport: Transport = NoTransport() if self.size == 1 else ThreadTransport(self.hub, rank)
-            service = Service(self.program, rank, transport, options, self.progress[rank])
+            service = Service(program, rank, transport, options, self.progress[rank])
             self.services[rank] = service
         except BaseException as error:
             self._replies.put((rank, failure_of(rank, error)))

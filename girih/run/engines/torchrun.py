@@ -14,6 +14,7 @@ from typing import Any
 from girih.lower import Program
 from girih.run.engines.crew import Status
 from girih.run.errors import NOT_BEGUN, ClosedError, failure_of
+from girih.run.parallel.progress import LoopBlocks
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service
 
@@ -44,7 +45,7 @@ class RankCrew:
             device = torch.device("cuda", self.rank % torch.cuda.device_count())
             torch.cuda.set_device(device)
         transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
-        self.program = program
+        self.program: Program | LoopBlocks = program
         own = replace(options, device=str(device))
         self._progress = list(NOT_BEGUN)
         self._service = Service(program, self.rank, transport, own, self._progress)

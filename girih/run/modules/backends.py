@@ -6,7 +6,9 @@ their own, since other candidates run beside.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -37,14 +39,20 @@ def onnxruntime(model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | 
     return run
 
 
+def openvino_alone() -> Any:
+    """The module `openvino`, without the package by which it reports each import to its makers: nothing that girih does
+    sends anything to anybody, and the report is sent by a process forked from one with threads."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
+    return import_module("openvino")
+
+
 def openvino(model: bytes | str, threads: int, fixed: Mapping[str, Tensor] | None = None) -> Run:
     """The same by OpenVINO.
 
     Raises:
         ImportError: OpenVINO is not installed.
     """
-    import openvino as vino
-
+    vino = openvino_alone()
     core = vino.Core()
     options = {
         "INFERENCE_NUM_THREADS": threads,

@@ -10,7 +10,6 @@ after another.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,7 +33,8 @@ from girih.rewrite.constants import constants
 from girih.rewrite.ways import ROWS, Way
 from girih.run.calibrate.measure_operators import prepare, tensor_of
 from girih.run.modules.strided import laid
-from girih.run.modules.trial import quick
+from girih.run.modules.trial import clock_of, quick
+from girih.run.modules.winograd import LARGER, Winograd
 
 SECONDS = 0.03
 """How long a call is measured, about, behind the first."""
@@ -42,6 +42,7 @@ REPEATS = 5, 50
 ATEN = "aten"
 RUNTIME = "onnxruntime: "
 ONEDNN = "onednn: "  # before the operator's name, in calls of oneDNN's kernel
+WINOGRAD = "winograd: "  # in calls of `girih.run.modules.winograd`
 LAID = "laid"  # of a call of `girih.run.modules.strided.laid`
 TURNED = "turned: "  # in calls of (BᵀAᵀ)ᵀ in the place of AB, whose weights come first
 BYTES_PER_SECOND = 1e10  # of what cannot be measured
@@ -223,16 +224,17 @@ def measure(call: Call) -> list[float]:
             run, times = _in_runtime(call, inputs)
         else:
             run = _with_weights(call, inputs) if _has_weights(call) else _plain(call)
-        began = time.perf_counter()
+        clock = clock_of(torch.get_num_threads())
+        began = clock()
         run()
-        first = time.perf_counter() - began
+        first = clock() - began
         least, most = REPEATS
         count = min(most, max(least, int(SECONDS / max(first, 1e-7))))
         took = []
         for _ in range(count):
-            began = time.perf_counter()
+            began = clock()
             run()
-            took.append((time.perf_counter() - began) / times)
+            took.append((clock() - began) / times)
     return took
 
 
@@ -275,7 +277,8 @@ def _plain(call: Call) -> Callable[[], Any]:
 
 
 def _has_weights(call: Call) -> bool:
-    return call.operator.removeprefix(ONEDNN).removeprefix(TURNED) in (CONVOLUTION, PRODUCT) and len(call.operands) == 2
+    operator = call.operator.removeprefix(ONEDNN).removeprefix(WINOGRAD).removeprefix(TURNED)
+    return operator in (CONVOLUTION, PRODUCT) and len(call.operands) == 2
 
 
 def _with_weights(call: Call, inputs: Sequence[Any]) -> Callable[[], Any]:
@@ -290,6 +293,11 @@ def _with_weights(call: Call, inputs: Sequence[Any]) -> Callable[[], Any]:
         if data.dim() == 4:
             data = data.to(memory_format=torch.channels_last)
         return lambda: function(data, next(orders), None, *behind)
+    if call.operator.startswith(WINOGRAD):
+        copies = max(1, FAR // (LARGER * weight.nbytes))
+        data = data.to(memory_format=torch.channels_last)
+        modules = cycle([Winograd(named, weight, tuple(data.shape), None, False) for _ in range(copies)])
+        return lambda: next(modules)(data)
     weights = cycle([weight.clone() for _ in range(copies)])
     function = resolve(call.operator.removeprefix(TURNED))
     if call.operator.startswith(TURNED):

@@ -1,9 +1,10 @@
 """Seconds of kernels by the layouts that they read and make, measured: what a search chooses layouts by (TASO §2.7).
 
 Images lie in rows (NCHW) or with their channels last (NHWC), matrices in rows or in columns, weights as they are, with
-their columns together, or packed in oneDNN's own blocks. Weights are arranged before, so that costs nothing. A product
-reads and makes either: C = AB in rows, or Cᵀ = BᵀAᵀ in rows, which is C in columns (TASO Fig. 2.5). A transposition of
-a matrix moves nothing, and turns rows into columns. What brings a tensor into another layout is measured as all else.
+their columns together, packed in oneDNN's own blocks, or transformed (Winograd). Weights are arranged before, so that
+costs nothing. A product reads and makes either: C = AB in rows, or Cᵀ = BᵀAᵀ in rows, which is C in columns (TASO Fig.
+2.5). A transposition of a matrix moves nothing, and turns rows into columns. What brings a tensor into another layout
+is measured as all else.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from girih.kernels.evaluate import evaluate
 from girih.kernels.onednn import PRODUCT
 from girih.ops.derive.kinds import CREATION, VIEW
 from girih.rewrite.ways import ROWS, Way
-from girih.run.modules.costs import ATEN, LAID, TURNED, KernelCosts, kind
-from girih.run.modules.module import IN_COLUMNS, TURN
+from girih.run.modules.costs import ATEN, LAID, TURNED, WINOGRAD, KernelCosts, kind
+from girih.run.modules.module import BY_TILES, IN_COLUMNS, TURN
 from girih.run.modules.strided import CHANNELS_LAST, COLUMNS, OTHER, laid, strides_of
+from girih.run.modules.winograd import takes
 
 PACKED = "onednn"
 ENDS = (CHANNELS_LAST, COLUMNS)
@@ -69,6 +71,8 @@ class LayoutCosts(KernelCosts):
         yield Way(ATEN, reads, other, self.seconds(strided))
         for item in packed:
             yield Way(PACKED, reads, other, self.seconds(item))
+        if packed and takes(node.operator, node.attributes, *(operand.shape for operand in call.operands)):
+            yield Way(BY_TILES, reads, other, self.seconds(replace(call, operator=WINOGRAD + node.operator)))
 
     def _keeps(self, graph: Graph, node: Node, constant: Collection[str], call: Call, other: str) -> bool:
         """Does it make the layout that it reads? It is tried once: PyTorch says so of no tensors without memory."""

@@ -18,11 +18,12 @@ from girih.kernels.evaluate import makes_from_nothing, resolve
 from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, packed
 from girih.rewrite.ways import ROWS, Way
 from girih.run.modules.strided import COLUMNS, laid, turned_product
+from girih.run.modules.winograd import Winograd
 
 Tensor = Any
 
 
-ATEN, ONEDNN = "aten", "onednn"
+ATEN, ONEDNN, BY_TILES = "aten", "onednn", "winograd"
 TURN, IN_COLUMNS = "turned", ", weight in columns"
 """Kernels of products: (BᵀAᵀ)ᵀ in the place of AB, and weights whose columns lie together."""
 
@@ -112,6 +113,13 @@ def module_of(
         data = of(Ref(root.inputs[0]), wanted_by(root))
         return traced.call_function(function, (data, weight(order), added, *behind))
 
+    def by_tiles(kernel: Kernel) -> torch.fx.Node:
+        root, bias = kernel.root, None if kernel.bias is None else weights[kernel.bias]
+        shape, relu = graph.values[root.inputs[0]].shape, kernel.function is not None
+        name = f"convolution_{sum(1 for _ in holder.children())}"
+        holder.add_module(name, Winograd(root.attributes, weights[root.inputs[1]], shape, bias, relu))
+        return traced.call_module(name, (of(Ref(root.inputs[0]), wanted_by(root)),))
+
     chosen = {} if kernels is None else kernels
     if ways is not None:
         chosen = {name: way.kernel for name, way in ways.items()}
@@ -120,10 +128,13 @@ def module_of(
     for node in graph.nodes:
         if node.name in inside:
             continue
+        kind = chosen.get(whole[node.name].root.name) if node.name in whole else None
         if node.name not in whole:
             result = call(node)
-        elif chosen.get(whole[node.name].root.name) == ONEDNN:
+        elif kind == ONEDNN:
             result = onednn(whole[node.name])
+        elif kind == BY_TILES:
+            result = by_tiles(whole[node.name])
         else:
             kernel = whole[node.name]
             result = call(
@@ -144,10 +155,11 @@ def module_of(
 
 def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) -> Iterator[Kernel]:
     """Convolutions and products of weights, each with the nodes behind it that its call computes too: a bias; where the
-    kernel is oneDNN's, a function of the result."""
+    kernel is oneDNN's, a function of the result, and relu where it is Winograd's."""
     leaving = {output.name for output in graph.outputs}
     for root in graph.nodes:
         onednn = kernels.get(root.name) == ONEDNN
+        functions = FUNCTIONS if onednn else ("aten.relu",) if kernels.get(root.name) == BY_TILES else ()
         if root.operator != CONVOLUTION and not (onednn and root.operator == PRODUCT):
             continue
         if len(root.inputs) != 2 or root.inputs[1] not in weights or root.attributes.get("bias") is not None:
@@ -157,7 +169,7 @@ def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) ->
             bias = _bias(graph, node, kernel.nodes[-1].outputs[0], weights)
             if kernel.bias is None and bias is not None:
                 kernel = replace(kernel, nodes=(*kernel.nodes, node), bias=bias)
-            elif onednn and node.operator in FUNCTIONS:
+            elif node.operator in functions:
                 kernel = replace(kernel, nodes=(*kernel.nodes, node), function=node.operator)
             else:
                 break

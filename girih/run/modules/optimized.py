@@ -22,7 +22,7 @@ from girih.capture import Captured, Inference, capture
 from girih.capture.torch.state import state_of
 from girih.cost.store import Store
 from girih.graph import Graph
-from girih.rewrite.backtracking import Applied, Rewritten
+from girih.rewrite.backtracking import Applied, Rewritten, fingerprint
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
 from girih.rewrite.passes.common import Common
@@ -37,10 +37,11 @@ from girih.run.modules.export import ExportError, exported, write
 from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
 from girih.run.modules.searching import Found, Search, rewrite, search_of
-from girih.run.modules.trial import Candidate, Progress, Way, fastest
+from girih.run.modules.trial import Candidate, Progress, Way, clock_of, fastest
 
 BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
-AS_IT_WAS, REWRITTEN = "as it was", "rewritten"
+AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX Runtime"
+"""Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
 FILES = (".pt2", ".onnx")
 SWEEP = 0.4
 """Of the seconds for the search, at most, for the whole graph at once."""
@@ -53,8 +54,9 @@ class OptimizeError(ValueError):
 @dataclass(frozen=True)
 class Explanation:
     """What was done, in figures. nodes: operators of the program, without those of weights alone, before and after.
-    swept: what was found in the whole graph, before it was searched in parts: found. cost, before: sums of measured
-    kernels, with what brings tensors into other layouts, in seconds."""
+    swept: what was found in the whole graph, before it was searched in parts: found. Both are of the rewritten program
+    that was chosen; where the model as it was is the fastest, of the one that was found first. cost, before: sums of
+    measured kernels, with what brings tensors into other layouts, in seconds."""
 
     nodes: tuple[int, int]
     swept: Rewritten
@@ -64,7 +66,13 @@ class Explanation:
     threads: int
 
     @property
+    def rewritten(self) -> bool:
+        """Is what was chosen a rewritten program?"""
+        return self.chosen.program != AS_IT_WAS
+
+    @property
     def sequence(self) -> tuple[Applied, ...]:
+        """The steps to the rewritten program, whether it was chosen or not."""
         return tuple(step for part in (self.swept, *self.searched) for step in part.sequence)
 
     @property
@@ -113,7 +121,9 @@ class Explanation:
         for item in self.candidates:
             mark = "→" if item is self.chosen else " "
             text = item.why if item.seconds is None else f"{_ms(item.seconds)}"
-            lines.append(f"{mark} {item.program:<10} {item.backend:<11} {text}")
+            lines.append(f"{mark} {item.program:<26} {item.backend:<11} {text}")
+        if not self.rewritten:
+            lines.append("the model as it was is the fastest: the rewritten program is not used")
         lines.append(f"{self.speedup:.2f} × as fast as the model as it was")
         return "\n".join(lines)
 
@@ -165,7 +175,7 @@ class Optimized(nn.Module):
         path, chosen = Path(path), self._explanation.chosen.program
         if path.suffix not in FILES:
             raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
-        rewritten = chosen == REWRITTEN
+        rewritten = self._explanation.rewritten
         arguments, named = (self._tensors, {}) if rewritten else self._example
         model = self.module if rewritten else self.model
         try:
@@ -201,14 +211,18 @@ def optimise(
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(Common().apply(captured.graph), weights)
-        kinds: list[type[KernelCosts]] = [LayoutCosts]
-        if "onnxruntime" in installed(backends) and "onnxruntime" in backends:
-            kinds.append(RuntimeCosts)
+        kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
+        if "onnxruntime" in installed(backends):
+            kinds[FOR_ONNX] = RuntimeCosts
         share = replace(search, seconds=search.seconds / len(kinds))
-        found = [_searched(graph, weights, rules, kind(weights, count, store), share, progress) for kind in kinds]
+        found: dict[str, _Found] = {}
+        for program, kind in kinds.items():
+            item = _searched(graph, weights, rules, kind(weights, count, store), share, progress)
+            if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
+                found[program] = item
         programs = _Programs(model, captured, found, (arguments, named), count)
-        candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress)
-    best = found[-1] if chosen.backend == "onnxruntime" else found[0]
+        candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
+    best = found.get(chosen.program, found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count)
     return Optimized(model, best.module, run, (arguments, named), programs.tensors, explanation)
@@ -216,13 +230,14 @@ def optimise(
 
 @dataclass(frozen=True)
 class _Found:
-    """A rewritten program. module: as PyTorch's calls; fastest: with the kernels and layouts that were chosen."""
+    """A rewritten program. module: as PyTorch's calls; fastest: makes one with the kernels and layouts that were
+    chosen, whose weights are copies in other orders."""
 
     graph: Graph
     swept: Rewritten
     found: Found
     module: torch.fx.GraphModule
-    fastest: torch.fx.GraphModule
+    fastest: Callable[[], torch.fx.GraphModule]
 
 
 def _searched(
@@ -244,7 +259,7 @@ def _searched(
     better, weights = folded(Common().apply(Flat().apply(Whole().apply(found.graph))), found.weights)
     costs.knows(weights)
     ways = cheapest(better, costs).ways  # of whole operators, too
-    return _Found(better, swept, found, module_of(better, weights), module_of(better, weights, ways=ways))
+    return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
 
 
 def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
@@ -285,27 +300,23 @@ class _Programs:
         self,
         model: nn.Module,
         captured: Captured,
-        found: Sequence[_Found],
+        found: Mapping[str, _Found],
         example: tuple[Sequence[Any], Mapping[str, Any]],
         threads: int,
     ) -> None:
         self.model, self.captured, self.example, self.threads = model, captured, example, threads
-        self.own, self.runtime = found[0], found[-1]
+        self.found, self.own = found, found[REWRITTEN]
         batch = set(captured.batch_names.values())
         self.names = tuple(item.name for item in self.own.graph.inputs if item.name in batch)
         arguments, named = example
-        self.tensors = self.flat(*arguments, **named)
-
-    def flat(self, *batch: Any, **named: Any) -> tuple[Any, ...]:
-        """What the model is called with as tensors, in the order of the rewritten program's inputs."""
-        values = self.captured.flatten(dict(named) if named else tuple(batch))
-        return tuple(values[name] for name in self.names)
+        self.tensors = _flat(captured, self.names, arguments, named)
 
     def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of these tensors, called as the model is."""
+        """A function of these tensors, called as the model is. It keeps nothing of the other programs."""
+        captured, names = self.captured, self.names
 
         def call(*batch: Any, **named: Any) -> Any:
-            return tree_unflatten(list(run(*self.flat(*batch, **named))), self.captured.result_spec)
+            return tree_unflatten(list(run(*_flat(captured, names, batch, named))), captured.result_spec)
 
         return call
 
@@ -315,16 +326,18 @@ class _Programs:
         if "eager" in backends:
             yield REWRITTEN, "eager", lambda: self.nested(self.own.module)
         if "onednn" in backends:
-            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest)
+            yield REWRITTEN, "onednn", lambda: self.nested(self.own.fastest())
         if "inductor" in backends:
             yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
             yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
         chosen = [name for name in RUNTIMES if name in backends]
-        if chosen:
-            original = cache(self._original)
+        every: dict[str, Callable[[], tuple[bytes | str, Any]]] = {AS_IT_WAS: self._original} | {
+            program: partial(self._rewritten, found) for program, found in self.found.items()
+        }
+        for program, make in every.items() if chosen else ():
+            written = cache(make)  # one program's bytes at a time
             for name in chosen:
-                yield AS_IT_WAS, name, partial(self._runtime, name, original)
-                yield REWRITTEN, name, partial(self._runtime, name, partial(self._rewritten, name))
+                yield program, name, partial(self._runtime, name, written)
 
     def _runtime(self, name: str, program: Callable[[], tuple[bytes | str, Any]]) -> Callable[..., Any]:
         model, fixed = program()
@@ -338,9 +351,14 @@ class _Programs:
         arguments, named = self.example
         return exported(self.model, arguments, named).model_proto.SerializeToString(), None
 
-    def _rewritten(self, name: str) -> tuple[bytes | str, Any]:
-        found = self.runtime if name == "onnxruntime" else self.own
+    def _rewritten(self, found: _Found) -> tuple[bytes | str, Any]:
         return exported(found.module, self.tensors).model_proto.SerializeToString(), None
+
+
+def _flat(captured: Captured, names: Sequence[str], batch: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a model is called with as tensors, in the order of the rewritten program's inputs."""
+    values = captured.flatten(dict(named) if named else tuple(batch))
+    return tuple(values[name] for name in names)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,10 +1,12 @@
 """Which of several ways to run a model is the fastest: measured in turns, and chosen against the noise of the clock.
 
 All run on the same example, one after another in rounds, so that what else the machine does falls on all alike; each
-round begins with another one. What is far behind after a few rounds is measured no longer. A way's time is that of its
-faster rounds (`QUANTILE`), in which nothing else had its core: on a shared machine a median tells who else was there.
-How far two halves of the fastest way's rounds are apart is the noise; a simpler way within it, or within `TIE`, is as
-fast, and is taken. Cost: the rounds take about `SECONDS`, and at least `ROUNDS[0]` of them.
+round begins with another one. What is far behind after a few rounds is measured no longer; what is so when it
+is built is let go, with its copy of the weights. A way's time is that of its faster rounds (`QUANTILE`), in which
+nothing else had its core: on a shared machine a median tells who else was there. With one thread seconds are the
+processor's, which others cannot take. How far two halves of the fastest way's rounds are apart is the noise; a simpler
+way within it, or within `TIE`, is as fast, and is taken. Cost: the rounds take about `SECONDS`, and at least
+`ROUNDS[0]` of them.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ PAUSE = 2e-3
 TOLERANCE = 1e-3
 """Of the largest number in a result: what another order of additions may change in float32."""
 
+Clock = Callable[[], float]
 Progress = Callable[[str, float], None]
 Run = Callable[..., Any]
 Way = tuple[str, str, Callable[[], Run]]
@@ -51,11 +54,14 @@ def fastest(
     arguments: Sequence[Any],
     named: Mapping[str, Any],
     progress: Progress = lambda what, share: None,
+    clock: Clock = time.perf_counter,
 ) -> tuple[tuple[Candidate, ...], Candidate, Run]:
     """All candidates, the one that is chosen, and what runs it. ways: the simplest first; the first is the model
     itself, with whose results all others are compared, and a way with others is refused."""
     built: list[tuple[str, str, Run | None, str]] = []
     expected: list[Any] = []
+    gone: dict[int, float] = {}
+    least = float("inf")
     with torch.no_grad():
         for program, backend, build in ways:
             progress(f"build {backend} of the model {program}", 0.0)
@@ -72,12 +78,19 @@ def fastest(
             elif not same(results, expected):
                 built.append((program, backend, None, "refused: its results are others"))
                 continue
+            alone = min(_seconds(run, arguments, named, clock) for _ in range(FIRST_ROUNDS))
+            least = min(least, alone)
+            if alone > FAR * least and built:
+                gone[len(built)] = alone
+                built.append((program, backend, None, ""))
+                del run
+                continue
             built.append((program, backend, run, ""))
         progress("measure in turns", 0.0)
         able = [number for number, item in enumerate(built) if item[2] is not None]
-        took = measured([built[number][2] for number in able], arguments, named)
+        took = measured([built[number][2] for number in able], arguments, named, clock)
     chosen = able[choice(took)]
-    seconds = {number: quick(times) for number, times in zip(able, took, strict=True)}
+    seconds = gone | {number: quick(times) for number, times in zip(able, took, strict=True)}
     candidates = tuple(
         Candidate(program, backend, seconds.get(number), why) for number, (program, backend, _, why) in enumerate(built)
     )
@@ -86,7 +99,9 @@ def fastest(
     return candidates, candidates[chosen], winner
 
 
-def measured(runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> list[list[float]]:
+def measured(
+    runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, Any], clock: Clock = time.perf_counter
+) -> list[list[float]]:
     """Seconds of each way in each round; those far behind have the first rounds alone."""
     took: list[list[float]] = [[] for _ in runs]
 
@@ -96,9 +111,7 @@ def measured(runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, 
                 number = numbers[(turn + place) % len(numbers)]
                 if len(numbers) > 1:
                     time.sleep(PAUSE)
-                began = time.perf_counter()
-                runs[number](*arguments, **named)
-                took[number].append(time.perf_counter() - began)
+                took[number].append(_seconds(runs[number], arguments, named, clock))
 
     every = range(len(runs))
     rounds(every, 1)
@@ -111,6 +124,17 @@ def measured(runs: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, 
         low, high = ROUNDS
         rounds(near, max(low, min(high, int(SECONDS / sum(min(took[number]) for number in near)))))
     return took
+
+
+def _seconds(run: Run, arguments: Sequence[Any], named: Mapping[str, Any], clock: Clock) -> float:
+    began = clock()
+    run(*arguments, **named)
+    return clock() - began
+
+
+def clock_of(threads: int) -> Clock:
+    """Of the processor where one thread computes; several may wait for each other, so it is the wall's."""
+    return time.process_time if threads == 1 else time.perf_counter
 
 
 def choice(took: Sequence[Sequence[float]]) -> int:

@@ -49,7 +49,7 @@ def add(value: float, update: float) -> float:
 def applier(function: Callable[[float, float], float]) -> Any:
     """Compiled code that applies the buffers' rows in [low, high), and empties them.
 
-    function(element, sum) returns the new element, or (with several arrays) a tuple of their new elements.
+    function(element, sum) returns the new element.
     """
     element = numba.njit(function, nogil=True)
 
@@ -66,6 +66,37 @@ def applier(function: Callable[[float, float], float]) -> Any:
                 flags[row] = 0
 
     return apply
+
+
+def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any, Any]:
+    """Compiled code for buffers whose function has further numbers for each element: (gather, apply).
+
+    gather adds rows of one worker's buffer to the first worker's; apply then calls function(element, sum, further) once
+    for each element, with all workers' sum, and empties the row. further: [columns, rows, width].
+    """
+    element = numba.njit(function, nogil=True)
+
+    @numba.njit(nogil=True)
+    def gather(first, values, touched, low, high):  # type: ignore[no-untyped-def]
+        for at in range(touched[len(touched) - 1]):
+            row = touched[at]
+            if low <= row < high:
+                for k in range(values.shape[1]):
+                    first[row, k] += values[row, k]
+                    values[row, k] = 0
+
+    @numba.njit(nogil=True)
+    def apply(target, values, flags, touched, low, high, further):  # type: ignore[no-untyped-def]
+        for at in range(touched[len(touched) - 1]):
+            row = touched[at]
+            if low <= row < high:
+                for k in range(values.shape[1]):
+                    if values[row, k] != 0:  # a row that several workers wrote is 0 when it comes again
+                        target[row, k] = element(target[row, k], values[row, k], further[:, row, k])
+                        values[row, k] = 0
+                flags[row] = 0
+
+    return gather, apply
 
 
 def flat(array: np.ndarray) -> np.ndarray:

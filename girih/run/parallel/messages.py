@@ -10,16 +10,18 @@ order make the same bits as threads do. Nothing of the driver's arrays changes b
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from girih.lower.loops.kernel import built
+from girih.lower.loops.kernel import built, inherited, read_only
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule, Task
+from girih.run.parallel import progress
 from girih.run.parallel.buffers import OPERATIONS, WorkerBuffer, add, applier, empty, flat
 from girih.run.transport.transport import Transport
 
@@ -64,10 +66,15 @@ class Share:
 
 @dataclass(frozen=True)
 class Call:
-    """One execution. number: of the share. given: parts of arrays by name, each with where it belongs; those in zeroed
-    begin with zeros. reported: where what the driver gets back lies. inherited: other values by name."""
+    """One execution.
+
+    number: of the share; live: of all that may still be asked for. given: parts of arrays by name, each with where it
+    belongs; those in zeroed begin with zeros. reported: where what the driver gets back lies. inherited: other values
+    by name.
+    """
 
     number: int
+    live: tuple[int, ...]
     share: Share | None
     given: Mapping[str, Sequence[tuple[tuple[slice, ...], np.ndarray]]]
     zeroed: tuple[str, ...]
@@ -78,10 +85,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """parts: of arrays, as was asked for. accumulated: by name, the value of each task (or of all pieces together)."""
+    """parts: of arrays, as was asked for. accumulated: by name, the value of each task (or of all pieces together).
+    spans: when each task began and ended, in seconds since the execution's begin."""
 
     parts: Mapping[str, list[tuple[tuple[slice, ...], np.ndarray]]]
     accumulated: Mapping[str, list[Any]]
+    spans: tuple[tuple[float, float], ...] = ()
 
 
 class _Ready:
@@ -90,6 +99,7 @@ class _Ready:
     def __init__(self, share: Share) -> None:
         self.share = share
         self.run = built(pickle.loads(share.recipe))
+        self.columns = tuple(map(read_only, share.columns))
         self.arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in share.arrays.items()}
         self.buffers = {name: WorkerBuffer.of(*share.arrays[target]) for name, (target, _) in share.buffers.items()}
         self.appliers = {
@@ -103,8 +113,10 @@ class LoopWorker:
     def __init__(self) -> None:
         self.shares: dict[int, _Ready] = {}
 
-    def run(self, call: Call, transport: Transport, rank: int) -> Reply:
-        """One execution of a share."""
+    def run(self, call: Call, transport: Transport, rank: int, cells: MutableSequence[int]) -> Reply:
+        """One execution of a share. cells: in which it tells how far it is."""
+        for number in self.shares.keys() - set(call.live):
+            del self.shares[number]
         if call.share is not None:
             self.shares[call.number] = _Ready(call.share)
         ready = self.shares[call.number]
@@ -113,17 +125,20 @@ class LoopWorker:
                 ready.arrays[name][where] = values
         for name in call.zeroed:
             ready.arrays[name][...] = 0
-        cells = {name: np.array([neutral]) for name, (_, neutral) in ready.share.accumulators.items()}
-        arguments = _arguments(ready, call, cells)
+        sums = {name: np.array([neutral]) for name, (_, neutral) in ready.share.accumulators.items()}
+        arguments = _arguments(ready, call, sums)
+        spans: list[tuple[float, float]] = []
+        progress.begin(cells)
         if ready.share.buffers:
-            accumulated = _buffered(ready, arguments, cells, transport, rank)
+            accumulated = _buffered(ready, arguments, sums, transport, rank, cells)
         else:
-            accumulated = _tasks(ready, arguments, cells, transport)
+            accumulated = _tasks(ready, arguments, sums, transport, cells, spans)
+        progress.end(cells)
         results = {
             name: [(where, np.ascontiguousarray(ready.arrays[name][where])) for where in places]
             for name, places in call.reported.items()
         }
-        return Reply(results, accumulated)
+        return Reply(results, accumulated, tuple(spans))
 
 
 def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> list[Any]:
@@ -139,25 +154,31 @@ def _arguments(ready: _Ready, call: Call, cells: Mapping[str, np.ndarray]) -> li
         elif kind == "random":
             found.append(np.array([call.seed, 0], np.uint64))
         else:
-            item = call.inherited[name]
-            found.append(np.float32(item) if isinstance(item, float) and ready.share.single else item)
+            found.append(inherited(call.inherited[name], ready.share.single))
     return found
 
 
 def _tasks(
-    ready: _Ready, arguments: Sequence[Any], cells: Mapping[str, np.ndarray], transport: Transport
-) -> dict[str, list[Any]]:
+    ready: _Ready, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport,
+    cells: MutableSequence[int], spans: list[tuple[float, float]],
+) -> dict[str, list[Any]]:  # fmt: skip
     """The worker's blocks in their order, with the messages between them."""
     share = ready.share
-    accumulated: dict[str, list[Any]] = {name: [] for name in cells}
+    accumulated: dict[str, list[Any]] = {name: [] for name in sums}
     waits = []
-    for task, what, sender, receiver in zip(share.tasks, share.ranges, share.senders, share.receivers, strict=True):
+    start = time.perf_counter()
+    each = zip(share.tasks, share.ranges, share.senders, share.receivers, strict=True)
+    for block, (task, what, sender, receiver) in enumerate(each):
+        progress.wait(cells, block)
         if sender >= 0:
             _receive(ready, task.time, sender, transport)
-        for name, cell in cells.items():
+        progress.run(cells, block)
+        for name, cell in sums.items():
             cell[0] = share.accumulators[name][1]
-        ready.run(*what, *share.columns, *arguments)
-        for name, cell in cells.items():
+        began = time.perf_counter() - start
+        ready.run(*what, *ready.columns, *arguments)
+        spans.append((began, time.perf_counter() - start))
+        for name, cell in sums.items():
             accumulated[name].append(cell[0].item())
         if receiver >= 0:
             waits.append(_send(ready, task.time, receiver, transport))
@@ -187,26 +208,29 @@ def _receive(ready: _Ready, part: int, sender: int, transport: Transport) -> Non
 
 
 def _buffered(
-    ready: _Ready, arguments: Sequence[Any], cells: Mapping[str, np.ndarray], transport: Transport, rank: int
-) -> dict[str, list[Any]]:
+    ready: _Ready, arguments: Sequence[Any], sums: Mapping[str, np.ndarray], transport: Transport, rank: int,
+    cells: MutableSequence[int],
+) -> dict[str, list[Any]]:  # fmt: skip
     """Pieces of the worker's entries; after each, all workers' sums are exchanged and applied by all alike."""
     share = ready.share
     totals: dict[str, Any] = {}
     for number in range(share.pieces):
+        progress.run(cells, number)
         if number < len(share.ranges):
-            for name, cell in cells.items():
+            for name, cell in sums.items():
                 cell[0] = share.accumulators[name][1]
-            ready.run(*share.ranges[number], *share.columns, *arguments)
-            for name, cell in cells.items():
+            ready.run(*share.ranges[number], *ready.columns, *arguments)
+            for name, cell in sums.items():
                 combine = OPERATIONS[share.accumulators[name][0]]
                 value = cell[0].item()
                 totals[name] = combine(totals[name], value) if name in totals else value
+        progress.wait(cells, number)
         for name, own in ready.buffers.items():
             target = ready.arrays[share.buffers[name][0]]
             for one in _exchanged(own, transport, rank):
                 ready.appliers[name](flat(target), flat(one.values), one.flags, one.touched, 0, len(target))
             empty(own)
-    return {name: [totals[name]] if name in totals else [] for name in cells}
+    return {name: [totals[name]] if name in totals else [] for name in sums}
 
 
 def _exchanged(own: WorkerBuffer, transport: Transport, rank: int) -> list[WorkerBuffer]:

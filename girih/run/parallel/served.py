@@ -67,8 +67,17 @@ class ServedArray:
     def _ask(self, what: str, rows: Any, values: Any) -> Any:
         with self._turn:
             self.requests += 1
-            self.connection.send((what, rows, values))
-            return self.connection.recv()
+            try:
+                self.connection.send((what, rows, values))
+                reply = self.connection.recv()
+            except (EOFError, OSError):
+                code = self.process.wait(timeout=START_SECONDS)
+                raise RuntimeError(
+                    f"the server of an array has ended with exit code {code}: its values are lost"
+                ) from None
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
 
 def serve() -> None:
@@ -88,11 +97,14 @@ def answer(connection: Any) -> None:
             what, rows, given = connection.recv()
         except (EOFError, OSError):
             return
-        if what == "put":
-            values = np.array(given)
-            connection.send(None)
-        elif what == "add":
-            values[rows] += given
-            connection.send(None)
-        else:
-            connection.send(values if what == "all" else values[rows])
+        reply = None
+        try:
+            if what == "put":
+                values = np.array(given)
+            elif what == "add":
+                values[rows] += given
+            else:
+                reply = values if what == "all" else values[rows]
+        except (IndexError, ValueError, TypeError) as error:
+            reply = error
+        connection.send(reply)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 
 from girih.partition.loops.schedule import Schedule
+from girih.run.parallel import progress
+from girih.run.parallel.progress import IDLE
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,12 @@ class _Counts:
             self.changed.notify_all()
 
 
-def run(plan: Schedule, work: Callable[[int, int, int], None]) -> tuple[Span, ...]:
+def run(
+    plan: Schedule, work: Callable[[int, int, int], None], cells: Sequence[MutableSequence[int]] | None = None
+) -> tuple[Span, ...]:
     """Run work(worker, space part, time part) for every block; when each was run.
+
+    cells: in which each worker tells how far it is (`girih.run.parallel.progress`).
 
     Raises:
         What a block raised first; blocks that had begun have ended, others were not run.
@@ -64,16 +70,22 @@ def run(plan: Schedule, work: Callable[[int, int, int], None]) -> tuple[Span, ..
     started = time.perf_counter()
 
     def worker(number: int) -> None:
+        own = cells[number] if cells is not None else [0, IDLE, 0]
+        progress.begin(own)
         try:
-            for task in plan.tasks[number]:
+            for block, task in enumerate(plan.tasks[number]):
+                progress.wait(own, block)
                 if not counts.wait(task.after):
                     return
+                progress.run(own, block)
                 began = time.perf_counter() - started
                 work(number, task.space, task.time)
                 spans[number].append(Span(number, task.space, task.time, began, time.perf_counter() - started))
                 counts.done(number)
         except BaseException as error:
             counts.fail(error)
+        finally:
+            progress.end(own)
 
     threads = [threading.Thread(target=worker, args=(number,), daemon=True) for number in range(1, plan.workers)]
     for thread in threads:

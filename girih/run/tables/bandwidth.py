@@ -1,10 +1,9 @@
 """Managed communication: how much may be sent between clocks, and what first.
 
 Bösen (Wei 2019, dissertation, §3.2.1 and §3.2.2). Implemented: the leaky bucket of each link, sends whenever it is
-empty, no larger than the queue; back-off while messages stay without acknowledgement; the four priorities. Where we
-differ: a row's importance is the sum of the magnitudes of its changes (relative: over the sum of the magnitudes of its
-values), one number a row, and on servers changes are added up by magnitude as they arrive, so that two that cancel
-count. Cost: O(rows that changed) for each send.
+empty, no larger than the queue; back-off while messages stay without acknowledgement; the four priorities. A row's
+importance is the sum of its values' |δ|, or |δ / a| (|δ| where a is 0 or not cached). Where we differ:
+on servers it is added up as updates arrive, so that two that cancel count. Cost: O(rows that changed) for each send.
 """
 
 from __future__ import annotations
@@ -77,25 +76,19 @@ class Link:
 def first(
     priority: Priority,
     limit: int,
-    changes: NDArray[Any],
-    sizes: NDArray[Any],
+    importance: NDArray[Any],
     generator: np.random.Generator,
     cursor: int,
 ) -> NDArray[np.int64]:
     """Which of the rows that changed are sent now: at most `limit` positions.
 
-    changes, sizes: the magnitude of each row's change, and of its values (0: unknown), [rows]. cursor: where the walk
-    of round robin goes on. A row whose values are 0 or unknown counts by its absolute change.
+    importance: of each row, [rows], by "absolute" or "relative". cursor: where the walk of round robin goes on.
     """
-    count = len(changes)
+    count = len(importance)
     if count <= limit:
         return np.arange(count)
     if priority == "random":
         return generator.choice(count, limit, replace=False)
     if priority == "round-robin":
         return (cursor + np.arange(limit)) % count
-    weights = changes
-    if priority == "relative":
-        known = sizes > 0
-        weights = np.where(known, changes / np.where(known, sizes, 1.0), changes)
-    return np.argpartition(weights, count - limit)[count - limit :]
+    return np.argpartition(importance, count - limit)[count - limit :]

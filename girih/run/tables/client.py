@@ -22,11 +22,14 @@ from girih.run.tables.bandwidth import Bucket, Link, first
 from girih.run.tables.messages import Header, Reader, header_of, message
 from girih.run.tables.options import Options, TableError, TableSpec
 from girih.run.tables.rows.cache import VERSION, DenseCached, Rowset, SparseCached
+from girih.run.tables.rows.keyed import AHEAD, READ
 
 Rows = NDArray[Any]
 LARGEST = 1 << 20
 """Bytes of one message of updates."""
 
+MOST_PENDING = 1
+"""Pulls whose answers are under way, beyond which rows that are to be fetched ahead are collected."""
 MOST_DROPPED = 4096
 """Rows that were dropped, of which the servers are told before the tick ends."""
 
@@ -37,7 +40,6 @@ class Read:
 
     table: int
     rows: Rows
-    keep: bool = True
     values: Any = None
     begun: bool = False
     pulls: dict[tuple[int, int], Rows] = field(default_factory=dict)  # (server, sequence) → positions
@@ -49,7 +51,10 @@ class Read:
 
 
 class Client:
-    """send(server, frame) puts a message on its way. All methods are called under one lock, if there are threads."""
+    """send(server, frame) puts a message on its way. All methods are called under one lock, if there are threads.
+
+    hurry: rows were asked for, and what `send` got should not wait for more.
+    """
 
     def __init__(
         self,
@@ -74,17 +79,14 @@ class Client:
         self._sequence = [0] * options.servers
         self._received = [0] * options.servers
         self._reads: list[Read] = []
+        self._wanted: dict[int, list[Rows]] = {}
+        self.hurry = False
         self._links = [Link(Bucket(options.bandwidth / options.servers), options.silence) for _ in self.ages]
         self._drawn: np.random.Generator | None = None
         self._cursor = 0
         self._now = 0.0
 
     # ------------------------------------------------------------------------------------------- reads
-
-    @property
-    def pending(self) -> int:
-        """Reads that wait for answers."""
-        return len(self._reads)
 
     def begin_read(self, table: int, rows: Rows) -> Read:
         read = Read(table, rows)
@@ -143,16 +145,26 @@ class Client:
             if len(own):
                 self._send(server, Header(m.FORGET, number, rows=len(own)), (own // servers).astype(np.int32))
 
-    def prefetch(self, table: int, rows: Rows) -> Read:
-        """Ask for rows that are not cached, and do not wait."""
-        slots, missing = self.tables[table].places.find(rows)
-        read = Read(table, rows, begun=True)
+    def prefetch(self, table: int, rows: Rows) -> None:
+        """Ask for rows that are not cached, and do not wait. While an answer is under way, rows are collected; they are
+        asked for together when it has come, since every message has its price, however few rows it is about."""
+        slots, missing = self.tables[table].places.find(rows, AHEAD)
         if missing:
-            read.rows = rows[slots < 0] if missing < len(rows) else rows
+            self._wanted.setdefault(table, []).append(rows[slots < 0] if missing < len(rows) else rows)
+            if len(self._reads) < MOST_PENDING:
+                self._ask()
+
+    def _ask(self) -> None:
+        """Pull the rows that were collected, but for those that have come by other reads since."""
+        for table, parts in self._wanted.items():
+            rows = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            rows = rows[self.tables[table].places.find(rows, AHEAD)[0] < 0]
             if self.specs[table].sparse:
-                read.rows = np.unique(read.rows)
-            self._pull(read, np.arange(len(read.rows)))
-        return read
+                rows = np.unique(rows)
+            if len(rows):
+                self._pull(Read(table, rows, begun=True), np.arange(len(rows)))
+        self._wanted.clear()
+        self.hurry = True
 
     # ------------------------------------------------------------------------------------------- updates
 
@@ -280,37 +292,39 @@ class Client:
         reader = Reader(frame)
         local = reader.take(np.int32, header.rows).astype(np.int64)
         rows = local if servers == 1 else local * servers + server
-        asked = header.kind == m.ROWS
+        read = None
+        if header.kind == m.ROWS:
+            read = next(read for read in self._reads if (server, header.clock) in read.pulls)
+        mark = 0 if read is None else AHEAD if read.values is None else READ
         values: Any
         if isinstance(table, SparseCached):
             counts = reader.take(np.int32, header.rows)
             total = int(counts.sum())
             got = Rowset(counts, reader.take(np.int32, total), reader.take(spec.kind, total))
-            values = table.receive(rows, got, asked)
+            values = table.receive(rows, got, mark)
         else:
             versions = reader.take(np.int32, header.rows) if header.flags & m.VERSIONED else None
             kind = np.float16 if header.flags & m.HALF else spec.kind
             found = reader.take(kind, header.rows * spec.width).reshape(header.rows, spec.width)
-            values = table.receive(rows, found, versions, asked)
-        if asked:
-            self._answered(server, header.clock, values)
+            values = table.receive(rows, found, versions, mark)
+        if read is not None:
+            self._answered(read, read.pulls.pop((server, header.clock)), values)
 
-    def _answered(self, server: int, sequence: int, values: Any) -> None:
-        for read in self._reads:
-            positions = read.pulls.pop((server, sequence), None)
-            if positions is None:
-                continue
-            if isinstance(values, Rowset):
-                read.parts.append((positions, values))
-            elif read.values is not None:
-                read.values[positions] = values
-            if not read.pulls:
-                self._reads.remove(read)
-                if self.tables[read.table].dropped_rows > MOST_DROPPED:
-                    self._tell_dropped(read.table)
-                if read.parts and read.values is not None:
-                    read.values = _joined(read)
+    def _answered(self, read: Read, positions: Rows, values: Any) -> None:
+        """Rows of a read have come: those at these positions."""
+        if read.values is not None and isinstance(values, Rowset):
+            read.parts.append((positions, values))
+        elif read.values is not None:
+            read.values[positions] = values
+        if read.pulls:
             return
+        self._reads.remove(read)
+        if self._wanted and len(self._reads) < MOST_PENDING:
+            self._ask()
+        if self.tables[read.table].dropped_rows > MOST_DROPPED:
+            self._tell_dropped(read.table)
+        if read.parts:
+            read.values = _joined(read)
 
     def _send(self, server: int, header: Header, *arrays: Rows) -> int:
         self._sequence[server] += 1
@@ -356,12 +370,10 @@ class Client:
         limit = max(1, self.options.queue // len(self.tables) // entry)
         if len(positions) > limit:
             relative = self.options.priority == "relative"
-            if relative or self.options.priority == "absolute":
-                changes, sizes = table.magnitudes(positions, relative)
-            else:
-                changes = sizes = positions
+            magnitude = relative or self.options.priority == "absolute"
+            importance = table.importance(positions, relative) if magnitude else positions
             start = int(np.searchsorted(positions, self._cursor))
-            positions = positions[first(self.options.priority, limit, changes, sizes, self._generator(), start)]
+            positions = positions[first(self.options.priority, limit, importance, self._generator(), start)]
             self._cursor = int(positions[-1]) + 1
         self.early_messages += 1
         self._send_updates(number, positions, whole=False)

@@ -267,8 +267,7 @@ class Server:
         if len(rows) > limit:
             assert table.change is not None
             start = int(np.searchsorted(rows, self._cursor[worker]))
-            sizes = table.store.sizes(rows) if self.options.priority == "relative" else rows
-            chosen = first(self.options.priority, limit, table.change[worker, rows], sizes, self._generator(), start)
+            chosen = first(self.options.priority, limit, table.change[worker, rows], self._generator(), start)
             rows = rows[chosen]
             self._cursor[worker] = int(rows[-1]) + 1
         self._send_rows(m.PUSH, worker, number, rows, 0, now)

@@ -100,11 +100,6 @@ class TableView:
     def write(self, values: Any, rows: Any = None) -> None:
         """Set rows by their numbers, or all of them, before the first run. values: [n, width], dense or SciPy's."""
         wanted = np.arange(self.spec.rows) if rows is None else checked_rows(self.spec, rows)
-        if np.shape(values) != (len(wanted), self.spec.width):
-            raise TableError(
-                f"table {self.spec.name!r}: values of shape {np.shape(values)}; "
-                f"expected {(len(wanted), self.spec.width)}"
-            )
         self._session.write(self._number, wanted, values)
 
 
@@ -194,15 +189,13 @@ class Session:
             raise TableError(f"table {spec.name!r}: all tables are declared before the first run, read or write")
         if spec.name in self._views:
             raise TableError(f"there is a table {spec.name!r} already")
+        if initial is not None:
+            _check_shape(spec, spec.rows, initial)
         number = len(self.specs)
         self.specs += (spec,)
         view = self._views[spec.name] = TableView(self, number)
         if initial is not None:
-            if np.shape(initial) != (spec.rows, spec.width):
-                raise TableError(
-                    f"table {spec.name!r}: initial {np.shape(initial)}; expected {(spec.rows, spec.width)}"
-                )
-            self._initial.append((number, np.arange(spec.rows), initial))
+            view.write(initial)
         return view
 
     # ------------------------------------------------------------------------------------------- rows
@@ -232,9 +225,10 @@ class Session:
         return stacked[np.argsort(np.concatenate([at for at, _ in parts]), kind="stable")]
 
     def write(self, number: int, rows: NDArray[Any], values: Any) -> None:
-        """Before the first run."""
+        """Before the first run. values: [n, width]."""
         if self._control is not None:
             raise TableError("rows are written before the first run; workers add to them")
+        _check_shape(self.specs[number], len(rows), values)
         self._initial.append((number, rows, values))
 
     def _write(self, number: int, rows: NDArray[Any], values: Any) -> None:
@@ -309,7 +303,7 @@ class Session:
             snapshots.check_snapshot(options.folder, int(self._resume), self.specs, options)
             return int(self._resume)
         clock, wrong = snapshots.newest(options.folder, self.specs, options)
-        damaged = [words for words in wrong if "not whole" not in words]
+        damaged = [error for error in wrong if not isinstance(error, snapshots.SnapshotIncompleteError)]
         if damaged:
             rest = "no older one is whole" if clock is None else f"resume={clock} goes on from the newest that is whole"
             raise snapshots.SnapshotError(f"{damaged[0]}; {rest}")
@@ -499,11 +493,12 @@ class Session:
                 if server.ready(START_SECONDS) is None:
                     self._failed("server", number, server.ended())
         clock, wrong = snapshots.newest(self.options.folder, self.specs, self.options)
-        for words in wrong:
-            if "not whole" not in words:
-                self._warn(words)
+        for error in wrong:
+            if not isinstance(error, snapshots.SnapshotIncompleteError):
+                self._warn(str(error))
         if clock is None:
-            raise TablesError(f"{why}, and there is no whole snapshot: {'; '.join(wrong) or self.options.folder}")
+            reasons = "; ".join(map(str, wrong)) or self.options.folder
+            raise TablesError(f"{why}, and there is no whole snapshot: {reasons}")
         self._ready().ask_all("restore", folder=self.options.folder, clock=clock)
         self._tell(Restarted(clock, why))
         return clock
@@ -558,6 +553,11 @@ class Session:
             if self._control is not None:
                 self._control.close()
             self._host.close()
+
+
+def _check_shape(spec: TableSpec, rows: int, values: Any) -> None:
+    if np.shape(values) != (rows, spec.width):
+        raise TableError(f"table {spec.name!r}: values of shape {np.shape(values)}; expected {(rows, spec.width)}")
 
 
 def _bound(address: str) -> str:

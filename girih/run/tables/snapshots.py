@@ -34,6 +34,10 @@ class SnapshotError(RuntimeError):
     """A snapshot cannot be read: which file, and what is wrong with it."""
 
 
+class SnapshotIncompleteError(SnapshotError):
+    """A file is missing: the snapshot was being written when its run ended."""
+
+
 @dataclass(frozen=True)
 class SnapshotFailed:
     """A snapshot could not be written; those before are as they were."""
@@ -46,8 +50,8 @@ class SnapshotFailed:
         return f"the snapshot of clock {self.clock} could not be written to {self.path}: {self.reason}"
 
 
-def folder_of(options: Options, clock: int) -> Path:
-    return Path(options.folder) / f"clock-{clock:06d}"
+def folder_of(folder: str, clock: int) -> Path:
+    return Path(folder) / f"clock-{clock:06d}"
 
 
 class Snapshot:
@@ -56,7 +60,7 @@ class Snapshot:
     def __init__(self, server: Any, clock: int) -> None:
         self._server, self.clock = server, clock
         self._shadows = [Shadow(table.store, table.count) for table in server.tables]
-        self.path = str(folder_of(server.options, clock) / f"server-{server.number}")
+        self.path = str(folder_of(server.options.folder, clock) / f"server-{server.number}")
         self.failed: SnapshotFailed | None = None
         self._steps: Iterator[None] | None = None
         self._parts: queue.Queue[bytes | None] = queue.Queue(maxsize=2)
@@ -174,7 +178,7 @@ def _described(spec: TableSpec, count: int) -> dict[str, Any]:
 
 def write_state(options: Options, clock: int, worker: int, state: bytes) -> SnapshotFailed | None:
     """What a worker wants to have again when it goes on from this clock."""
-    path = folder_of(options, clock) / f"worker-{worker}"
+    path = folder_of(options.folder, clock) / f"worker-{worker}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
@@ -192,7 +196,7 @@ def write_state(options: Options, clock: int, worker: int, state: bytes) -> Snap
 
 def read_state(folder: str, clock: int, worker: int) -> bytes:
     """What the worker gave for this clock; b"" if it gave nothing."""
-    path = Path(folder) / f"clock-{clock:06d}" / f"worker-{worker}"
+    path = folder_of(folder, clock) / f"worker-{worker}"
     body = checked(path)
     return body[body.index(b"\n") + 1 :]
 
@@ -209,7 +213,8 @@ def checked(path: Path) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise SnapshotError(f"{path}: {error.strerror or error}; the snapshot is not whole") from None
+        kind = SnapshotIncompleteError if isinstance(error, FileNotFoundError) else SnapshotError
+        raise kind(f"{path}: {error.strerror or error}; the snapshot is not whole") from None
     body, digest = data[:-16], data[-16:]
     if len(data) < 17 or hashlib.blake2b(body, digest_size=16).digest() != digest:
         raise SnapshotError(f"{path}: damaged: its contents ({len(data)} bytes) do not have the digest at its end")
@@ -235,7 +240,7 @@ def check_snapshot(folder: str, clock: int, specs: tuple[TableSpec, ...], option
     Raises:
         SnapshotError: naming the file.
     """
-    place = Path(folder) / f"clock-{clock:06d}"
+    place = folder_of(folder, clock)
     left: set[int] = set()
     for server in range(options.servers):
         path = place / f"server-{server}"
@@ -262,14 +267,14 @@ def clocks_of(folder: str) -> list[int]:
     return sorted((int(match[1]) for name in names if (match := NAME.fullmatch(name))), reverse=True)
 
 
-def newest(folder: str, specs: tuple[TableSpec, ...], options: Options) -> tuple[int | None, list[str]]:
+def newest(folder: str, specs: tuple[TableSpec, ...], options: Options) -> tuple[int | None, list[SnapshotError]]:
     """(the newest clock whose snapshot is whole, or None; what is wrong with those that are newer)."""
-    wrong = []
+    wrong: list[SnapshotError] = []
     for clock in clocks_of(folder):
         try:
             check_snapshot(folder, clock, specs, options)
         except SnapshotError as error:
-            wrong.append(str(error))
+            wrong.append(error)
             continue
         return clock, wrong
     return None, wrong
@@ -280,18 +285,18 @@ def remove_older(folder: str, specs: tuple[TableSpec, ...], options: Options) ->
     whole = 0
     for clock in clocks_of(folder):
         if whole >= options.keep:
-            place = Path(folder) / f"clock-{clock:06d}"
+            place = folder_of(folder, clock)
             for path in place.iterdir():
                 path.unlink(missing_ok=True)
             place.rmdir()
         else:
-            files = [Path(folder) / f"clock-{clock:06d}" / f"server-{server}" for server in range(options.servers)]
+            files = [folder_of(folder, clock) / f"server-{server}" for server in range(options.servers)]
             whole += all(path.exists() for path in files)
 
 
 def restore(server: Any, folder: str, clock: int) -> None:
     """Give a server the tables of a snapshot that was checked, and all workers this clock."""
-    path = Path(folder) / f"clock-{clock:06d}" / f"server-{server.number}"
+    path = folder_of(folder, clock) / f"server-{server.number}"
     body = checked(path)
     data = memoryview(body)[body.index(b"\n") + 1 :]
 

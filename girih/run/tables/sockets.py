@@ -17,7 +17,7 @@ from girih.run.tables.client import Client
 from girih.run.tables.messages import HEADER, Header, decoded, encoded, message
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.server import GONE, Server
-from girih.run.tables.snapshots import Snapshot, SnapshotError, check_snapshot, restore
+from girih.run.tables.snapshots import Snapshot, SnapshotError, restore
 
 SESSION = b"s"
 EVENTS, READY = int(zmq.EVENTS), int(zmq.POLLIN)  # plain numbers: pyzmq's own have a price at each use
@@ -28,7 +28,6 @@ def worker_name(rank: int, epoch: int) -> bytes:
     return b"w%d.%d" % (rank, epoch)
 
 
-MOST_FRAMES, MOST_PENDING = 4, 2
 LONGEST = 50
 """Milliseconds that a worker waits for messages before it looks after other things."""
 
@@ -156,19 +155,19 @@ class Lines:
             for frame in socket.recv_multipart():
                 receive(server, frame, now)
             if not socket.getsockopt(EVENTS) & READY:
-                return
+                return self.hurry()
 
     def _send(self, server: int, frame: bytes) -> None:
         self._waiting[server].append(frame)
 
     def hurry(self) -> None:
-        """Send what waits, unless several answers are still to come: then more is sent at one time, with the next
-        message, or when the worker waits."""
-        if len(self._waiting[0]) >= MOST_FRAMES or self.client.pending < MOST_PENDING:
+        """Send what waits, if rows were asked for; all else goes with the next message, or when the worker waits."""
+        if self.client.hurry:
             self.flush()
 
     def flush(self) -> None:
         """Send what the client has said; frames of one moment are one message of ZeroMQ."""
+        self.client.hurry = False
         for socket, frames in zip(self._sockets, self._waiting, strict=True):
             if len(frames) == 1:
                 socket.send(frames.pop())
@@ -319,7 +318,7 @@ class _Loop:
         return list(self.server.tables[table].store.get(rows))
 
     def restore(self, folder: str, clock: int) -> None:
-        check_snapshot(folder, clock, self.server.specs, self.server.options)
+        """From a snapshot that the session has checked."""
         restore(self.server, folder, clock)
         self._ready = True
 

@@ -67,7 +67,7 @@ class TileRun:
         return range(self.mesh.devices)
 
     def _new_crew(self) -> Crew:
-        return self.engine.crew(_nothing(self.mesh), self.options)
+        return self.engine.crew(nothing(self.mesh), self.options)
 
     def evaluate(self, program: Program, what: Evaluation) -> dict[str, Tensor]:
         """Run a program once on kept and given arrays; the reported outputs, whole.
@@ -167,7 +167,7 @@ def whole(program: Program, name: str, replies: Iterable[Mapping[str, Tensor]]) 
     return assemble(program, name, parts)
 
 
-def _nothing(mesh: Mesh) -> Program:
+def nothing(mesh: Mesh) -> Program:
     """The program of a crew that waits for programs."""
     links = Links((0.0,) * mesh.axes, (0.0,) * mesh.axes)
     return lower(Graph({}, (), (), ()), Strategy(mesh, (), {}), Transfers(mesh, links, "bytes"))

@@ -264,6 +264,11 @@ def torchrun_rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def torchrun_size() -> int:
+    """How many processes a launcher has started; 1 where there is none."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def start(
     program: Program,
     initial: Mapping[str, Recipe | tuple[Any, float, float]] | None = None,
@@ -278,6 +283,7 @@ def start(
     timeline: bool = False,
     addresses: Sequence[Addresses] | None = None,
     strict: bool = False,
+    without: str = "",
 ) -> Run:
     """Start the workers of a program and give them their first state.
 
@@ -292,7 +298,8 @@ def start(
         take. device: `cpu` or `cuda` (NCCL, one GPU for each worker). timeline: measure every instruction.
     addresses: by rank, where everything of a worker lies in its arena, one region of memory that it allocates at the
         start (`girih.run.arena`); on a processor alone. strict: what a kernel asks for and has no place there is
-        refused; else it lies outside and is counted (`Statistics.arena`).
+        refused; else it lies outside and is counted (`Statistics.arena`). without: why there are no addresses, where
+        workers are to stay near a limit of memory.
 
     Raises:
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
@@ -312,7 +319,9 @@ def start(
     check_known(program.graph, tensors, dict.fromkeys(resumed), recipes)
     cut_state(program, 0, tensors)  # views: proves the shapes before anything is started
     planned = None if addresses is None else tuple(addresses)
-    options = Options(timeout=timeout, device=device, timeline=timeline, addresses=planned, strict=strict)
+    options = Options(
+        timeout=timeout, device=device, timeline=timeline, addresses=planned, strict=strict, without=without
+    )
     crew = engine.crew(program, options)
     own = observe if crew.rank == 0 else None
     run = Run(program, crew, seed=seed, steps=steps, observe=own, one_process=engine.one_process)

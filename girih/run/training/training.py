@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 ARENAS = ("auto", "on", "strict", "off")
-"""Whether everything of a step lies in one region of memory: where the plan has a limit; always; so that all else is
-refused; never."""
+"""Whether everything of a step lies in one region of memory: where the plan has a limit and the region is within it;
+always; so that all else is refused; never."""
 
 
 def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
@@ -131,11 +131,10 @@ def start_training(
         state = {**{path: item for path, item in state.items() if path in of_optimizer}, **own}
     tensors = check_state(plan, state) if state else {}
     plan = on_this_host(plan, threads_of(plan.machine.devices, engine.one_process or engine.launched))
-    addresses = None
-    if arena in ("on", "strict") or (arena == "auto" and plan.memory is not None):
-        addresses = plan.arenas or None
-    if addresses is None and arena == "strict":
-        raise PlanError("there can be no arena: some state of the plan has no address that stays from step to step")
+    wanted = arena in ("on", "strict") or (arena == "auto" and plan.memory is not None)
+    without = plan.no_arena if wanted else ""
+    if without and arena != "auto":
+        raise PlanError(f"there can be no arena: {without}; start with arena='off', or 'auto', which goes without")
     try:
         run = start(
             plan.program,
@@ -146,8 +145,9 @@ def start_training(
             seed=seed,
             timeout=timeout,
             timeline=measure,
-            addresses=addresses,
+            addresses=plan.arenas if wanted and not without else None,
             strict=arena == "strict",
+            without=without,
         )
     except (ValueError, CheckpointError) as error:
         raise PlanError(str(error)) from error

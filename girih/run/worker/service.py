@@ -29,7 +29,8 @@ class Options:
 
     timeout: seconds that an exchange may wait. device: `cpu`, `cuda` or `cuda:1`. keeps: workers that are processes,
     or ranks of a launcher, keep the memory that they free (`girih.run.worker.pages`). addresses: by rank, where
-    everything lies in the worker's arena; None: it has none. strict: what has no place there is refused.
+    everything lies in the worker's arena; None: it has none. strict: what has no place there is refused. without: why
+    there are no addresses, where workers are to stay near a limit of memory.
     """
 
     timeout: float = 60.0
@@ -39,11 +40,12 @@ class Options:
     keeps: bool = True
     addresses: tuple[Addresses, ...] | None = None
     strict: bool = False
+    without: str = ""
 
     def settle_pages(self) -> None:
         """What a worker that is a process of its own does with the memory that it frees: keep it, but where it was to
         lie in an arena and there can be none, so that the process stays near its limit nevertheless."""
-        if self.addresses is not None and not possible():
+        if self.without or (self.addresses is not None and not possible()):
             give_back()
         elif self.keeps:
             keep_freed()
@@ -97,6 +99,7 @@ class Service:
         self.rank = rank
         self.peak_bytes = 0
         self._loops: LoopWorker | None = None
+        self._progress = progress
         self._writing: saving.Writing | None = None
         self.worker = Worker(
             program,
@@ -107,6 +110,7 @@ class Service:
             timeline=options.timeline,
             addresses=None if options.addresses is None else options.addresses[rank],
             strict=options.strict,
+            without=options.without,
         )
         self.store = TileStore(rank, transport, self.worker.device, progress, self.worker.times)
         self._reports = {
@@ -194,7 +198,7 @@ class Service:
         from girih.run.parallel.messages import LoopWorker  # loads Numba, which other work does not need
 
         self._loops = self._loops or LoopWorker()
-        return self._loops.run(call, self.worker.transport, self.rank)
+        return self._loops.run(call, self.worker.transport, self.rank, self._progress)
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device

@@ -67,7 +67,8 @@ class Worker:
 
     progress: integers that the worker keeps up to date, as NOT_BEGUN. They may lie in memory that others can see.
     timeline: measure every instruction; the last step's are in `intervals`.
-    addresses: where everything lies in the worker's arena, on a processor; None: there is none. `without` says why.
+    addresses: where everything lies in the worker's arena, on a processor; None: there is none. `without` says why:
+        what is given here, or what is found out.
     strict: memory that has no place there is refused; else it is given from elsewhere, and counted.
 
     Raises:
@@ -86,6 +87,7 @@ class Worker:
         timeline: bool = False,
         addresses: Addresses | None = None,
         strict: bool = False,
+        without: str = "",
     ) -> None:
         graph = program.graph
         self.program = program
@@ -108,6 +110,8 @@ class Worker:
         self._elsewhere = [item.name for item in graph.outputs if item.name not in written | entering]
         self._positions = program.order_of(rank)  # in the program's steps, of each instruction
         self.region, self.without = _region(program, addresses, self.device, strict)
+        if addresses is None and without:
+            self.without = without
         if strict and self.region is None:
             raise ArenaError(self.without)
         self.copiers = Copiers(HostMemory(self.device), self.device, region=self.region) if program.host else None

@@ -344,33 +344,48 @@ class _Ways:
     def judge(self, sequence: Sequence, share: float = 0.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
         if (sequence, share) not in self.judged:
-            judge = self._judge if self.steps is None else self._judge_quickly
-            self.judged[sequence, share] = judge(sequence, share)
+            self.judged[sequence, share] = self._judge(sequence, share)
         return self.judged[sequence, share]
 
-    def _judge_quickly(self, sequence: Sequence, share: float) -> float:
-        steps, limit, host = self.steps, self.plan.memory, self.plan.machine.host
-        assert steps is not None
+    def _judge(self, sequence: Sequence, share: float) -> float:
+        """By the outline of the program where there is one, else by the Program."""
+        plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
-        item, residency, needed = steps.outline.sequenced(sequence), None, 0
-        if (peak := int(item.used.max())) > limit:
-            if not self.moving:
-                self.smallest = min(self.smallest, peak)
-                return FAILED * peak
-            assert host is not None
+        item = None if self.steps is None else self.steps.outline.sequenced(sequence)
+        quick, residency, needed = None, None, 0
+        peak = self.needs(plan) if item is None else int(item.used.max())
+        if peak > limit and not self.moving:
+            self.smallest = min(self.smallest, peak)
+            return FAILED * peak
+        if peak > limit:
             seconds = self.seconds(sequence)
+            recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
             try:
-                recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
-                residency = held_on(item.touches, limit, seconds, recent, self.rates, lru)
+                if item is None:
+                    residency = belady(plan.lifetimes, limit, seconds, recent, self.rates, lru)
+                else:
+                    quick = held_on(item.touches, limit, seconds, recent, self.rates, lru)
             except TooSmallError as error:
                 if error.needed < self.smallest:
-                    self.smallest, self.refused = error.needed, (self.plan.held(sequence), error)
+                    self.smallest, self.refused = error.needed, (plan, error)
                 return FAILED * error.needed
-        simulated, needed = steps.simulated(item, residency)
+        if item is not None and self.steps is not None:
+            simulated, needed = self.steps.simulated(item, quick)
+        elif residency is not None:
+            plan = plan.held(sequence, residency)
+            needed = host_bytes(plan.program)
         if host is not None and needed > host.memory_bytes:
             self.overfull = min(self.overfull, needed)
             return FAILED * needed
-        self.quick.append((simulated, sequence, residency))
+        if item is not None:
+            self.quick.append((simulated, sequence, quick))
+            return simulated
+        if plan.peak > limit:
+            self.smallest = min(self.smallest, plan.peak)
+            return FAILED * plan.peak
+        simulated = predict(plan, store=self.store, memory=False).seconds
+        if self.best is None or simulated < self.best[0]:
+            self.best = simulated, plan
         return simulated
 
     def write(self) -> None:
@@ -388,50 +403,23 @@ class _Ways:
                 return
             self.smallest = min(self.smallest, plan.peak)
 
-    def _judge(self, sequence: Sequence, share: float) -> float:
-        plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
-        assert limit is not None
-        if self.needs(plan) > limit and self.moving:
-            assert host is not None
-            seconds = self.seconds(sequence)
-            try:
-                recent, lru = max(share, 0.0) * float(np.sum(seconds)), share == LRU
-                residency = belady(plan.lifetimes, limit, seconds, recent, self.rates, lru)
-            except TooSmallError as error:
-                if error.needed < self.smallest:
-                    self.smallest, self.refused = error.needed, (plan, error)
-                return FAILED * error.needed
-            plan = plan.held(sequence, residency)
-            if (needed := host_bytes(plan.program)) > host.memory_bytes:
-                self.overfull = min(self.overfull, needed)
-                return FAILED * needed
-        if plan.peak > limit:
-            self.smallest = min(self.smallest, plan.peak)
-            return FAILED * plan.peak
-        simulated = predict(plan, store=self.store, memory=False).seconds
-        if self.best is None or simulated < self.best[0]:
-            self.best = simulated, plan
-        return simulated
-
     def addressed(self, best: Plan) -> Plan:
         """The plan, if everything has an address within the limit; else with a residency for less room, in which
-        everything has; if none is found, the plan as it is, whose arena is then larger than the limit."""
+        everything has; if none is found, the plan as it is, which runs without an arena (`Plan.no_arena`)."""
         limit = self.plan.memory
         assert limit is not None
-        if _arena(best) <= limit:
-            return best
         room, smaller = limit, best
         for _ in range(ROOMS if self.moving else 0):
-            room = int(room * limit / _arena(smaller)) - 1
+            if smaller.arena is None or not smaller.no_arena:
+                return smaller
+            room = int(room * limit / smaller.arena.bytes) - 1
             plan, seconds = self.plan.held(best.sequence), self.seconds(best.sequence)
             try:
                 residency = belady(plan.lifetimes, room, seconds, rates=self.rates)
             except TooSmallError:
                 break
             smaller = plan.held(best.sequence, residency, room)
-            if _arena(smaller) <= limit:
-                return smaller
-        return best
+        return best if smaller.no_arena else smaller
 
     def refusal(self) -> str:
         plan, limit = self.plan, self.plan.memory
@@ -456,11 +444,6 @@ class _Ways:
             f"{format_bytes(limit)} for each device cannot be met: whatever {how}, the plan needs "
             f"{format_bytes(self.smallest)} ({int(self.smallest)} bytes). Raise the limit, use more devices, {advice}"
         )
-
-
-def _arena(plan: Plan) -> int:
-    """Bytes of the largest region of memory in which everything of a device has its address."""
-    return max((item.bytes for item in plan.arenas), default=0)
 
 
 def _refusal(plan: Plan, error: TooSmallError) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from girih.partition.solver.clock import Clock
-from girih.plans.cutting import in_pieces_within
+from girih.plans.cutting import Cutting
 from girih.plans.plan import Observe, Plan, PlanError
 from girih.search.memory.holding import held
 from girih.search.memory.step_seconds import simulated_seconds
@@ -37,11 +37,13 @@ def cheaper_in_pieces(
         return whole
     best, seconds, clock = whole, simulated_seconds(whole, store), Clock()
     bounds = [whole.memory_bound]
+    cutting: Cutting | None = None
     for number, share in enumerate(SHARES):
         if seconds <= WORTH * whole.unlimited or clock.worked > SECONDS:
             break
         note("hold in pieces", number / len(SHARES))
-        cut = in_pieces_within(plan, int(plan.memory * share))
+        cutting = cutting or Cutting.of(plan)
+        cut = cutting.within(int(plan.memory * share))
         if not cut.pieces or cut.pieces == best.pieces:
             continue
         try:

@@ -11,7 +11,8 @@ from rich.console import Console
 
 import girih.array as gnp
 from girih.array.session import monitor as live
-from girih.array.session.monitor import LiveView
+from girih.report import live as report_live
+from girih.report.live import LiveView
 
 
 def console(terminal: bool) -> Console:
@@ -20,8 +21,8 @@ def console(terminal: bool) -> Console:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "DELAY_SECONDS", 0.05)
-    monkeypatch.setattr(live, "REFRESH_SECONDS", 0.01)
+    monkeypatch.setattr(report_live, "DELAY_SECONDS", 0.05)
+    monkeypatch.setattr(report_live, "REFRESH_SECONDS", 0.01)
 
 
 def shown(view: LiveView, seconds: float) -> str:
@@ -31,7 +32,7 @@ def shown(view: LiveView, seconds: float) -> str:
         assert kept.shape == (6, 4)
         run = cluster.run
         cluster.view.close()
-        with view(run, run.crew.program):
+        with view(lambda began: live.table(run, run.crew.program, began)):
             time.sleep(seconds)
         view.close()
     return view.console.file.getvalue()

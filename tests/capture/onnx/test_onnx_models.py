@@ -188,7 +188,7 @@ def test_loops_are_written_out() -> None:
 
 
 def test_large_logits_have_a_softmax() -> None:
-    """A graph takes exponentials of differences to a logarithm of a sum: it must not be one of large numbers."""
+    """A graph takes exponentials of differences to a logarithm of a sum, which float32 cannot hold."""
     proto = model("(float[1, 1000] x) => (float[1, 1000] y) { y = Softmax (x) }")
     x = torch.full((1, 1000), 1e9)
     torch.testing.assert_close(through_a_graph(of(proto, x))[0], torch.full((1, 1000), 1e-3))

@@ -12,7 +12,7 @@ import torch
 
 from girih.rewrite.prove import Open, ProofError, Proved, Refuted, check, prove
 from girih.rewrite.prove.files import PROPERTIES, read_rule, read_rules
-from girih.rewrite.prove.instances import Instance, InvalidError, difference, instances
+from girih.rewrite.prove.refutation.instances import Instance, InvalidError, difference, instances
 from girih.rewrite.rules.rule import Rule, RuleError
 
 TRUE = [

@@ -226,3 +226,24 @@ def test_two_workers_have_an_arena_each() -> None:
             assert [use.outside for use in uses] == [0, 0]
             assert all(use.peak <= use.bytes <= plan.memory for use in uses)
     assert losses[0] == losses[1] == losses[2]
+
+
+def test_a_run_goes_without_an_arena_rather_than_beyond_its_limit() -> None:
+    """Every tensor begins at a multiple of 64 bytes, so that a limit of exactly what is alive leaves no room for it."""
+    step, batch = small()
+    free = girih.plan(step, batch, machine="local:1", compare=())
+    plan = replace(free, memory=free.peak)
+    assert plan.arena is not None
+    assert plan.arena.bytes > plan.memory
+    assert f"no arena: addresses leave gaps, so that it would need {format_bytes(plan.arena.bytes)}" in str(plan)
+    assert memory_numbers(plan)["arena"] is None
+    for backend in ("threads", "processes"):
+        with plan.start(backend=backend) as run:
+            run.step(*batch)
+            (worker,) = run.statistics()
+            assert worker.arena is None
+            assert worker.without == plan.no_arena
+            assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
+    for arena in ("on", "strict"):
+        with pytest.raises(girih.PlanError, match=rf"no arena: .*\({plan.arena.bytes} bytes\), more than the limit"):
+            plan.start(arena=arena)

@@ -16,6 +16,8 @@ import pytest
 from run_programs import Slow, impatient_until_mended, stop
 
 import girih.array as gnp
+import girih.loop as gl
+from benchmarks.loop_bodies import sgd_mf
 from girih.array.session.planning import machine_of
 from girih.run.engines.ray_connect import RayUnavailableError, connect
 from girih.run.engines.ray_crew import RayOptions
@@ -76,6 +78,29 @@ def test_the_same_program_on_actors(cluster, undisturbed):
     planned = gnp.explain(y).bytes
     y.persist()
     assert sum(item.bytes_received for item in cluster.run.statistics()) - before == planned > 0
+
+
+def test_loops_on_actors(cluster):
+    """The bits of threads; an actor that is killed is replaced, and arrays that it held come back."""
+    draw = np.random.default_rng(0)
+    ratings = gl.dense(draw.standard_normal((30, 20)).astype(np.float32))
+    first = [draw.normal(0, 0.3, (size, 8)) for size in (30, 20)]
+
+    def factors(loop, times: int) -> list[np.ndarray]:
+        found = [gl.array(item, np.float32) for item in first]
+        for _ in range(times):
+            loop(*found, step=0.05)
+        return [item.values for item in found]
+
+    expected = factors(gl.parallel_for(ratings, workers=2)(sgd_mf), 2)
+    x = (gnp.array(POINTS) + 1).persist()
+    loop = gl.parallel_for(ratings)(sgd_mf)
+    assert all(map(np.array_equal, factors(loop, 2), expected))
+    assert "on threads" not in str(loop.explain())
+    os.kill(cluster.run.crew.pids[1], signal.SIGKILL)
+    assert all(map(np.array_equal, factors(loop, 2), expected))
+    assert loop.losses[0].startswith("worker 1 died (")
+    np.testing.assert_array_equal(x.compute(), POINTS + 1)
 
 
 def test_a_slow_actor_changes_no_bits(cluster):

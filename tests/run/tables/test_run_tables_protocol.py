@@ -10,7 +10,8 @@ import pytest
 from girih.run.tables.bandwidth import Bucket, Link, first
 from girih.run.tables.client import Client, Read
 from girih.run.tables.interleavings import Case, explore, small_cases
-from girih.run.tables.messages import PUSH
+from girih.run.tables.messages import PUSH, header_of
+from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.server import Server
 
 ONE = ((("inc", 0), ("read", 0)),)
@@ -90,6 +91,31 @@ def test_a_worker_that_waits_for_ever_is_found_out() -> None:
     assert "waits for ever" in explore(PAIR, server=Deaf).violations[0]
 
 
+def test_rows_to_be_fetched_ahead_are_asked_for_together() -> None:
+    options, spec = Options(workers=1, staleness=1), TableSpec("x", 1000, 2, memory=8192)
+    sent: list[bytes] = []
+    client, server = Client(0, (spec,), options, lambda to, frame: sent.append(frame)), Server(0, (spec,), options)
+
+    def answer() -> None:
+        for frame in sent:
+            server.receive(0, frame)
+        sent.clear()
+        for _, frame in server.outbox:
+            client.receive(0, frame)
+        server.outbox.clear()
+
+    for begin in (0, 5, 10, 3):
+        client.prefetch(0, np.arange(begin, begin + 5))
+    assert [header_of(frame).rows for frame in sent] == [5]
+    read = client.begin_read(0, np.array([1, 12]))
+    assert not read.done
+    answer()
+    assert [header_of(frame).rows for frame in sent] == [13]  # 5 to 14, and 5 to 7 again; 3 and 4 are there
+    answer()
+    assert client.continue_read(read)
+    assert client.pulled_rows == 18
+
+
 # ------------------------------------------------------------------------------------------- bandwidth
 
 
@@ -118,12 +144,11 @@ def test_a_link_without_acknowledgements_is_left_alone() -> None:
 
 def test_priorities() -> None:
     generator = np.random.default_rng(0)
-    changes, sizes = np.array([4.0, 3.0, 2.0, 1.0]), np.array([100.0, 0.0, 1.0, 50.0])
+    importance = np.array([4.0, 3.0, 2.0, 1.0])
 
     def chosen(name: str, cursor: int = 0) -> list[int]:
-        return sorted(first(name, 2, changes, sizes, generator, cursor).tolist())  # type: ignore[arg-type]
+        return sorted(first(name, 2, importance, generator, cursor).tolist())  # type: ignore[arg-type]
 
-    assert chosen("absolute") == [0, 1]
-    assert chosen("relative") == [1, 2]  # where the value is unknown or 0, the change itself
+    assert chosen("absolute") == chosen("relative") == [0, 1]
     assert chosen("round-robin", 3) == [0, 3]
     assert {tuple(chosen("random")) for _ in range(50)} > {(0, 1), (2, 3)}

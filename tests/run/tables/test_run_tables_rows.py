@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.rows.cache import DenseCached, Rowset, SparseCached
 from girih.run.tables.rows.functions import AdaRevision, Versions
-from girih.run.tables.rows.keyed import Log, Places
+from girih.run.tables.rows.keyed import AHEAD, READ, Log, Places
 from girih.run.tables.rows.sparse import SparseRows
 from girih.run.tables.rows.store import Dense, Partition, Shadow, Sparse, Update
 
@@ -171,3 +172,59 @@ def test_a_shadow_of_sparse_rows_has_no_later_updates() -> None:
         shadow.add(Update(one, np.array([1], np.int32), np.array([column], np.int32)))
     counts, columns, values = shadow.read(0, 3)
     assert (counts.tolist(), columns.tolist(), values.tolist()) == ([0, 2, 0], [2, 8], [5, 1])
+
+
+def test_what_a_copy_lacks_counts_for_those_who_lack_it() -> None:
+    """A worker's copy has its own updates: they must not push a row to the front of what it is sent."""
+    options = Options(workers=2, staleness=1, bandwidth=1e6, priority="absolute")
+    for sparse in (False, True):
+        partition = Partition(TableSpec("w", 3, 1, "float64", sparse=sparse), 0, options)
+        rows = np.array([0, 2])
+        for worker in (0, 1):
+            partition.take(worker, rows, 0)
+        deltas, columns = np.array([-3.0, 1.0]), np.zeros(2, np.int32)
+        for _ in range(2):
+            partition.add(Update(rows, deltas, columns) if sparse else Update(rows, deltas[:, None]), 0, 0)
+        assert partition.change is not None
+        assert partition.change.tolist() == [[0.0, 0.0, 0.0], [6.0, 0.0, 2.0]]
+        partition.take(1, rows[:1], 0)
+        assert partition.change[1].tolist() == [0.0, 0.0, 2.0]
+
+
+def test_rows_fetched_ahead_outlive_rows_that_were_read() -> None:
+    """Twelve rows are always ahead in twenty slots: none goes before it is read, though all that were read are newer
+    than some of them."""
+    places = Places(10_000, 20)
+    places.claim(np.arange(12), AHEAD)
+    for row in range(2000):
+        assert places.find(np.array([row]), READ)[1] == 0
+        places.claim(np.array([row + 12]), AHEAD)
+
+
+def test_relative_importance_is_the_sum_of_changes_over_values() -> None:
+    """Of a value that is 0, or not cached, the change itself counts."""
+    options = Options(workers=2, staleness=1, bandwidth=1e6, priority="relative")
+    start = np.array([[8.0, 0.0], [1.0, 2.0]])
+    rows, deltas = np.array([0, 1]), np.array([[2.0, 0.0], [1.0, -4.0]])
+    for sparse in (False, True):
+        spec = TableSpec("w", 3, 2, "float64", sparse=sparse)
+        partition = Partition(spec, 0, options)
+        cached = (SparseCached if sparse else DenseCached)(spec, 1)
+        if sparse:
+            counts, columns, values = np.array([1, 2], np.int32), np.array([0, 0, 1], np.int32), start[start != 0]
+            partition.write(rows, counts, columns, values)
+            cached.receive(rows, Rowset(counts, columns, values), READ)
+            entries = np.array([0, 1, 1]), np.array([0, 0, 1], np.int32)
+            changed = Update(entries[0], deltas[entries], entries[1])
+            keys, waiting = entries[0] * 2 + entries[1], changed.deltas[:, None]
+        else:
+            partition.write(rows, start)
+            cached.receive(rows, start, None, READ)
+            changed, keys, waiting = Update(rows, deltas), rows, deltas
+        partition.add(changed, 0, 0)
+        assert partition.change is not None
+        assert partition.change[1].tolist() == [np.float32(2 / 10), 1 / 2 + 4 / 2, 0.0]
+        cached.add(keys, waiting, 0)
+        assert cached.importance(np.arange(len(keys)), True).sum() == 2 / 10 + 1 / 2 + 4 / 2
+        cached.places.clear()
+        assert cached.importance(np.arange(len(keys)), True).sum() == 7.0

@@ -203,8 +203,10 @@ def test_tables_that_cannot_be() -> None:
             t.dense("a", 1, 1, "int32", function=gl.AdaRevision(1.0))
         with pytest.raises(TableError, match="no tables"):
             t.run(fill, 1)
-        with pytest.raises(TableError, match=r"initial \(2, 3\)"):
+        with pytest.raises(TableError, match=r"shape \(2, 3\); expected \(3, 2\)"):
             t.dense("b", 3, 2, initial=np.zeros((2, 3)))
+        with pytest.raises(TableError, match="no table 'b'"):  # nothing is left of what was refused
+            _ = t["b"]
         t.dense("c", 1, 1)
         with pytest.raises(TableError, match="already"):
             t.dense("c", 1, 1)

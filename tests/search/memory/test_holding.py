@@ -66,7 +66,7 @@ def test_a_step_runs_within_half_of_its_memory_with_the_same_numbers(step, tmp_p
         with own.start(backend=backend, model=model) as run:
             losses.append([run.step(*batch) for _ in range(5)])
             if own is plan:
-                assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
+                assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
     assert losses[0] == losses[1] == losses[2]
 
 
@@ -163,7 +163,7 @@ def test_what_is_dropped_is_computed_again(tmp_path: Path) -> None:
     for own in (free, again):
         with own.start(backend="threads", model=training.model) as run:
             losses.append([run.step(*batch) for _ in range(3)])
-            assert run.run.peak_bytes(*run._inputs(batch, None)) == [own.peak]
+            assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
     assert losses[0] == losses[1]
     with pytest.raises(girih.PlanError, match=r"whatever is computed again, the plan needs .* or allow movements"):
         girih.plan(training, batch, machine="local:1", memory=free.peak // 5, hold="recompute", compare=())

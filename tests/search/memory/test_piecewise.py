@@ -59,4 +59,4 @@ def test_what_is_chosen_in_pieces_runs_within_the_limit(step) -> None:
     assert plan.simulated <= predict(held(plan.held(None), "auto", store=None, note=nobody)).seconds * (1 + 1e-9)
     with plan.start(backend="threads") as run:
         assert all(run.verified_step(*batch).ok for _ in range(2))
-        assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
+        assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]

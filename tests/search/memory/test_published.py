@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,16 @@ def step() -> tuple[girih.TrainingStep, tuple[torch.Tensor, torch.Tensor]]:
     return girih.TrainingStep(model, loss=torch.nn.functional.cross_entropy, optimizer=optimizer), batch
 
 
-def test_each_keeps_the_limit_with_the_same_numbers(step) -> None:
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Of this process's kernels. The plan is made for those of a worker process, and kernels' scratch depends on it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_each_keeps_the_limit_with_the_same_numbers(step, threads: int) -> None:
     """All of them run in tests/memory/baselines; here with kernels whose scratch memory is measured."""
     training, batch = step
     free = girih.plan(training, batch, machine="local:1", compare=())
@@ -49,7 +59,9 @@ def test_each_keeps_the_limit_with_the_same_numbers(step) -> None:
         assert plan.memory_bound <= plan.simulated * (1 + 1e-9)
         with plan.start(backend="threads", arena="off") as run:  # in which scratch may lie where it is free
             losses[hold] = [run.step(*batch) for _ in range(2)]
-            assert run.run.peak_bytes(*run._inputs(batch, None)) == [plan.peak]
+            assert run.plan.told_scratch.threads == threads
+            assert run.plan.peak <= plan.memory
+            assert run.run.peak_bytes(*run._inputs(batch, None)) == [run.plan.peak]
     assert set(map(tuple, losses.values())) == {tuple(losses["free"])}
 
 

@@ -127,14 +127,12 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
 
 @operator("Softmax", since=13)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return torch.softmax(
-        x - torch.amax(x, axis, True), axis
-    )  # graphs subtract logarithms of sums: not of large numbers
+    return torch.softmax(x, axis)
 
 
 @operator("LogSoftmax", since=13)
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    return torch.log_softmax(x - torch.amax(x, axis, True), axis)
+    return torch.log_softmax(x, axis)
 
 
 def _flat(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:

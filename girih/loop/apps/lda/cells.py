@@ -3,10 +3,12 @@
 `gibbs` draws from all topics' probabilities, which is exact and costs O(topics) for each token, in vectors of LANES.
 `light` is LightLDA's Metropolis-Hastings (thesis §4.1, Yuan et al., WWW 2015): a cycle of a proposal from the document
 (the topic of one of its tokens) and one from the word (an alias table, Walker 1977, of the counts that the word had
-when its slice was taken up), each accepted or refused by current counts: O(1) for each token. Tables hold nonzero
+before the sweep), each accepted or refused by current counts: O(1) for each token. Tables hold nonzero
 counts only, the prior is a second branch, so that a slice's tables are no larger than its tokens. The probability by
 which a word proposed is that of its table, found by bisection of its nonzero counts, where LightLDA's program takes
-the current counts.
+the current counts. The token's own count is taken out of its word's table: a proposal that depends on the topic that
+it may replace would not leave the posterior as it is. With tables that are made anew for each token the posterior is
+exact; with those of a sweep a small error remains, since topics that other tokens had before still count.
 
 Both read and write the rows of the cell's documents and words only, besides their copy of the topics' sums.
 """
@@ -19,14 +21,13 @@ import numba
 import numpy as np
 
 from girih.loop.apps.lda.randoms import STRIDE, high, low, mixed, started
-
-LANES = 16
+from girih.loop.apps.lda.tables import LANES, count_of, put, take
 
 
 @numba.njit(nogil=True, cache=True, fastmath=True)
 def gibbs(
     topics_of: Any, words: Any, starts: Any, bounds: Any, first: int, last: int, part: int, table: Any, sums: Any,
-    topics: int, alpha: float, beta: float, seed: int, sweep: int, base: int, cycles: int,
+    topics: int, alpha: float, beta: float, seed: int, sweep: int, base: int,
 ) -> None:  # fmt: skip
     """Sample the tokens of slice `part` in documents first … last.
 
@@ -88,64 +89,6 @@ def gibbs(
             row[topics_of[at]] = np.float32(alpha)
 
 
-@numba.njit(nogil=True, cache=True)
-def alias_tables(table: Any, of_part: Any, topics: int) -> Any:
-    """(where each word's table begins, topics, their aliases, the chances of staying, the topics' counts).
-
-    of_part: the words. O(words × topics) to look for the nonzero counts, O(nonzeros) for the tables (Walker, Vose).
-    """
-    begins = np.zeros(len(of_part) + 1, np.int64)
-    for item in range(len(of_part)):
-        counts = table[of_part[item]]
-        nonzero = 0
-        for k in range(topics):
-            if counts[k] > 0:
-                nonzero += 1
-        begins[item + 1] = begins[item] + nonzero
-    own = np.empty(begins[-1], np.int32)
-    other = np.empty(begins[-1], np.int32)
-    stay = np.empty(begins[-1], np.float32)
-    heights = np.empty(begins[-1], np.float32)
-    weights = np.empty(topics, np.float32)
-    small, large = np.empty(topics, np.int64), np.empty(topics, np.int64)
-    for item in range(len(of_part)):
-        a = begins[item]
-        counts = table[of_part[item]]
-        size, total = 0, 0
-        for k in range(topics):
-            if counts[k] > 0:
-                own[a + size] = k
-                heights[a + size] = counts[k]
-                total += counts[k]
-                size += 1
-        few, many = 0, 0
-        for at in range(size):
-            weights[at] = np.float32(counts[own[a + at]]) * np.float32(size) / np.float32(total)
-            if weights[at] < 1:
-                small[few] = at
-                few += 1
-            else:
-                large[many] = at
-                many += 1
-        while few > 0 and many > 0:
-            few -= 1
-            less, more = small[few], large[many - 1]
-            stay[a + less] = weights[less]
-            other[a + less] = own[a + more]
-            weights[more] -= 1 - weights[less]
-            if weights[more] < 1:
-                many -= 1
-                small[few] = more
-                few += 1
-        for at in range(many):
-            stay[a + large[at]] = 1
-            other[a + large[at]] = own[a + large[at]]
-        for at in range(few):
-            stay[a + small[at]] = 1
-            other[a + small[at]] = own[a + small[at]]
-    return begins, own, other, stay, heights
-
-
 @numba.njit(nogil=True)
 def height_of(topic: Any, own: Any, heights: Any, begin: int, end: int) -> Any:
     """The count of a topic in a word's table, begin … end of ascending topics; 0 if it is not there."""
@@ -161,15 +104,16 @@ def height_of(topic: Any, own: Any, heights: Any, begin: int, end: int) -> Any:
 
 @numba.njit(nogil=True, cache=True)
 def light(
-    topics_of: Any, words: Any, starts: Any, bounds: Any, first: int, last: int, part: int, table: Any, sums: Any,
-    topics: int, alpha: float, beta: float, seed: int, sweep: int, base: int, cycles: int,
-    begins: Any, own: Any, other: Any, stay: Any, heights: Any, place: Any, lengths: Any,
+    topics_of: Any, words: Any, starts: Any, bounds: Any, first: int, last: int, part: int,
+    rows: Any, bits: Any, cells: Any, sums: Any, topics: int, alpha: float, beta: float, seed: int, sweep: int,
+    base: int, cycles: int, place: Any, lengths: Any, begins: Any, own: Any, other: Any, stay: Any, heights: Any,
 ) -> None:  # fmt: skip
     """As `gibbs`, by `cycles` cycles of proposals for each token.
 
-    begins, own, other, stay, heights: of alias_tables. place: a word's number among those. lengths: its tokens.
+    rows, bits, cells: of a HybridTable. begins, own, other, stay, heights: of alias_tables, which were made since each
+    token was last sampled. place: a word's number among those. lengths: [vocabulary] tokens.
     """
-    smooth = np.float32(beta * table.shape[0])
+    smooth = np.float32(beta * len(bits))
     prior, share = np.float32(beta), np.float32(alpha)
     row = np.zeros(topics, np.int32)
     for document in range(first, last):
@@ -186,13 +130,13 @@ def light(
             old = np.int64(topics_of[at])
             now = old
             word = words[at]
-            counts = table[word]
-            counts[old] -= 1
+            word_row, kind = rows[word], bits[word]
+            count_now = np.float32(take(cells, word_row, kind, old))
             sums[old] -= 1
             row[old] -= 1
-            item = place[word]
+            item, length_of = place[word], lengths[word]
             begin, size = begins[item], begins[item + 1] - begins[item]
-            of_word = lengths[item] + topics * beta
+            of_word = length_of + topics * beta
             for _ in range(cycles):
                 # The document proposes: q(k) is n_dk without this token, + α (drawing the token itself changes
                 # nothing), which is a factor of the target: what is left to judge is the word's part.
@@ -204,30 +148,41 @@ def light(
                 else:
                     new = np.int64(min((drawn - length) / alpha, topics - 1))
                 if new != now:
-                    up = (np.float32(counts[new]) + prior) * (np.float32(sums[now]) + smooth)
-                    down = (np.float32(counts[now]) + prior) * (np.float32(sums[new]) + smooth)
+                    count_new = np.float32(count_of(cells, word_row, kind, new))
+                    up = (count_new + prior) * (np.float32(sums[now]) + smooth)
+                    down = (count_now + prior) * (np.float32(sums[new]) + smooth)
                     if high(mixed(state)) * down < up:
-                        now = new
-                # The word proposes: q(k) is n_wk of the table + β.
+                        now, count_now = new, count_new
+                # The word proposes: q(k) is n_wk of the table without this token, + β.
                 state += STRIDE
                 drawn = low(mixed(state)) * of_word
-                if drawn < lengths[item]:
-                    slot = drawn * size / lengths[item]
+                if drawn < length_of:
+                    slot = drawn * size / length_of
                     spot = begin + min(np.int64(slot), size - 1)
                     new = np.int64(own[spot] if slot - np.int64(slot) < stay[spot] else other[spot])
+                    if new == old and new != now:  # once in height times it is this token itself, which says nothing
+                        state += STRIDE
+                        if high(mixed(state)) * height_of(old, own, heights, begin, begin + size) < 1:
+                            new = now
+                        state += STRIDE
                 else:
-                    new = np.int64(min((drawn - lengths[item]) / beta, topics - 1))
+                    new = np.int64(min((drawn - length_of) / beta, topics - 1))
                 if new != now:
                     height_now = height_of(now, own, heights, begin, begin + size)
                     height_new = height_of(new, own, heights, begin, begin + size)
-                    up = (np.float32(row[new]) + share) * (np.float32(counts[new]) + prior)
+                    if now == old:
+                        height_now -= 1
+                    if new == old:
+                        height_new -= 1
+                    count_new = np.float32(count_of(cells, word_row, kind, new))
+                    up = (np.float32(row[new]) + share) * (count_new + prior)
                     up *= (np.float32(sums[now]) + smooth) * (height_now + prior)
-                    down = (np.float32(row[now]) + share) * (np.float32(counts[now]) + prior)
+                    down = (np.float32(row[now]) + share) * (count_now + prior)
                     down *= (np.float32(sums[new]) + smooth) * (height_new + prior)
                     if high(mixed(state)) * down < up:
-                        now = new
+                        now, count_now = new, count_new
             topics_of[at] = now
-            counts[now] += 1
+            put(cells, word_row, kind, now)
             sums[now] += 1
             row[now] += 1
         for at in range(start, stop):

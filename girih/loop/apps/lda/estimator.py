@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from girih.loop.apps.lda import progress
 from girih.loop.apps.lda.corpora import Corpus, read_corpus
 from girih.loop.apps.lda.inference import folded_in, log_chances
+from girih.loop.apps.lda.layout import word_counts
 from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
+from girih.loop.apps.lda.tables import dense_bytes, hybrid_bytes
 from girih.machine.units import format_bytes, parse_bytes
 
 SAMPLERS = ("gibbs", "light", "warp")
@@ -52,6 +55,8 @@ class LDA:
     cycles: LightLDA's proposals for each token and sweep, in pairs.
     memory: bytes for the table of words by topics and the blocks of a corpus that is on disk ("4GB").
     directory: where a corpus that is larger than memory is kept, with the topics of its tokens; None: in memory.
+    checkpoint: a file that is written every `checkpoint_every` sweeps, and after the last. resume: go on from it if it
+        is there, to the same numbers as without the interruption; otherwise it is replaced.
     observer: is called with a Sweep after each.
 
     After fit: components_ [K, words], counts with the prior, word_topic_ [words, K] sparse counts, likelihoods_
@@ -72,6 +77,9 @@ class LDA:
         cycles: int = 1,
         memory: int | str = "4GB",
         directory: str | Path | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 10,
+        resume: bool = False,
         observer: Callable[[Sweep], None] | None = None,
     ) -> None:
         self.n_components = n_components
@@ -85,6 +93,9 @@ class LDA:
         self.cycles = cycles
         self.memory = memory
         self.directory = directory
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.resume = resume
         self.observer = observer
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -129,27 +140,23 @@ class LDA:
         X: what `read_corpus` takes: a matrix, a UCI or Parquet file, gensim's documents, or a Corpus.
 
         Raises:
-            ValueError: an option is out of range, or the source is damaged.
+            ValueError: an option is out of range, or the source is damaged; a checkpoint is (LoopCheckpointError), or
+                it is of another corpus or other options.
+            OSError: a checkpoint cannot be written; the last one is whole.
             MemoryError: the sampler's table does not fit into `memory`.
         """
         model = self._model()
         corpus = read_corpus(X, directory=self.directory)
-        self.trial_seconds_: dict[str, float] = {}
-        chosen = self.sampler
-        if chosen == "auto":
-            self.trial_seconds_ = trials(corpus, model)
-            chosen = min(self.trial_seconds_, key=lambda name: self.trial_seconds_[name] * SWEEPS[name])
-        elif chosen != "warp" and not _fits(corpus, model):
-            raise MemoryError(
-                f"the table of {corpus.vocabulary:,} words by {model.topics:,} topics needs "
-                f"{format_bytes(_table_bytes(corpus, model))} of {format_bytes(model.memory)}: use sampler='warp', "
-                "which needs none, or allow more memory"
-            )
+        resumed = self.resume and self.checkpoint is not None and Path(self.checkpoint).exists()
+        chosen = self._chosen(corpus, model, resumed)
         state = started(corpus, model, chosen)
+        identity = {} if self.checkpoint is None else progress.identity_of(corpus, model, state)
+        done = progress.Progress()
+        if resumed:
+            done = progress.restore(str(self.checkpoint), state, identity)
         run, end = threads(model.workers)
-        self.likelihoods_: list[tuple[int, float]] = []
         try:
-            for number in range(self.max_iter):
+            for number in range(done.sweeps, self.max_iter):
                 began = time.perf_counter()
                 state.sweep(number, run)
                 seconds = time.perf_counter() - began
@@ -157,17 +164,37 @@ class LDA:
                 last = number + 1 == self.max_iter
                 if last or (self.evaluate_every and (number + 1) % self.evaluate_every == 0):
                     told = state.likelihood() / corpus.tokens
-                    self.likelihoods_.append((number + 1, told))
+                    done.likelihoods.append((number + 1, told))
+                done.sweeps = number + 1
+                if self.checkpoint is not None and (last or done.sweeps % self.checkpoint_every == 0):
+                    progress.save(self.checkpoint, state, identity, done)
                 if self.observer is not None:
                     self.observer(Sweep(number + 1, chosen, corpus.tokens, seconds, told))
         finally:
             end()
+        self.likelihoods_ = done.likelihoods
         self.sampler_ = chosen
-        self.n_iter_ = self.max_iter
+        self.n_iter_ = done.sweeps
         self.n_features_in_ = corpus.vocabulary
         self.word_topic_ = state.word_topic()
         self.doc_topic_prior_, self.topic_word_prior_ = model.alpha, model.beta
         return self
+
+    def _chosen(self, corpus: Corpus, model: Model, resumed: bool) -> str:
+        """The sampler: as named, as in the checkpoint, or the cheapest in trials."""
+        self.trial_seconds_: dict[str, float] = {}
+        if self.sampler == "auto" and resumed:
+            return progress.saved_sampler(str(self.checkpoint))
+        if self.sampler == "auto":
+            self.trial_seconds_ = trials(corpus, model)
+            return min(self.trial_seconds_, key=lambda name: self.trial_seconds_[name] * SWEEPS[name])
+        size = _table_bytes(corpus, model, self.sampler)
+        if size > model.memory:
+            raise MemoryError(
+                f"the table of {corpus.vocabulary:,} words by {model.topics:,} topics needs {format_bytes(size)} of "
+                f"{format_bytes(model.memory)}: use sampler='warp', which needs none, or allow more memory"
+            )
+        return self.sampler
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
         return self.fit(X).transform(X)
@@ -180,6 +207,9 @@ class LDA:
         _whole("random_state", self.random_state, 0)
         _whole("evaluate_every", self.evaluate_every, 0)
         _whole("cycles", self.cycles, 1)
+        _whole("checkpoint_every", self.checkpoint_every, 1)
+        if self.resume and self.checkpoint is None:
+            raise ValueError("resume=True, and no checkpoint: give checkpoint=FILE, from which it goes on")
         if self.sampler not in (*SAMPLERS, "auto"):
             raise ValueError(f"sampler={self.sampler!r}: expected auto, {', '.join(SAMPLERS)}")
         priors = []
@@ -267,12 +297,13 @@ def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
         raise ValueError(f"{name}={value!r}: expected an integer from {least}" + (f" to {most}" if most else ""))
 
 
-def _table_bytes(corpus: Corpus, model: Model) -> int:
-    return corpus.vocabulary * (model.topics + 15) // 16 * 16 * 4
-
-
-def _fits(corpus: Corpus, model: Model) -> bool:
-    return _table_bytes(corpus, model) <= model.memory
+def _table_bytes(corpus: Corpus, model: Model, sampler: str) -> int:
+    """Of words by topics, at most."""
+    if sampler == "warp":
+        return 0
+    if sampler == "gibbs":
+        return dense_bytes(corpus.vocabulary, model.topics)
+    return hybrid_bytes(word_counts(corpus), model.topics)
 
 
 def started(corpus: Corpus, model: Model, sampler: str) -> Cells | Passes:
@@ -297,7 +328,7 @@ def trials(corpus: Corpus, model: Model) -> dict[str, float]:
     run, _ = threads(1)
     found = {}
     for sampler in SAMPLERS:
-        if sampler != "warp" and not _fits(corpus, model):
+        if _table_bytes(corpus, model, sampler) > model.memory:
             continue
         state = started(some, one, sampler)
         state.sweep(0, run)  # compiles

@@ -5,11 +5,13 @@ tokens of slice (p + t) mod workers; a slice of the table of words by topics the
 workers touch one document or one word, so only the topics' sums are apart: each worker has a copy for a step, and
 changes are added up, in the workers' order, between steps. The result follows from the seed and the number of workers.
 
-Passes (WarpLDA): words, then documents, are divided among the workers; the result does not depend on their number.
+Passes (WarpLDA): words, then documents, are divided into shares that the workers take one after another; the result
+does not depend on who takes which, nor on the number of workers.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,10 +21,14 @@ import numba
 import numpy as np
 import scipy.sparse
 
-from girih.loop.apps.lda.cells import LANES, alias_tables, gibbs, light
+from girih.loop.apps.lda.cells import gibbs, light
 from girih.loop.apps.lda.corpora import Corpus
 from girih.loop.apps.lda.layout import Block, allocated, blocks_of, laid_out, shares, word_counts
+from girih.loop.apps.lda.tables import LANES, DenseTable, HybridTable, alias_tables
 from girih.loop.apps.lda.warp import document_pass, word_pass
+
+SHARES = 8
+"""Of words or documents for each worker of a pass; who is done takes the next, so that a slow core holds nobody."""
 
 Run = Callable[[list[Callable[[], Any]]], None]
 
@@ -41,15 +47,18 @@ class Model:
 
 
 class Cells:
-    """Collapsed Gibbs, or LightLDA's sampler, over rotating slices. The table of words by topics is dense."""
+    """Collapsed Gibbs, or LightLDA's sampler, over rotating slices."""
 
     def __init__(self, corpus: Corpus, model: Model, sampler: str) -> None:
         self.model, self.sampler = model, sampler
-        padded = -(-model.topics // LANES) * LANES
         self.heights = word_counts(corpus)
         self.layout = laid_out(corpus, model.workers, model.memory, self.heights)
-        self.table = np.zeros((corpus.vocabulary, padded), np.int32)
-        self.sums = np.zeros(padded, np.int64)
+        self.table: DenseTable | HybridTable
+        if sampler == "gibbs":
+            self.table = DenseTable(corpus.vocabulary, model.topics)
+        else:
+            self.table = HybridTable.of(self.heights, model.topics)
+        self.sums = np.zeros(-(-model.topics // LANES) * LANES, np.int64)
         self.of_part = [np.flatnonzero(self.layout.slice_of == part) for part in range(model.workers)]
         self.place = np.zeros(corpus.vocabulary, np.int64)
         for words in self.of_part:
@@ -57,51 +66,78 @@ class Cells:
         for block in blocks_of(self.layout):
             generator = np.random.default_rng((model.seed, block.first))
             block.topics[:] = generator.integers(0, model.topics, len(block.topics), dtype=np.int32)
-            _count(block.words, block.topics, self.table, self.sums)
+            self.table.count(block.words, block.topics, self.sums)
+
+    @property
+    def assigned(self) -> np.ndarray:
+        """[tokens] the topic of each, as the layout has them."""
+        return self.layout.topics
+
+    def assign(self, topics: np.ndarray) -> None:
+        """Give all tokens their topics, and count anew."""
+        self.layout.topics[:] = topics
+        self.table.clear()
+        self.sums[:] = 0
+        for block in blocks_of(self.layout):
+            self.table.count(block.words, block.topics, self.sums)
 
     def sweep(self, number: int, run: Run) -> None:
         """Sample every token once. number: of the sweep, by which random numbers are drawn."""
-        for block in blocks_of(self.layout):
-            self._block(block, number, run)
+        aliases: list[Any] = [None] * self.model.workers
+        table = self.table
+        if isinstance(table, HybridTable):
+            arrays = (table.begins, table.bits, table.cells, table.topics)
 
-    def _block(self, block: Block, number: int, run: Run) -> None:
-        model = self.model
-        cuts = shares(block.starts, model.workers)
-        for step in range(model.workers):
-            copies = [self.sums.copy() for _ in range(model.workers)]
-            run([self._cell(block, cuts, worker, step, copies[worker], number) for worker in range(model.workers)])
+            def tables(part: int) -> Callable[[], None]:
+                def build() -> None:
+                    aliases[part] = alias_tables(self.of_part[part], *arrays)
+
+                return build
+
+            run([tables(part) for part in range(self.model.workers)])
+        for block in blocks_of(self.layout):
+            self._block(block, number, run, aliases)
+
+    def _block(self, block: Block, number: int, run: Run, aliases: list[Any]) -> None:
+        workers = self.model.workers
+        cuts = shares(block.starts, workers)
+        for step in range(workers):
+            copies = [self.sums.copy() for _ in range(workers)]
+            parts = [(worker + step) % workers for worker in range(workers)]
+            run([
+                self._cell(block, cuts[worker : worker + 2], parts[worker], copies[worker], number, aliases)
+                for worker in range(workers)
+            ])  # fmt: skip
             self.sums += sum(copy - self.sums for copy in copies)
 
     def _cell(
-        self, block: Block, cuts: np.ndarray, worker: int, step: int, sums: np.ndarray, number: int
+        self, block: Block, cuts: np.ndarray, part: int, sums: np.ndarray, number: int, aliases: list[Any]
     ) -> Callable[[], None]:
-        model, part = self.model, (worker + step) % self.model.workers
-
-        def sample() -> None:
-            common = (
-                block.topics, block.words, block.starts, block.bounds, int(cuts[worker]), int(cuts[worker + 1]), part,
-                self.table, sums, model.topics, model.alpha, model.beta, model.seed, number, block.first, model.cycles,
-            )  # fmt: skip
-            if self.sampler == "gibbs":
-                gibbs(*common)
-            else:
-                words = self.of_part[part]
-                light(*common, *alias_tables(self.table, words, model.topics), self.place, self.heights[words])
-
-        return sample
+        model, table = self.model, self.table
+        tokens = (block.topics, block.words, block.starts, block.bounds, int(cuts[0]), int(cuts[1]), part)
+        rest = (sums, model.topics, model.alpha, model.beta, model.seed, number, block.first)
+        if isinstance(table, DenseTable):
+            return lambda: gibbs(*tokens, table.counts, *rest)
+        rows = (table.begins, table.bits, table.cells)
+        return lambda: light(*tokens, *rows, *rest, model.cycles, self.place, self.heights, *aliases[part])
 
     def word_topic(self) -> scipy.sparse.csr_matrix:
-        return scipy.sparse.csr_matrix(self.table[:, : self.model.topics])
+        """[vocabulary, topics] counts."""
+        return self.table.sparse()
 
     def likelihood(self) -> float:
-        total = _of_words(self.table, self.sums, self.model.topics, self.model.beta)
+        model = self.model
+        total = _of_counts(self.table.sparse().data, model.beta)
+        total += _of_sums(self.sums[: model.topics], len(self.heights), model.beta)
         for block in blocks_of(self.layout):
-            total += _of_documents(block.topics, block.starts, self.model.topics, self.model.alpha)
+            total += _of_documents(block.topics, block.starts, model.topics, model.alpha)
         return total
 
 
 class Passes:
     """WarpLDA: two topics for each token, in the words' order, and where each document's tokens lie."""
+
+    sampler = "warp"
 
     def __init__(self, corpus: Corpus, model: Model) -> None:
         self.model, self.corpus = model, corpus
@@ -122,24 +158,40 @@ class Passes:
             piece[:] = generator.integers(0, model.topics, len(piece), dtype=np.int32)[:, None]
             self.sums += np.bincount(piece[:, 0], minlength=model.topics)
 
+    @property
+    def assigned(self) -> np.ndarray:
+        """[tokens, 2] topics and proposals, in the words' order."""
+        return self.pairs
+
+    def assign(self, pairs: np.ndarray) -> None:
+        """Give all tokens their topics and proposals, and count anew."""
+        self.pairs[:] = pairs
+        self.sums[:] = 0
+        for first in range(0, len(pairs), 1 << 22):
+            self.sums += np.bincount(pairs[first : first + (1 << 22), 0], minlength=self.model.topics)
+
     def sweep(self, number: int, run: Run) -> None:
         model = self.model
         for words in (True, False):
             starts = self.starts if words else self.corpus.starts
-            cuts = shares(starts, model.workers)
+            cuts = shares(starts, SHARES * model.workers if model.workers > 1 else 1).tolist()
+            left = iter(list(itertools.pairwise(cuts)))  # a list's iterator gives each share to one thread
             sums = (self.sums + self.corpus.vocabulary * model.beta).astype(np.float32)
             moved = [np.zeros(model.topics, np.int64) for _ in range(model.workers)]
 
             def share(
-                worker: int, words: bool = words, cuts: Any = cuts, sums: Any = sums, moved: Any = moved
+                worker: int, words: bool = words, left: Any = left, sums: Any = sums, moved: Any = moved
             ) -> Callable[[], None]:
-                rest = (
-                    int(cuts[worker]), int(cuts[worker + 1]), sums, moved[worker], model.alpha, model.beta,
-                    model.seed, number,
-                )  # fmt: skip
-                if words:
-                    return lambda: word_pass(self.pairs, self.starts, *rest)
-                return lambda: document_pass(self.pairs, self.where, self.corpus.starts, *rest)
+                rest = (sums, moved[worker], model.alpha, model.beta, model.seed, number)
+
+                def sample() -> None:
+                    for first, last in left:
+                        if words:
+                            word_pass(self.pairs, self.starts, first, last, *rest)
+                        else:
+                            document_pass(self.pairs, self.where, self.corpus.starts, first, last, *rest)
+
+                return sample
 
             run([share(worker) for worker in range(model.workers)])
             self.sums += sum(moved)
@@ -187,13 +239,6 @@ def threads(workers: int) -> tuple[Run, Callable[[], None]]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _count(words, topics, table, sums):  # type: ignore[no-untyped-def]
-    for at in range(len(words)):
-        table[words[at], topics[at]] += 1
-        sums[topics[at]] += 1
-
-
-@numba.njit(nogil=True, cache=True)
 def _placed(words, free, where):  # type: ignore[no-untyped-def]
     for at in range(len(words)):
         where[at] = free[words[at]]
@@ -213,14 +258,6 @@ def _of_sums(sums: np.ndarray, vocabulary: int, beta: float) -> float:
     from scipy.special import gammaln
 
     return float((gammaln(vocabulary * beta) - gammaln(sums + vocabulary * beta)).sum())
-
-
-def _of_words(table: np.ndarray, sums: np.ndarray, topics: int, beta: float) -> float:
-    total = _of_sums(sums[:topics], len(table), beta)
-    for first in range(0, len(table), 4096):
-        part = table[first : first + 4096, :topics]
-        total += _of_counts(part[part > 0], beta)
-    return total
 
 
 def _of_documents(topics_of: np.ndarray, starts: np.ndarray, topics: int, alpha: float) -> float:

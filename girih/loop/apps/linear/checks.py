@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-OPTIMIZERS = ("sgd", "adagrad")
+OPTIMIZERS = ("sgd", "adagrad", "adarevision")
 
 
 def whole(name: str, value: Any, least: int) -> None:

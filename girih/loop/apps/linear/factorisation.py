@@ -22,9 +22,10 @@ from girih.loop.apps.linear import bodies, checks
 class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """rating ≈ mean_ + W[user] · components_[:, item].
 
-    n_components: the rank. epochs: passes over the ratings. step: size of steps. optimizer: "sgd" or "adagrad". alpha:
-    the L2 penalty of the factors for each rating. random_state: of the first factors. n_jobs: workers, None for
-    `gl.workers()` or those of the cluster in use. The same seed and number of workers give the same bits.
+    n_components: the rank. epochs: passes over the ratings. step: size of steps. optimizer: "sgd", "adagrad" or
+    "adarevision". alpha: the L2 penalty of the factors for each rating. random_state: of the first factors. n_jobs:
+    workers, None for `gl.workers()` or those of the cluster in use. The same seed and number of workers
+    give the same bits.
 
     Attributes: components_ (rank, items), user_factors_ (users, rank), mean_, n_features_in_ (items).
     """
@@ -80,12 +81,14 @@ class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc
         random = check_random_state(self.random_state)
         scale = (max(float(centred.std()), 1e-3) / self.n_components**0.5) ** 0.5
         W, H = (gl.array(random.normal(0, scale, (size, self.n_components)), np.float32) for size in shape)
+        adaptive = self.optimizer != "sgd"
         loop = gl.parallel_for(space, workers=checks.workers_of(self.n_jobs))(
-            bodies.rating_adagrad if self.optimizer == "adagrad" else bodies.rating
+            bodies.rating_adagrad if adaptive else bodies.rating
         )
         given: dict[str, Any] = {"W": W, "H": H, "step": float(self.step), "l2": float(self.alpha)}
-        if self.optimizer == "adagrad":
-            squares = (gl.array(np.zeros(item.shape, np.float32)) for item in (W, H))
+        if adaptive:  # no update is ever missed in two dimensions: AdaRevision is AdaGrad from sums of 1 on
+            first = 1.0 if self.optimizer == "adarevision" else 0.0
+            squares = (gl.array(np.full(item.shape, first, np.float32)) for item in (W, H))
             given |= dict(zip(("SW", "SH"), squares, strict=True)) | {"rank": self.n_components}
         for _ in range(self.epochs):
             loop(**given)

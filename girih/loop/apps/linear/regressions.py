@@ -86,6 +86,12 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shape = (features,) if outputs == 1 else (features, outputs)
         learned = gl.array(np.zeros(shape))
         given: dict[str, Any] = {"weights": learned, "buffered": gl.buffer(learned, delay=self.delay), "pull": pull}
+        if self.optimizer == "adarevision":
+            further = gl.array(np.ones((2, *shape)))
+            revise = bodies.revision(float(self.step))  # type: ignore[no-untyped-call]
+            given["buffered"] = gl.buffer(learned, revise, delay=self.delay, further=further)
+        else:
+            given["step"] = self.step
         if self.optimizer == "adagrad":
             workers = checks.workers_of(self.n_jobs) or gl.workers()
             part = min(1.0, workers * self.delay / count)
@@ -93,10 +99,11 @@ class _Regression(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             given |= {"squares": squares, "squared": gl.buffer(squares, delay=self.delay)}
         if outputs > 1:
             given["classes"] = outputs
-        name = ("binary" if outputs == 1 else "multinomial") + ("_adagrad" if self.optimizer == "adagrad" else "")
+        ending = {"sgd": "", "adagrad": "_adagrad", "adarevision": "_gradient"}[self.optimizer]
+        name = ("binary" if outputs == 1 else "multinomial") + ending
         loop = gl.parallel_for(samples, workers=checks.workers_of(self.n_jobs))(getattr(bodies, name))
         for _ in range(self.epochs):
-            loop(**given, step=self.step)
+            loop(**given)
         found = learned.numpy()
         if not np.isfinite(found).all():
             raise ValueError(f"the weights grew beyond all numbers with step={self.step!r}: give a smaller one")
@@ -147,10 +154,11 @@ def _first_squares(matrix: Any, codes: np.ndarray, weights: np.ndarray, outputs:
 class SparseLogisticRegression(_Regression):
     """Two classes; X may be a SciPy sparse array.
 
-    epochs: passes over the samples. step: size of steps. optimizer: "sgd" or "adagrad". alpha: the L2 penalty, alpha/2
-    of the weights' squares beside the mean loss. delay: after so many samples of each worker, written weights are seen
-    by all. random_state: of the samples' order. n_jobs: workers, None for `gl.workers()` or those of the cluster in
-    use. The same seed and number of workers give the same bits. Orion, thesis, appendix A.2.
+    epochs: passes over the samples. step: size of steps. optimizer: "sgd", "adagrad" or "adarevision", which sizes
+    steps by the sums of what `delay` samples of each worker add (McMahan and Streeter 2014). alpha: the L2 penalty,
+    alpha/2 of the weights' squares beside the mean loss. delay: after so many samples of each worker, written
+    weights are seen by all. random_state: of the samples' order. n_jobs: workers, None for `gl.workers()` or
+    those of the cluster in use. The same seed and number of workers give the same bits. Orion, thesis, appendix A.2.
 
     Attributes: classes_, coef_ (1, features), intercept_ (1), n_features_in_.
     """

@@ -105,9 +105,19 @@ def logaddexp2(x, other):
     return larger + fn("log2")(fn("exp2")(fn("min")(x, other) - larger) + 1)
 
 
-@operator("girih.softmax_from", elementwise=True)
+def near_and_rest(work):
+    """The logarithms of sums as two numbers each of the input's dtype."""
+    return work.inputs["logsumexp"].bytes if work.inputs["input"].item_bytes < 8 else 0
+
+
+@operator("girih.softmax_from", elementwise=True, temporary=near_and_rest)
 def softmax_from(input, logsumexp):
     return exp(input - logsumexp)
+
+
+@operator("girih.log_softmax_from", elementwise=True, temporary=near_and_rest)
+def log_softmax_from(input, logsumexp):
+    return input - logsumexp
 
 
 @operator("girih.softmax_gradient", elementwise=True)

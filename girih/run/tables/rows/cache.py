@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from girih.run.tables.options import TableSpec
-from girih.run.tables.rows.keyed import Log, Places, add_sorted, take_rows, write_rows
+from girih.run.tables.rows.keyed import PLACE_BYTES, READ, Log, Places, add_sorted, changes_of, take_rows, write_rows
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -113,18 +113,20 @@ class Cached:
         """Rows that were dropped, and neither came back nor will: what the servers are to be told now."""
         if not self.dropped:
             return np.empty(0, np.int64)
-        rows = np.unique(np.concatenate(self.dropped))
+        rows = np.concatenate(self.dropped)
         self.dropped.clear()
         self.dropped_rows = 0
         rows = rows[self.places.find(rows)[0] < 0]
-        for wanted in pulled:
-            rows = rows[~np.isin(rows, wanted)]
+        if pulled:
+            coming = np.sort(np.concatenate(pulled))
+            at = np.minimum(np.searchsorted(coming, rows), len(coming) - 1)
+            rows = rows[coming[at] != rows]
         return rows
 
 
 class DenseCached(Cached):
     def __init__(self, spec: TableSpec, servers: int, held: bool = False) -> None:
-        super().__init__(spec, servers, spec.width, spec.width * spec.kind.itemsize + 16, held)
+        super().__init__(spec, servers, spec.width, spec.width * spec.kind.itemsize + PLACE_BYTES, held)
         self.values = np.zeros((self.places.slots, spec.width), spec.kind)
         versioned = spec.function is not None
         self.versions = np.zeros(self.places.slots, np.int32) if versioned else None
@@ -142,13 +144,14 @@ class DenseCached(Cached):
             self.read_versions[rows[there]] = self.versions[slots[there]]
         return out, (np.flatnonzero(slots < 0) if missing else np.empty(0, np.int64))
 
-    def receive(self, rows: Rows, values: Rows, versions: Rows | None, asked: bool) -> Rows:
-        """Rows from a server; those that were not asked for and are not cached are not kept. What a read gets."""
+    def receive(self, rows: Rows, values: Rows, versions: Rows | None, mark: int) -> Rows:
+        """Rows from a server. mark: READ or AHEAD; 0: they were not asked for, and are not kept unless they are cached.
+        What a read gets."""
         values = np.array(values, self.spec.kind)  # a message cannot be written to
         if not self.held:
             self._add_own(rows, values)
-        if asked:
-            slots, dropped = self.places.claim(rows)
+        if mark:
+            slots, dropped = self.places.claim(rows, mark)
             self.drop(dropped)
         else:
             slots, missing = self.places.find(rows)
@@ -157,9 +160,9 @@ class DenseCached(Cached):
         write_rows(self.values, slots, values)
         if versions is not None and self.versions is not None:
             self.versions[slots[slots >= 0]] = versions[slots >= 0]
-            if asked and self.read_versions is not None:
+            if mark and self.read_versions is not None:
                 self.read_versions[rows] = versions
-        if self.held and asked:
+        if self.held and mark:
             self._add_own(rows, values)
         return values
 
@@ -178,38 +181,34 @@ class DenseCached(Cached):
             return self.log.add(rows, deltas, begin)
         return self.log.add_and_apply(rows, deltas, begin, self.places, self.values)
 
-    def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
-        """(of waiting updates, of the cached values of their rows; 0 if not cached)."""
-        changes = np.abs(self.log.deltas[positions]).sum(axis=1)
-        if not relative:
-            return changes, changes
+    def importance(self, positions: Rows, relative: bool) -> Rows:
+        """Of waiting updates: their magnitudes, or those over the cached values'."""
         rows = self.log.keys[positions]
         slots, _ = self.places.find(rows // VERSION if self.read_versions is not None else rows)
-        sizes = np.where(slots >= 0, np.abs(self.values[slots]).sum(axis=1), 0.0)
-        return changes, sizes
+        return changes_of(self.log.deltas, positions, self.values, slots, relative)
 
 
 class SparseCached(Cached):
     """The log's keys are entries: row × width + column."""
 
     def __init__(self, spec: TableSpec, servers: int, held: bool = False) -> None:
-        super().__init__(spec, servers, 1, 64 + 8 * min(spec.width, 16), held)
+        super().__init__(spec, servers, 1, 43 + PLACE_BYTES + 8 * min(spec.width, 16), held)
         self.maps = SparseRows(self.places.slots, spec.kind)
 
     def get(self, rows: Rows) -> tuple[Rowset, Rows]:
-        slots, missing = self.places.find(rows)
+        slots, missing = self.places.find(rows, READ)
         positions = np.flatnonzero(slots < 0) if missing else np.empty(0, np.int64)
         if missing:
             return Rowset(*(np.empty(0),) * 3), positions
         found = Rowset(*self.maps.get(slots))
         return (self._with_own(rows, found) if self.held else found), positions
 
-    def receive(self, rows: Rows, got: Rowset, asked: bool) -> Rowset:
+    def receive(self, rows: Rows, got: Rowset, mark: int) -> Rowset:
         """As for dense rows; rows occur once."""
         if self.maps.bytes > self.spec.memory // 2:
             self.maps_full()
-        if asked:
-            slots, dropped = self.places.claim(rows)
+        if mark:
+            slots, dropped = self.places.claim(rows, mark)
             self.drop(dropped)
             slots, _ = self.places.find(rows)  # two that fell on one place: the last has it
         else:
@@ -223,7 +222,7 @@ class SparseCached(Cached):
             own_rows, columns, changes = self._fixed(rows)
             own, _ = self.places.find(own_rows)
             self.maps.add(own[own >= 0], columns[own >= 0], changes[own >= 0])
-        return self._with_own(rows, got) if asked else got
+        return self._with_own(rows, got) if mark else got
 
     def _with_own(self, rows: Rows, got: Rowset) -> Rowset:
         """The servers' rows with what they lack of this worker's updates. Rows may repeat."""
@@ -271,10 +270,10 @@ class SparseCached(Cached):
         self.maps.add(slots[there], columns[there], deltas[begin:end, 0][there])
         return end
 
-    def magnitudes(self, positions: Rows, relative: bool) -> tuple[Rows, Rows]:
-        changes = np.abs(self.log.deltas[positions, 0])
+    def importance(self, positions: Rows, relative: bool) -> Rows:
+        changes: Rows = np.abs(self.log.deltas[positions, 0])
         if not relative:
-            return changes, changes
+            return changes
         keys = self.log.keys[positions]
         slots, _ = self.places.find(keys // self.spec.width)
         sizes = np.zeros(len(positions))
@@ -283,4 +282,4 @@ class SparseCached(Cached):
         owner = np.repeat(there, counts)
         same = columns == (keys[owner] % self.spec.width)
         sizes[owner[same]] = np.abs(values[same])
-        return changes, sizes
+        return np.asarray(changes / np.where(sizes > 0, sizes, 1.0))

@@ -1,8 +1,10 @@
 """A worker's memory of a table as flat arrays: a cache of rows, and a log of updates in which equal keys are one.
 
-The cache is set-associative (eight rows in a set, the least recently used goes), or, where all rows fit, has a place
-for each. The log is a hash table with open addressing whose positions are handed out in order. All loops are Numba's;
-each is O(keys × width), the hash table's probes aside.
+The cache is a hash table with chains. Where room is needed, the clock algorithm drops a row: a hand goes round, takes
+one off the marks of the rows that it passes, and drops the first that has none left. Rows that were fetched ahead begin
+with more marks than those that are read, so that they are still there when their turn comes. Where all rows fit, each
+has a place. The log is a hash table with open addressing whose positions are handed out in order. All loops are
+Numba's; each is O(keys × width), the hash tables' probes and the hand's way aside.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-WAYS = 8
 MIX = 0x9E3779B97F4A7C15  # of Fibonacci hashing: 2**64 over the golden ratio
+READ, AHEAD = 1, 8
+"""Marks: how often the hand passes a row that was read, or that was fetched ahead and not yet read."""
+PLACE_BYTES = 21
+"""What `Places` takes for a slot, at most: its row, its mark, its links."""
 
 
 @numba.njit(nogil=True, cache=True)
@@ -24,48 +29,67 @@ def _mixed(key: int) -> int:
 
 
 @numba.njit(nogil=True, cache=True)
-def find_slots(tags, stamps, wanted, slots, now):  # type: ignore[no-untyped-def]
-    """slots[i]: where row wanted[i] lies, or -1. Found rows count as used now. How many were not found."""
-    sets, ways = tags.shape
+def _slot_of(tags, chain, heads, key):  # type: ignore[no-untyped-def]
+    """Where the row lies, or -1."""
+    if len(heads) == 0:
+        return key if tags[key] == key else -1
+    slot = np.int64(heads[_mixed(key) & (len(heads) - 1)])
+    while slot >= 0 and tags[slot] != key:
+        slot = np.int64(chain[slot])
+    return slot
+
+
+@numba.njit(nogil=True, cache=True)
+def find_slots(tags, chain, heads, marks, wanted, slots, mark):  # type: ignore[no-untyped-def]
+    """slots[i]: where row wanted[i] lies, or -1. Found rows are marked, unless by 0. How many were not found."""
     missing = 0
     for i in range(len(wanted)):
-        key = wanted[i]
-        place = key if ways == 1 else _mixed(key) % sets
-        slots[i] = -1
-        for way in range(ways):
-            if tags[place, way] == key:
-                slots[i] = place * ways + way
-                stamps[place, way] = now
-                break
-        if slots[i] < 0:
+        slot = _slot_of(tags, chain, heads, wanted[i])
+        slots[i] = slot
+        if slot < 0:
             missing += 1
+        elif mark:
+            marks[slot] = mark
     return missing
 
 
 @numba.njit(nogil=True, cache=True)
-def claim_slots(tags, stamps, wanted, slots, dropped, now):  # type: ignore[no-untyped-def]
-    """slots[i]: a place for row wanted[i], its own if it has one; the rows that had to go are put into `dropped`. How
-    many those are."""
-    sets, ways = tags.shape
+def claim_slots(tags, chain, heads, marks, hand, wanted, slots, dropped, mark):  # type: ignore[no-untyped-def]
+    """slots[i]: a place for row wanted[i], its own if it has one; the rows that had to go are put into `dropped`. (how
+    many those are, where the hand of the clock is then)."""
+    mask = len(heads) - 1
     gone = 0
     for i in range(len(wanted)):
         key = wanted[i]
-        place = key if ways == 1 else _mixed(key) % sets
-        chosen = 0
-        for way in range(ways):
-            if tags[place, way] == key:
-                chosen = way
-                break
-            if stamps[place, way] < stamps[place, chosen]:
-                chosen = way
-        if tags[place, chosen] != key:
-            if tags[place, chosen] >= 0:
-                dropped[gone] = tags[place, chosen]
+        slot = _slot_of(tags, chain, heads, key)
+        if slot < 0 and mask < 0:
+            slot = key
+            tags[slot] = key
+        elif slot < 0:
+            while marks[hand]:
+                marks[hand] -= 1
+                hand = hand + 1 if hand + 1 < len(tags) else 0
+            slot = np.int64(hand)
+            hand = hand + 1 if hand + 1 < len(tags) else 0
+            old = tags[slot]
+            if old >= 0:
+                dropped[gone] = old
                 gone += 1
-            tags[place, chosen] = key
-        stamps[place, chosen] = now
-        slots[i] = place * ways + chosen
-    return gone
+                place = _mixed(old) & mask
+                if heads[place] == slot:
+                    heads[place] = chain[slot]
+                else:
+                    before = heads[place]
+                    while chain[before] != slot:
+                        before = chain[before]
+                    chain[before] = chain[slot]
+            tags[slot] = key
+            place = _mixed(key) & mask
+            chain[slot] = heads[place]
+            heads[place] = slot
+        marks[slot] = mark
+        slots[i] = slot
+    return gone, hand
 
 
 @numba.njit(nogil=True, cache=True)
@@ -77,10 +101,26 @@ def read_rows(values, slots, out):  # type: ignore[no-untyped-def]
                 out[i, j] = values[slots[i], j]
 
 
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
+def add_up_changes(deltas, positions, values, slots, relative, out):  # type: ignore[no-untyped-def]
+    """out[i] = the sum of |δ| of deltas[positions[i]]; relative: of |δ / a| with a of values[slots[i]], where that is
+    not 0, and there is such a slot."""
+    for i in range(len(positions)):
+        position, slot, total = positions[i], slots[i], 0.0
+        if relative and slot >= 0:
+            for j in range(deltas.shape[1]):
+                value = abs(values[slot, j])
+                total += abs(deltas[position, j]) / (value if value != 0 else 1)
+        else:
+            for j in range(deltas.shape[1]):
+                total += abs(deltas[position, j])
+        out[i] = total
+
+
 @numba.njit(nogil=True, cache=True)
-def find_and_read(tags, stamps, wanted, now, values, slots, out):  # type: ignore[no-untyped-def]
+def find_and_read(tags, chain, heads, marks, wanted, values, slots, out):  # type: ignore[no-untyped-def]
     """`find_slots`, and out[i] = values[slots[i]] where there is such a slot."""
-    missing = find_slots(tags, stamps, wanted, slots, now)
+    missing = find_slots(tags, chain, heads, marks, wanted, slots, READ)
     read_rows(values, slots, out)
     return missing
 
@@ -123,17 +163,16 @@ def log_add(index, keys, deltas, live, count, wanted, rows, begin):  # type: ign
 
 
 @numba.njit(nogil=True, cache=True)
-def log_and_add(index, keys, deltas, live, count, wanted, rows, begin, tags, values):  # type: ignore[no-untyped-def]
+def log_and_add(  # type: ignore[no-untyped-def]
+    index, keys, deltas, live, count, wanted, rows, begin, tags, chain, heads, values
+):
     """`log_add`, and what is cached of the rows changes by as much."""
     count, end = log_add(index, keys, deltas, live, count, wanted, rows, begin)
-    sets, ways = tags.shape
     for i in range(begin, end):
-        place = wanted[i] if ways == 1 else _mixed(wanted[i]) % sets
-        for way in range(ways):
-            if tags[place, way] == wanted[i]:
-                for j in range(values.shape[1]):
-                    values[place * ways + way, j] += rows[i, j]
-                break
+        slot = _slot_of(tags, chain, heads, wanted[i])
+        if slot >= 0:
+            for j in range(values.shape[1]):
+                values[slot, j] += rows[i, j]
     return count, end
 
 
@@ -178,36 +217,48 @@ def take_rows(deltas, live, positions, out):  # type: ignore[no-untyped-def]
             deltas[positions[i], j] = 0
 
 
+def changes_of(
+    deltas: NDArray[Any], positions: NDArray[Any], values: NDArray[Any], slots: NDArray[Any], relative: bool
+) -> NDArray[np.float64]:
+    """How much each row changes, [positions]; see `add_up_changes`."""
+    out = np.empty(len(positions))
+    add_up_changes(deltas, positions, values, slots, relative, out)
+    return out
+
+
+def power_of_two(least: int) -> int:
+    """The smallest power of two that is not below."""
+    return 1 << (least - 1).bit_length()
+
+
 class Places:
     """Which rows are cached, and where: `capacity` slots at most, or one for each row if all fit."""
 
     def __init__(self, rows: int, capacity: int) -> None:
-        if rows <= capacity:
-            shape = (rows, 1)
-        else:
-            shape = (max(1, capacity // WAYS), min(WAYS, max(2, capacity)))
-        self.slots = shape[0] * shape[1]
-        self.tags = np.full(shape, -1, np.int64)
-        self._stamps = np.zeros(shape, np.int64)
-        self._now = 0
+        whole = rows <= capacity
+        self.slots = rows if whole else max(2, capacity)
+        self.tags = np.full(self.slots, -1, np.int64)
+        self.chain = np.full(0 if whole else self.slots, -1, np.int32)
+        self.heads = np.full(0 if whole else power_of_two(self.slots), -1, np.int32)
+        self._marks = np.zeros(self.slots, np.uint8)
+        self._hand = 0
 
-    def find(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-        """(slot of each row, or -1; how many are missing)."""
-        self._now += 1
+    def find(self, rows: NDArray[Any], mark: int = 0) -> tuple[NDArray[np.int64], int]:
+        """(slot of each row, or -1; how many are missing). mark: READ or AHEAD, or 0: they are not used by that."""
         slots = np.empty(len(rows), np.int64)
-        return slots, find_slots(self.tags, self._stamps, rows, slots, self._now)
+        return slots, find_slots(self.tags, self.chain, self.heads, self._marks, rows, slots, mark)
 
     def read(self, rows: NDArray[Any], values: NDArray[Any], out: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-        """As `find`, and out[i] = values[slot] of rows that are there."""
-        self._now += 1
+        """As `find` by READ, and out[i] = values[slot] of rows that are there."""
         slots = np.empty(len(rows), np.int64)
-        return slots, find_and_read(self.tags, self._stamps, rows, self._now, values, slots, out)
+        return slots, find_and_read(self.tags, self.chain, self.heads, self._marks, rows, values, slots, out)
 
-    def claim(self, rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def claim(self, rows: NDArray[Any], mark: int = READ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(slot of each row, rows that went). Of rows that got the same slot, the last has it."""
-        self._now += 1
         slots, dropped = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-        gone = claim_slots(self.tags, self._stamps, rows, slots, dropped, self._now)
+        gone, self._hand = claim_slots(
+            self.tags, self.chain, self.heads, self._marks, self._hand, rows, slots, dropped, mark
+        )
         return slots, dropped[:gone]
 
     def present(self) -> NDArray[np.int64]:
@@ -215,6 +266,8 @@ class Places:
 
     def clear(self) -> None:
         self.tags[:] = -1
+        self.heads[:] = -1
+        self._marks[:] = 0
 
 
 class Log:
@@ -222,14 +275,11 @@ class Log:
     not live is what rounding left of what was sent, which goes with the next update of its key."""
 
     def __init__(self, capacity: int, width: int, dtype: Any) -> None:
-        size = 16
-        while size < 2 * capacity:
-            size *= 2
         self.count = 0
         self.keys = np.zeros(capacity, np.int64)
         self.deltas = np.zeros((capacity, width), dtype)
         self.live = np.zeros(capacity, np.uint8)
-        self._index = np.zeros(size, np.int32)
+        self._index = np.zeros(power_of_two(max(16, 2 * capacity)), np.int32)
 
     def add(self, keys: NDArray[Any], rows: NDArray[Any], begin: int) -> int:
         """Where it stopped: len(keys), or the first key for which there is no room."""
@@ -241,8 +291,9 @@ class Log:
     ) -> int:
         """As `add` where keys are rows, which change by as much where they are cached."""
         self.count, end = log_and_add(
-            self._index, self.keys, self.deltas, self.live, self.count, keys, rows, begin, places.tags, values
-        )
+            self._index, self.keys, self.deltas, self.live, self.count, keys, rows, begin,
+            places.tags, places.chain, places.heads, values,
+        )  # fmt: skip
         return int(end)
 
     def add_to(self, keys: NDArray[Any], rows: NDArray[Any]) -> None:

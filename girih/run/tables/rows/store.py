@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.rows.functions import ServerFunction, Versions
+from girih.run.tables.rows.keyed import changes_of
 from girih.run.tables.rows.sparse import SparseRows
 
 Rows = NDArray[Any]
@@ -55,10 +56,6 @@ class Update:
         columns = None if self.columns is None else self.columns[chosen]
         versions = None if self.versions is None else self.versions[chosen]
         return Update(self.rows[chosen], self.deltas[chosen], columns, versions)
-
-    def sizes(self) -> Rows:
-        """The magnitude of each change."""
-        return np.abs(self.deltas).sum(axis=1) if self.columns is None else np.abs(self.deltas)
 
 
 class Dense:
@@ -114,8 +111,9 @@ class Dense:
             return (self.values[rows],)
         return self.values[rows], self.versions.numbers[rows]
 
-    def sizes(self, rows: Rows) -> Rows:
-        return np.asarray(np.abs(self.values[rows]).sum(axis=1))
+    def importance(self, update: Update, relative: bool) -> Rows:
+        """How much each row of an update changes, or each over the values."""
+        return changes_of(update.deltas, np.arange(len(update.rows)), self.values, update.rows, relative)
 
 
 def _once_each(update: Update) -> list[Update]:
@@ -148,11 +146,22 @@ class Sparse:
     def get(self, rows: Rows) -> tuple[Rows, ...]:
         return self.rows.get(rows)
 
-    def sizes(self, rows: Rows) -> Rows:
-        counts, _, values = self.rows.get(rows)
-        sums = np.zeros(len(rows))
-        np.add.at(sums, np.repeat(np.arange(len(rows)), counts), np.abs(values))
-        return sums
+    def importance(self, update: Update, relative: bool) -> Rows:
+        """How much each entry of an update changes, or each over its value."""
+        assert update.columns is not None
+        changes = np.abs(update.deltas)
+        if not relative:
+            return changes
+        rows, local = np.unique(update.rows, return_inverse=True)
+        counts, columns, values = self.rows.get(rows)
+        width = 1 + max(int(update.columns.max(initial=0)), int(columns.max(initial=0)))
+        keys = np.repeat(np.arange(len(rows)), counts) * width + columns
+        wanted = local * width + update.columns
+        at = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+        there = keys[at] == wanted if len(keys) else np.zeros(len(wanted), np.bool_)
+        sizes = np.ones(len(wanted))
+        sizes[there] = np.abs(values[at[there]])
+        return changes / sizes
 
 
 class Shadow:
@@ -244,6 +253,7 @@ class Partition:
         self.dirty = np.zeros((options.workers, self.count), np.bool_)
         self.change = np.zeros((options.workers, self.count), np.float32) if options.managed else None
         self.plain = not spec.sparse and spec.function is None
+        self.relative = options.priority == "relative"
         self.others_only = spec.function is None and not options.held
 
     def forget_workers(self) -> None:
@@ -259,19 +269,23 @@ class Partition:
             assert isinstance(self.store, Dense)
             knows = worker if self.others_only else -1
             add_and_mark(self.store.values, update.rows, update.deltas, self.present, self.dirty, knows)
-            if self.change is not None:
-                self.change[:, update.rows] += update.sizes()[None, :]
+            self._note_change(update, worker)
             return
         self.store.add(update, clock)
         own = self.dirty[worker, update.rows] if self.others_only else None
         self.dirty[:, update.rows] |= self.present[:, update.rows]
         if own is not None:
             self.dirty[worker, update.rows] = own
-        if self.change is not None:
-            if self.spec.sparse:
-                np.add.at(self.change.T, update.rows, update.sizes()[:, None])
-            else:
-                self.change[:, update.rows] += update.sizes()[None, :]
+        self._note_change(update, worker)
+
+    def _note_change(self, update: Update, worker: int) -> None:
+        """How much more the workers' copies lack; that of the worker who made the update lacks nothing of it."""
+        if self.change is None:
+            return
+        sizes = self.store.importance(update, self.relative)
+        for other in range(len(self.change)):
+            if other != worker or not self.others_only:
+                np.add.at(self.change[other], update.rows, sizes)
 
     def take(self, worker: int, rows: Rows, clock: int) -> tuple[Rows, ...]:
         """These rows, which go to a worker now."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from girih.rewrite.prove.instances import (
+from girih.rewrite.prove.refutation.instances import (
     Difference,
     Instance,
     InvalidError,

@@ -1,0 +1,75 @@
+"""The processes that torchrun has started, on one host or several, as the workers of loops.
+
+Every process runs the same program with the same data, and is itself one worker: it computes its own share of each
+loop, and has all results when the loop ends. So whatever a program does between loops, it does on every process alike.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from girih.layout import Mesh
+from girih.loop.progress import workers_of
+from girih.report.live import LiveView
+from girih.run.engines import in_use
+from girih.run.engines.crew import Crew
+from girih.run.engines.engine import Engine
+from girih.run.engines.table import ENGINES
+from girih.run.parallel.progress import LoopBlocks
+from girih.run.tiles.tiles import nothing
+from girih.run.training.session import torchrun_rank, torchrun_size, under_torchrun
+from girih.run.worker.service import Options
+
+
+class Ranks:
+    """All processes of a launcher; a context manager in which they are the workers of loops."""
+
+    def __init__(self, timeout: float, progress: bool | None) -> None:
+        self.engine: Engine = ENGINES["torchrun"]
+        self.workers = torchrun_size()
+        self.rank = torchrun_rank()
+        self.timeout = timeout
+        self.view = LiveView(progress if self.rank == 0 else False)
+        self._crew: Crew | None = None
+
+    def crew(self) -> Crew:
+        """This process's worker, and through the process group all others; met when a loop first needs them."""
+        if self._crew is None:
+            self._crew = self.engine.crew(nothing(Mesh((self.workers,))), Options(self.timeout, keeps=False))
+        return self._crew
+
+    def watched(self, program: LoopBlocks) -> AbstractContextManager[None]:
+        """In which rank 0 shows how far it is."""
+        return self.view(lambda began: workers_of(program, self.crew().status(), began))
+
+    def close(self) -> None:
+        """Leave the others; loops are run by this process alone again."""
+        self.view.close()
+        in_use.end(self)
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+    def __enter__(self) -> Ranks:
+        in_use.begin(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<girih rank {self.rank} of {self.workers}>"
+
+
+def ranks(*, timeout: float = 3600.0, progress: bool | None = None) -> Ranks:
+    """The processes that torchrun, or another launcher of torch.distributed, has started, as the workers of loops.
+
+    timeout: seconds that a loop may take. progress: rank 0 shows how far it is in a loop that lasts over a second; by
+    default on terminals only.
+
+    Raises:
+        RuntimeError: no launcher has started this process.
+    """
+    if not under_torchrun():
+        raise RuntimeError("no launcher has started this process: torchrun --nproc-per-node 4 program.py")
+    return Ranks(timeout, progress)

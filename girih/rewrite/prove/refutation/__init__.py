@@ -1,0 +1,1 @@
+"""Tensors for which the two sides of a rule differ: `instances` (both sides, computed), `refute` (finds them)."""
