@@ -38,9 +38,26 @@ TRUE = [
     "x[m, n], y[m, k]: amax(cat(x, y, dim=1), dim=(1,)) == maximum(amax(x, dim=(1,)), amax(y, dim=(1,)))",
     "x[m, n], y[n, n], z[n, r]: mm(x, mm(y, z)) == mm(mm(x, y), z)",
     "x[m, n], y[m, 1]: relu(cat(x, y, dim=1)) == cat(relu(x), relu(y), dim=1)",
+    "relu(mul(a, a)) == mul(a, a)",
+    "relu(neg(mul(a, a))) == sub(a, a)",
+    "mul(relu(b), add(a, relu(b))) == mul(add(a, b), relu(b))",
+    "relu(mul(a, mul(a, relu(b)))) == mul(a, mul(a, relu(b)))",
+    "relu(add(a, relu(a))) == add(relu(a), relu(a))",
+    "relu(mul(a, mul(a, a))) == mul(relu(a), mul(a, a))",
+    "a[n, n]: relu(mm(relu(a), relu(a))) == mm(relu(a), relu(a))",
+    "x[n, c, h, w]: max_pool(add(x, relu(x)), kernel_size=(3, 3), stride=(s, s), padding=(1, 1), dilation=(1, 1)) "
+    "== add(max_pool(x, kernel_size=(3, 3), stride=(s, s), padding=(1, 1), dilation=(1, 1)), "
+    "relu(max_pool(x, kernel_size=(3, 3), stride=(s, s), padding=(1, 1), dilation=(1, 1))))",
+    "x[m, u, q, r], k[2*t, u, v, w]: convolution(cat(x, x, dim=1), k, groups=2, padding=p) "
+    "== convolution(x, k, padding=p)",
     "x[a, b, c]: view(x, size=(a*b, c)) == view(view(x, size=(a, b*c)), size=(a*b, c))",
 ]
 WRONG = [
+    "relu(mul(a, mul(b, b))) == mul(a, mul(b, b))",
+    "relu(mul(a, b)) == mul(relu(a), relu(b))",
+    "relu(sub(relu(a), a)) == sub(relu(a), a, alpha=2)",
+    "x[m, n]: amax(mul(x, x), dim=1) == mul(amax(x, dim=1), amax(x, dim=1))",
+    "x[m, n]: amax(neg(x), dim=1) == neg(amax(x, dim=1))",
     "mm(a, b) == mm(b, a)",
     "relu(add(x, y)) == add(relu(x), relu(y))",
     "x[m, n], y[m, n]: cat(x, y) == cat(y, x)",
@@ -153,6 +170,22 @@ def test_what_cannot_be_said_is_open() -> None:
     verdict = prove(read_rule("x[m, n]: add(roll(x, shifts=(1,)), x) == add(x, roll(x, shifts=(1,)))"))
     assert isinstance(verdict, Open)
     assert "whole slices" in verdict.text
+
+
+WINDOW = "kernel_size=(2, 2), stride=(1, 1), padding=(1, 1), dilation=(2, 2)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "relu(mul(mul(a, a), other=c)) == mul(mul(a, a), other=c)",
+        "relu(mul(a, other=c)) == mul(relu(a), other=c)",  # a graph may multiply by what is below zero
+        f"s[1], x[n, c, h, w]: max_pool(mul(s, mul(s, x)), {WINDOW}) == mul(s, mul(s, max_pool(x, {WINDOW})))",
+    ],
+)
+def test_signs_that_are_not_known_prove_nothing(text: str) -> None:
+    """In the second a window may lie outside of its tensor, and its maximum is minus infinity."""
+    assert not isinstance(prove(read_rule(text)), Proved)
 
 
 def test_proved_rules_hold_on_random_tensors() -> None:
