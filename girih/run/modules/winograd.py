@@ -3,9 +3,9 @@ Gray (Fast Algorithms for Convolutional Neural Networks, CVPR 2016, §4).
 
 A tile of 6×6 of the image and the filter are transformed, multiplied number by number, and summed over the channels;
 what comes back is 4×4 of the result. The sums over channels are 36 products of matrices, tiles × channels by channels ×
-outputs, which oneDNN computes as one convolution by 1×1 in 36 groups, with weights in its own order. Other than in the paper, the tiles of a few rows are done
-at a time, so that they stay in the cache. Images have their channels last. Results differ from a direct sum by
-rounding: about 1e-5 of the largest.
+outputs, which oneDNN computes as one convolution by 1×1 in 36 groups, with weights in its own order. Other than in the
+paper, the tiles of a few rows are done at a time, so that they stay in the cache. Images have their channels last.
+Results differ from a direct sum by rounding: about 1e-5 of the largest.
 
 Cost: 36 multiplications for each channel, output and tile, in the place of 144; the transformations are linear in data
 and results. It pays where channels and images are large; a search for kernels measures that.
