@@ -84,23 +84,41 @@ def normalised(terms: Terms, facts: Facts, advise: Advise, depth: int = 0, reduc
     waiting = list(reversed(terms))
     while waiting:
         term = waiting.pop()
-        if not term.coefficient:
-            continue
-        step = advise(term, facts)
-        if step is not None:
-            waiting.extend(reversed(applied(step, term, facts, reducer)))
-            continue
-        inner = _inside(term, facts.under(term), advise, depth + 1)
-        results = _resolved(inner, reducer)
-        if results != (inner,):
-            waiting.extend(reversed(results))
-            continue
-        step = advise(inner, facts) if inner != term else None
-        if step is not None:
-            waiting.extend(reversed(applied(step, inner, facts, reducer)))
-        else:
-            done.append(canonical(inner, depth))
+        if term.coefficient:
+            step, results = advise(term, facts), (term,)
+            if step is None:
+                inner = _inside(term, facts.under(term), advise, depth + 1)
+                results = _resolved(inner, reducer)
+                if results == (inner,) and inner != term:
+                    step = advise(inner, facts)
+                term = inner
+            if step is not None:
+                waiting.extend(reversed(applied(step, term, facts, reducer)))
+            elif results != (term,):
+                waiting.extend(reversed(results))
+            else:
+                done.append(canonical(term, depth))
+        if not waiting:
+            done = list(collected(done, reducer))
+            waiting = _united(done) if reducer == "sum" else []
     return collected(done, reducer)
+
+
+def _united(terms: list[Term]) -> list[Term]:
+    """Takes two terms away that differ by a condition and its opposite: where one holds or the other, it always does.
+    Returns the term without it."""
+    known: dict[tuple[Term, Extent], Term] = {}
+    for term in terms:
+        for guard in term.guards:
+            sign, extent = guard
+            united = replace(term, guards=tuple(item for item in term.guards if item != guard))
+            other = known.get((united, -1 - extent))
+            if sign == ">=" and other is not None:
+                terms.remove(term)
+                terms.remove(other)
+                return [united]
+            known[united, extent if sign == ">=" else Extent()] = term
+    return []
 
 
 def _inside(term: Term, facts: Facts, advise: Advise, depth: int) -> Term:
