@@ -63,6 +63,16 @@ def peers(model: Any, data: tuple[Any, ...], threads: int, names: tuple[str, ...
     return runs
 
 
+def runs_here(name: str, run: Any) -> bool:
+    """A back end that does not run the model is no peer: a compiler may need more memory than there is."""
+    try:
+        run()
+    except Exception as error:
+        note({"does not run": name, "why": f"{type(error).__name__}: {str(error).splitlines()[0][:100]}"})
+        return False
+    return True
+
+
 def in_turn(runs: dict[str, Any], threads: int) -> dict[str, float]:
     """Seconds of the faster rounds of each. Each round begins with another one."""
     from girih.run.modules.trial import PAUSE, clock_of, quick
@@ -102,6 +112,7 @@ def measure(options: argparse.Namespace) -> Report:
             torch.set_num_threads(threads)
             with torch.no_grad():
                 runs = {"girih": lambda fast=fast, data=data: fast(*data), **peers(model, data, threads, backends)}
+                runs = {peer: run for peer, run in runs.items() if peer == "girih" or runs_here(peer, run)}
                 seconds = in_turn(runs, threads)
             torch.set_num_threads(before)
             explanation = fast.explain()

@@ -105,10 +105,11 @@ def test_two_reductions_in_each_pass_of_a_layer_and_nothing_else(name: str, wher
     plan = planned(name, where)
     hidden, tokens, devices, layers = 8 * 16 * 32, 8 * 16, plan.machine.devices, 2
     # In each pass one for the attention and one for the MLP of each layer, and one for the vocabulary; the loss of each
-    # token is made of two numbers of each device: the logarithm of its sum of exponentials, and the label's logit.
+    # token is made of two numbers of each device: the logarithm of its sum of exponentials, in float64, and the label's
+    # logit.
     assert reduced(plan) == {("forward", hidden): 2 * layers + 1, ("backward", hidden): 2 * layers + 1,
                              ("forward", tokens): 2}  # fmt: skip
-    assert plan.bytes_received.sum() == 2 * (devices - 1) * 4 * ((4 * layers + 2) * hidden + 2 * tokens)
+    assert plan.bytes_received.sum() == 2 * (devices - 1) * 4 * ((4 * layers + 2) * hidden + 3 * tokens)
     assert "2 attention blocks, 2 MLPs, the vocabulary divided" in plan.certificate.space
 
 
@@ -148,7 +149,7 @@ def test_the_batch_is_divided_over_hosts() -> None:
     """Reductions inside a host are of its part of the batch; gradients are added up between hosts."""
     plan = planned("gpt-tiny", "2x2")
     program, hosts, devices = plan.program, 2, 2
-    inside = 2 * (devices - 1) * 4 * (10 * 8 * 16 * 32 + 2 * 8 * 16)  # two hosts, half of it each
+    inside = 2 * (devices - 1) * 4 * (10 * 8 * 16 * 32 + 3 * 8 * 16)  # two hosts, half of it each
     roles = {item.name: item for item in plan.graph.inputs}
     gradients = sum(
         plan.graph.values[name].bytes

@@ -85,7 +85,8 @@ def normalised(terms: Terms, facts: Facts, advise: Advise, depth: int = 0, reduc
     while waiting:
         term = waiting.pop()
         if term.coefficient:
-            step, results = advise(term, facts), (term,)
+            step = advise(term, facts)
+            results: Terms = (term,)
             if step is None:
                 inner = _inside(term, facts.under(term), advise, depth + 1)
                 results = _resolved(inner, reducer)

@@ -3,9 +3,9 @@ Gray (Fast Algorithms for Convolutional Neural Networks, CVPR 2016, §4).
 
 A tile of 6×6 of the image and the filter are transformed, multiplied number by number, and summed over the channels;
 what comes back is 4×4 of the result. The sums over channels are 36 products of matrices, tiles × channels by channels ×
-outputs, which oneDNN computes with weights in its own order. Other than in the paper, the tiles of a few rows are done
-at a time, so that they stay in the cache. Images have their channels last. Results differ from a direct sum by
-rounding: about 1e-5 of the largest.
+outputs, which oneDNN computes as one convolution by 1×1 in 36 groups, with weights in its own order. Other than in the
+paper, the tiles of a few rows are done at a time, so that they stay in the cache. Images have their channels last.
+Results differ from a direct sum by rounding: about 1e-5 of the largest.
 
 Cost: 36 multiplications for each channel, output and tile, in the place of 144; the transformations are linear in data
 and results. It pays where channels and images are large; a search for kernels measures that.
@@ -23,10 +23,11 @@ from girih.kernels.onednn import CONVOLUTION
 
 Tensor = Any
 
+GROUPS = [0, 0], [1, 1], [1, 1], 36  # padding, stride, dilation, groups
 LARGER = 4  # times the weights, when they are transformed
 LEAST_CHANNELS, LEAST_TILES = 32, 9
 """Below, transformations are more than what they save."""
-CACHED = 8 << 20
+CACHED = 4 << 20
 """Bytes of transformed tiles at a time: they stay in the last cache, and a call of oneDNN is worth its while."""
 
 
@@ -62,9 +63,10 @@ class Winograd(nn.Module):
         most = max(1, CACHED // (36 * weight.shape[1] * 4 * self.across))
         self.at_once = -(-self.rows // -(-self.rows // most))  # rows of tiles, in even parts
         self.register_buffer("bias", torch.zeros(self.outputs) if bias is None else bias.reshape(-1).contiguous())
-        for number, matrix in enumerate(_transformed(weight)):
-            order = torch.ops.mkldnn._reorder_linear_weight(matrix, self.at_once * self.across)
-            self.register_buffer(f"weight_{number}", order)
+        tiles = [1, 36 * weight.shape[1], self.at_once * self.across, 1]
+        self.register_buffer(
+            "weight", torch.ops.mkldnn._reorder_convolution_weight(_transformed(weight), *GROUPS, tiles)
+        )
 
     def forward(self, data: Tensor) -> Tensor:
         from girih.run.modules.winograd_loops import enter, leave
@@ -73,22 +75,29 @@ class Winograd(nn.Module):
         batch, height, width, channels = image.shape
         top, left = self.padding
         out = image.new_empty((batch, height + 2 * top - 2, width + 2 * left - 2, self.outputs))
-        weights = [getattr(self, f"weight_{number}") for number in range(36)]
-        tiles = image.new_empty((36, self.at_once * self.across, channels))
+        tiles = image.new_empty((self.at_once * self.across, 36, channels))
+        in_groups = tiles.reshape(1, -1, 1, 36 * channels).permute(0, 3, 1, 2)
         for first in range(0, self.rows, self.at_once):
             last = min(first + self.at_once, self.rows)
             enter(image.numpy(), tiles.numpy(), top, left, first, last, self.across)
-            products = tuple(
-                torch.ops.mkldnn._linear_pointwise.default(part, order, None, "none", [], "").numpy()
-                for part, order in zip(tiles, weights, strict=True)
+            products = torch.ops.mkldnn._convolution_pointwise.default(
+                in_groups, self.weight, None, *GROUPS, "none", [], ""
             )
-            leave(products, out.numpy(), self.bias.numpy(), self.relu, first, last, self.across)
+            leave(
+                products.permute(0, 2, 3, 1).reshape(-1, 36, self.outputs).numpy(),
+                out.numpy(),
+                self.bias.numpy(),
+                self.relu,
+                first,
+                last,
+                self.across,
+            )
         return out.permute(0, 3, 1, 2)
 
 
 def _transformed(weight: Tensor) -> Tensor:
-    """G·w·Gᵀ of each filter: 36 matrices, [outputs, inputs]."""
+    """G·w·Gᵀ of each filter, as a convolution's weights: [36 · outputs, inputs, 1, 1]."""
     g = torch.tensor(
         [[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]], dtype=torch.float64
     ) / torch.tensor([[24.0]]).double()  # fmt: skip
-    return torch.einsum("ia,kcab,jb->ijkc", g, weight.double(), g).reshape(36, *weight.shape[:2]).float().contiguous()
+    return torch.einsum("ia,kcab,jb->ijkc", g, weight.double(), g).reshape(-1, weight.shape[1], 1, 1).float()

@@ -28,7 +28,7 @@ def six(a0, a1, a2, a3, a4, a5, b0, b1, b2, b3, b4, b5, channels):  # type: igno
 @numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
 def enter(data: np.ndarray, out: np.ndarray, top: int, left: int, first: int, last: int, across: int) -> None:
     """Tiles of rows of tiles from `first` to `last`, which are counted through the batch. data: [batch, h, w,
-    channels]; out: [36, tiles, channels]; top, left: padding; across: tiles in a row."""
+    channels]; out: [tiles, 36, channels]; top, left: padding; across: tiles in a row."""
     _, height, width, channels = data.shape
     down = (height + 2 * top - 2 + 3) // 4
     tile = np.zeros((6, 6, channels), np.float32)
@@ -56,8 +56,8 @@ def enter(data: np.ndarray, out: np.ndarray, top: int, left: int, first: int, la
                         half[2, j], half[3, j], half[4, j], half[5, j], channels)  # fmt: skip
             for i in range(6):
                 n = 6 * i
-                six(half[i, 0], half[i, 1], half[i, 2], half[i, 3], half[i, 4], half[i, 5], out[n, place],
-                    out[n + 1, place], out[n + 2, place], out[n + 3, place], out[n + 4, place], out[n + 5, place],
+                six(half[i, 0], half[i, 1], half[i, 2], half[i, 3], half[i, 4], half[i, 5], out[place, n],
+                    out[place, n + 1], out[place, n + 2], out[place, n + 3], out[place, n + 4], out[place, n + 5],
                     channels)  # fmt: skip
 
 
@@ -76,9 +76,9 @@ def four(a0, a1, a2, a3, a4, a5, b0, b1, b2, b3, add, low, channels):  # type: i
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
 def leave(
-    products: tuple[np.ndarray, ...], out: np.ndarray, bias: np.ndarray, relu: bool, first: int, last: int, across: int
+    products: np.ndarray, out: np.ndarray, bias: np.ndarray, relu: bool, first: int, last: int, across: int
 ) -> None:
-    """Back from the products of tiles. products: 36 of [tiles, channels]; out: [batch, h, w, channels]."""
+    """Back from the products of tiles. products: [tiles, 36, channels]; out: [batch, h, w, channels]."""
     _, height, width, channels = out.shape
     down = (height + 3) // 4
     half = np.empty((4, 6, channels), np.float32)
@@ -90,8 +90,8 @@ def leave(
         for column in range(across):
             x, place = column * 4, (row - first) * across + column
             for j in range(6):
-                four(products[j][place], products[6 + j][place], products[12 + j][place], products[18 + j][place],
-                     products[24 + j][place], products[30 + j][place], half[0, j], half[1, j], half[2, j], half[3, j],
+                four(products[place, j], products[place, 6 + j], products[place, 12 + j], products[place, 18 + j],
+                     products[place, 24 + j], products[place, 30 + j], half[0, j], half[1, j], half[2, j], half[3, j],
                      nothing, least, channels)  # fmt: skip
             whole = y + 4 <= height and x + 4 <= width
             for i in range(4):

@@ -22,7 +22,6 @@ from girih.run.loops.loop import Loop
 from girih.run.training.session import Run, start
 from girih.run.worker.initial import key_of
 from girih.run.worker.measure import highest
-from girih.run.worker.service import Options
 
 ROWS, COLUMNS, CACHE = 3001, 160, 1 << 17
 Function = Callable[[gnp.Array], list[gnp.Array]]
@@ -164,11 +163,11 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
     first: list[Any] = []
     serve = ThreadCrew._serve
 
-    def seen(self: ThreadCrew, rank: int, options: Options) -> None:
+    def seen(self: ThreadCrew, *given: Any) -> None:
         options_of = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
         _enable_profiler_legacy(options_of)
         try:
-            serve(self, rank, options)
+            serve(self, *given)
         finally:
             events = [event for part in _disable_profiler_legacy() for event in part]
             first.extend(events[:1])
