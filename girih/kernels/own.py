@@ -162,10 +162,9 @@ def logsumexp(input: Tensor, dims: Sizes) -> Tensor:
     if input.numel() == 0:
         return torch.logsumexp(input, tuple(dims), keepdim=True).double()
     top = input.amax(tuple(dims), keepdim=True)
+    out = torch.empty_like(top, dtype=torch.float64)  # before what is large: its place is its own from the start
     top.nan_to_num_(nan=torch.nan, posinf=0.0, neginf=0.0)
-    total = (input - top).exp_().sum(tuple(dims), keepdim=True)
-    out = total.double()
-    del total
+    out.copy_((input - top).exp_().sum(tuple(dims), keepdim=True))
     return out.log_().add_(top)
 
 
