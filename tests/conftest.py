@@ -32,12 +32,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ and "GIRIH_TESTS_CACHE" not in os.env
     atexit.register(shutil.rmtree, os.environ["GIRIH_TESTS_CACHE"], ignore_errors=True)
 
 
-# Processes that compile a function for different types at the same time overwrite each other's files in Numba's cache,
-# and one may then load code of the other's types. So each process of a run of the tests has a cache of its own.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["NUMBA_CACHE_DIR"] = str(Path(os.environ["GIRIH_TESTS_CACHE"]) / os.environ["PYTEST_XDIST_WORKER"])
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Each test begins with the same random numbers and with one thread of PyTorch's, on any processor and whatever its

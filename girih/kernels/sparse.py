@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from girih.layout.jit import numba
 
 
 @numba.njit(nogil=True, cache=True)

@@ -47,7 +47,7 @@ class Compiled:
     def machine(self) -> Function:
         """The compiled function; other compiled functions that it calls are part of it."""
         if self._machine is None:
-            import numba
+            from girih.layout.jit import numba
 
             plain: Any = self.plain
             code, names = plain.__code__, dict(plain.__globals__)

@@ -70,9 +70,9 @@ class Timed:
 
     def __call__(self, strategy: Strategy) -> float:
         if id(strategy) not in self.known:
-            started = time.perf_counter()
+            clock = Clock()
             self.known[id(strategy)] = strategy, self.score(strategy)
-            self.took.append(time.perf_counter() - started)
+            self.took.append(clock.passed)
         return self.known[id(strategy)][1]
 
 
@@ -181,11 +181,11 @@ class _Candidates:
     def search(self, name: str, share: float, needed: bool = False) -> None:
         """What a search over tables finds in a share of the time that is left, if it is likely to find something, or
         is needed. Experts have at least as long as such a search took: what is begun should be likely to end."""
-        started, left = time.perf_counter(), self.left
+        clock, left = Clock(), self.left
         if not needed and left < self.took * (LONGER if name == "exact" else 1):
             return
         seconds = max(share * left, min(self.took, left) if name in EXPERTS else 0.0)
-        objective = self.objective if needed else replace(self.objective, deadline=started + seconds)
+        objective = self.objective if needed else replace(self.objective, deadline=clock.end(seconds))
         try:
             result = search_of(name, max(seconds, LEAST)).search(self.graph, objective)
         except (OutOfTimeError, SearchError):
@@ -193,7 +193,7 @@ class _Candidates:
         if name == "exact":
             self.tables = float(result.certificate.statistics["seconds to price"])
         elif name in EXPERTS:
-            self.took = max(self.took, time.perf_counter() - started)
+            self.took = max(self.took, clock.passed)
         self.add(name, result.strategy)
 
     def affordable(self) -> Rules | None:

@@ -64,7 +64,8 @@ def test_the_first_simulation_is_no_measure_of_later_ones(monkeypatch: pytest.Mo
         return 1.0
 
     score = Timed(simulated)
-    monkeypatch.setattr("girih.search.fastest.time", SimpleNamespace(perf_counter=lambda: now))
+    clocks = SimpleNamespace(perf_counter=lambda: now, thread_time=lambda: now)
+    monkeypatch.setattr("girih.partition.solver.clock.time", clocks)
     likely = []
     for strategy in [replace(made.strategy) for _ in lengths]:
         score(strategy)

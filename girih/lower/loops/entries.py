@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-import numba
 import numpy as np
 
 from girih.capture.loops.values import Scalar, Vector
+from girih.layout.jit import numba
 from girih.partition.loops.blocks import balanced
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.unimodular import Form

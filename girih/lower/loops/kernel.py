@@ -16,7 +16,6 @@ from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
@@ -24,6 +23,7 @@ from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited
 from girih.capture.loops.errors import LoopError, short
 from girih.capture.loops.source import Source, identity, names_in
 from girih.capture.loops.values import WEAK_INT, Function, Index, Interval, Scalar, Value
+from girih.layout.jit import numba
 from girih.lower.loops.vectors import (
     OWN,
     Lowering,

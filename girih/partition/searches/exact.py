@@ -7,12 +7,12 @@ elimination solve (`girih.partition.solver.elimination`); repeated layers are pr
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from girih.graph import Graph
 from girih.partition.search import Search
+from girih.partition.solver.clock import Clock
 from girih.partition.solver.elimination import Problem, Solution, minimise
 from girih.partition.space.options import SECONDS, TOFU, Rules
 from girih.partition.space.problem import EVERYTHING, Candidates, Objective, build
@@ -66,14 +66,14 @@ def exact(
     Raises:
         OutOfTimeError: the objective has a deadline, and tables could not be priced until then.
     """
-    started = time.perf_counter()
+    clock = Clock()
     chosen = rules if rules is not None else (SECONDS if objective.unit == "seconds" else TOFU)
     problem = build(graph, objective, chosen, candidates)
-    built = time.perf_counter()
-    solution = solve(problem.problem, objective, max(seconds - (built - started), 0.0))
+    built = clock.passed
+    solution = solve(problem.problem, objective, max(seconds - built, 0.0))
     statistics: dict[str, float | int | str] = {
-        "seconds to price": round(built - started, 3),
-        "seconds to search": round(time.perf_counter() - built, 3),
+        "seconds to price": round(built, 3),
+        "seconds to search": round(clock.passed - built, 3),
         "variables": len(problem.problem.domains),
         "tables": len(problem.problem.tables),
         **solution.statistics,

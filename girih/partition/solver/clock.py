@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from numba.core.event import TimingListener
 
 
 class Clock:
@@ -24,23 +19,20 @@ class Clock:
         return self.started + seconds + _compiled() - self.before
 
     @property
+    def passed(self) -> float:
+        """Seconds of `time.perf_counter` since, less those in which Numba compiled."""
+        return time.perf_counter() - self.started - (_compiled() - self.before)
+
+    @property
     def worked(self) -> float:
         """Seconds that this thread has computed since, less those: the same however busy the host is."""
         return time.thread_time() - self.working - (_compiled() - self.before)
 
 
-@cache
-def _listener() -> TimingListener:
-    from numba.core import event
-
-    listener = event.TimingListener()
-    event.register("numba:compile", listener)
-    return listener
-
-
 def _compiled() -> float:
-    """Seconds that this process has compiled since the first clock was asked with Numba loaded."""
-    if "numba" not in sys.modules:
+    """Seconds that this process has compiled; nothing does but by `girih.layout.jit`."""
+    if "girih.layout.jit" not in sys.modules:
         return 0.0
-    listener = _listener()
-    return float(listener.duration) if listener.done else 0.0
+    from girih.layout.jit import compiled_seconds
+
+    return compiled_seconds()

@@ -20,9 +20,9 @@ from math import perm
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from girih.layout.jit import numba
 from girih.ops.catalogue import catalogue
 from girih.rewrite.generate.table import NONE, Ids, Level, Observer, Table
 from girih.rewrite.generate.vocabulary import Kind, application, kind_of
@@ -550,7 +550,7 @@ class _State:
         return int(self.place[rule.row])
 
 
-@njit(cache=True)
+@numba.njit(cache=True)
 def _root(parent: Ids, item: int) -> int:  # pragma: no cover - compiled
     while parent[item] != item:
         parent[item] = parent[parent[item]]
@@ -558,7 +558,7 @@ def _root(parent: Ids, item: int) -> int:  # pragma: no cover - compiled
     return item
 
 
-@njit(cache=True)
+@numba.njit(cache=True)
 def _unite(parent: Ids, one: Ids, other: Ids) -> None:  # pragma: no cover - compiled
     """The greater root becomes the parent, so that what is implied stays on top."""
     for number in range(len(one)):
@@ -569,7 +569,7 @@ def _unite(parent: Ids, one: Ids, other: Ids) -> None:  # pragma: no cover - com
             parent[second] = first
 
 
-@njit(cache=True)
+@numba.njit(cache=True)
 def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
     roots = np.empty_like(parent)
     for number in range(len(parent)):
@@ -577,7 +577,7 @@ def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
     return roots
 
 
-@njit(cache=True)
+@numba.njit(cache=True)
 def _flatten(parent: Ids, implied: NDArray[np.bool_]) -> None:  # pragma: no cover - compiled
     last = len(parent) - 1
     for number in range(last):

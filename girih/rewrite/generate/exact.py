@@ -14,9 +14,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from girih.layout.jit import numba
 from girih.ops.derive.reference import FUNCTIONS, REDUCERS
 from girih.ops.expressions import (
     Affine,
@@ -237,7 +237,7 @@ class _Compiler:
         return product
 
 
-@njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def _contract(one: Array, other: Array, at_one: Array, at_other: Array) -> Array:  # pragma: no cover - compiled
     """result[t, e] = Σ k one[t, at_one[e, k]] · other[t, at_other[e, k]], without what is outside."""
     many, outside_one, outside_other = one.shape[0], one.shape[1], other.shape[1]

@@ -6,9 +6,10 @@ then its rows; innermost are the channels, which lie together, so that they are 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy import float32
+
+from girih.layout.jit import numba
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz", "reassoc"}, error_model="numpy", inline="always")

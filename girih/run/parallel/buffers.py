@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
+
+from girih.layout.jit import numba
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,

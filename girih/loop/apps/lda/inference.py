@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from girih.layout.jit import numba
 
 
 @numba.njit(nogil=True, cache=True, fastmath=True)

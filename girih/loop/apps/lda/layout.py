@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 
+from girih.layout.jit import numba
 from girih.loop.apps.lda.corpora import Corpus
 
 BYTES = 32

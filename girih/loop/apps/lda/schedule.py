@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse
 
+from girih.layout.jit import numba
 from girih.loop.apps.lda.cells import gibbs, light
 from girih.loop.apps.lda.corpora import Corpus
 from girih.loop.apps.lda.layout import Block, allocated, blocks_of, laid_out, shares, word_counts

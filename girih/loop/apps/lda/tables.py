@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse
+
+from girih.layout.jit import numba
 
 LANES = 16
 DENSE = -1

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from girih.layout.jit import numba
 from girih.loop.apps.lda.randoms import STRIDE, high, low, mixed, started
 
 

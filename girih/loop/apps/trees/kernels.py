@@ -6,8 +6,9 @@ rows, and what is cut by rows writes to each row alone.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from girih.layout.jit import numba
 
 MISSING = 255
 CHUNK = 1 << 15

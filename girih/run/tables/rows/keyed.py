@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from girih.layout.jit import numba
 
 MIX = 0x9E3779B97F4A7C15  # of Fibonacci hashing: 2**64 over the golden ratio
 READ, AHEAD = 1, 8

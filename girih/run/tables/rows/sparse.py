@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from girih.layout.jit import numba
 
 
 @numba.njit(nogil=True, cache=True)

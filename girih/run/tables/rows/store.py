@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from girih.layout.jit import numba
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.rows.functions import ServerFunction, Versions
 from girih.run.tables.rows.keyed import changes_of

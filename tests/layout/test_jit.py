@@ -1,0 +1,53 @@
+"""Compiled code that several processes left in Numba's cache, loaded into one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import numpy as np
+{numba}
+
+@numba.njit
+def ordered(values):
+    return np.sort(values), np.argsort(values)
+
+ordered(np.arange(9))
+print(*ordered.inspect_llvm().values())
+"""
+
+
+def symbols(numba: str) -> set[str]:
+    """Of the inner functions of sort and argsort, which have the same names, in a process of their own."""
+    command = [sys.executable, "-c", PROGRAM.format(numba=numba)]
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}  # by which Numba orders its options
+    made = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=120, check=True).stdout
+    return set(re.findall(r"make_quicksort_impl\w*?run_quicksort1B\w+", made))
+
+
+def test_no_two_processes_give_functions_the_same_symbols() -> None:
+    """Else one that loads what both left in the cache runs functions in the place of others: addresses of tensors
+    overlapped, where another process had compiled np.sort under the number of np.argsort."""
+    first, second = (symbols("from girih.layout.jit import numba") for _ in range(2))
+    assert len(first) == len(second) == 2
+    assert not first & second
+
+
+def test_numba_by_itself_does() -> None:
+    """When this fails Numba has mended its issue 10486, and `girih.layout.jit` has no reason any more."""
+    first, second = (symbols("import numba") for _ in range(2))
+    assert first & second
+
+
+def test_all_that_girih_compiles_goes_that_way() -> None:
+    others = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "girih").rglob("*.py")
+        if re.search(r"^\s*(import numba|from numba import)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert others == ["girih/layout/jit.py"]
