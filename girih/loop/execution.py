@@ -32,6 +32,8 @@ from girih.run.parallel import buffers, progress, threads
 from girih.run.parallel.buffers import OPERATIONS
 from girih.run.parallel.threads import Span
 
+REFUSALS = (NumbaError, AssertionError, AttributeError, TypeError, ValueError)
+"""What Numba raises where it cannot compile: its own errors, and those that it trips over on the way."""
 _shares = counting()
 
 
@@ -221,12 +223,12 @@ class Execution:
         nothing = [0, 0] * dims if self.prepared.kernel.boxes else [0, 0]
         try:
             self.prepared.kernel.run(*nothing, *self.columns, *self.mixed[0][0])
-        except NumbaError as error:
+        except REFUSALS as error:
             raise explained(self.prepared.body.source, error) from error
         for name in self.prepared.body.buffered:
             try:
                 self.apply_rows(name, 0, 0)
-            except NumbaError as error:
+            except REFUSALS as error:
                 raise LoopError(
                     f"{name}: Numba cannot compile the function of this buffer ({reason(error)})"
                 ) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -274,6 +276,81 @@ def test_whole_numbers_are_counted_exactly() -> None:
         gl.accumulator(True)
 
 
+def changes_of_inherited_containers() -> list[Callable[..., Any]]:
+    def appended(i, a, held):
+        held.append(a[i])
+
+    def by_another_name(i, a, held):
+        other = held
+        other[0] = a[i]
+
+    def in_place(i, a, held):
+        other = held
+        other += [a[i]]
+
+    def of_a_member(i, a, held):
+        first = held[0]
+        first[0] = a[i]
+
+    def in_a_loop(i, a, held):
+        for item in held:
+            item[0] = a[i]
+
+    def part_of_a_member(i, a, held):
+        row = held[1][1:]
+        row[0] = a[i]
+
+    def unpacked(i, a, held):
+        first, _ = held
+        first[0] = a[i]
+
+    def on_one_path(i, a, held):
+        other = np.zeros(2)
+        if a[i] > 0:
+            other = held[0]
+        other[0] = a[i]
+
+    def by_a_function(i, a, held):
+        change(held[0], a[i])
+
+    def behind_or(i, a, held):
+        other = held or [1.0]
+        other.append(a[i])
+
+    return [appended, by_another_name, in_place, of_a_member, in_a_loop, part_of_a_member, unpacked, on_one_path,
+            by_a_function, behind_or]  # fmt: skip
+
+
+def change(array, value):  # type: ignore[no-untyped-def]
+    array[0] = value
+
+
+@pytest.mark.parametrize("body", changes_of_inherited_containers(), ids=lambda body: body.__name__)
+def test_inherited_containers_are_only_read_under_whatever_name(body: Callable[..., Any]) -> None:
+    """Numba would change them, each worker at its own time, or each process its own copy."""
+    held = [np.zeros(2), np.zeros(2)]
+    for inherited in (held, tuple(held)):
+        with pytest.raises(LoopError, match=r"test_loop_analysis\.py:\d+: .*inherited"):
+            gl.parallel_for(gl.range(4))(body)(gl.array(np.ones(4)), inherited)
+    assert not np.any(held)
+
+
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPendingDeprecationWarning")
+def test_inherited_containers_are_read() -> None:
+    a = gl.array(np.arange(4.0))
+
+    def body(i, a, held, pair, known):
+        total = held[0]
+        total += pair[0][1]  # a number of its own
+        for item in held:
+            total += item
+        first, second = pair
+        a[i] = total + len(held) + first[0] + second.sum() + (3 in known)
+
+    gl.parallel_for(gl.range(4))(body)(a, [1.0, 2.0], (np.array([10.0, 20.0]), np.array([100.0])), {3, 4})
+    assert a.numpy().tolist() == [1 + 20 + 3 + 2 + 10 + 100 + 1] * 4
+
+
 def test_what_numba_cannot_compile_is_named() -> None:
     held = object()
 
@@ -287,7 +364,7 @@ def test_what_numba_cannot_compile_is_named() -> None:
         row = table[0]
         row[0] = a[i]
 
-    with pytest.raises(LoopError, match=r"`row\[0\] = a\[i\]`: Numba cannot compile it"):
+    with pytest.raises(LoopError, match=r"`row\[0\] = a\[i\]`: inherited arrays are only read in a loop"):
         gl.parallel_for(gl.range(4))(written_by_another_name)(gl.array(np.zeros(4)), np.zeros((2, 2)))
 
 

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from numba.core.caching import IndexDataCacheFile
+
+import girih.layout.jit  # noqa: F401  (it changes how files of the cache are named)
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import numpy as np
@@ -42,6 +46,24 @@ def test_numba_by_itself_does() -> None:
     """When this fails Numba has mended its issue 10486, and `girih.layout.jit` has no reason any more."""
     first, second = (symbols("import numba") for _ in range(2))
     assert first & second
+
+
+def test_two_that_compile_at_once_do_not_load_each_others_code(tmp_path: Path) -> None:
+    """Each read the index before the other wrote it, and the second to write its index is the first to write its code.
+    Numba's own names would have both written to one file."""
+    first, second = (IndexDataCacheFile(str(tmp_path), "ordered-1.py311", "stamp") for _ in range(2))
+    known: dict[str, str] = {}
+    first._load_index = second._load_index = lambda: dict(known)
+    kept = first._save_data
+    late: list[tuple[str, str]] = []
+    first._save_data = lambda name, data: late.append((name, data))
+    first.save("of whole numbers", "code for whole numbers")
+    second.save("of floats", "code for floats")
+    for name, data in late:
+        kept(name, data)
+    third = IndexDataCacheFile(str(tmp_path), "ordered-1.py311", "stamp")
+    assert third.load("of floats") == "code for floats"
+    assert third.load("of whole numbers") is None  # its index was written over: it is compiled again
 
 
 def test_all_that_girih_compiles_goes_that_way() -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -47,6 +47,7 @@ from girih.capture.loops.values import (
     Index,
     Interval,
     Object,
+    Outside,
     Reference,
     Scalar,
     Subscript,
@@ -56,8 +57,10 @@ from girih.capture.loops.values import (
     Vector,
     View,
     Views,
+    holds_outside,
     holds_view,
     join,
+    joined,
     reshaped,
     views_of,
 )
@@ -66,11 +69,18 @@ MOST_ROUNDS = 8
 """Of a loop in the body, until what is known no longer changes; then it is taken to be unknown."""
 MOST_CALLS = 12
 """Of functions within each other."""
+ANY_DIMS = 64
+"""Of an inherited array's view whose number of dimensions is not followed: more than subscripts can take away."""
 READING_METHODS = frozenset({
     "all", "any", "argmax", "argmin", "astype", "copy", "cumsum", "dot", "item", "max", "mean", "min", "nonzero",
     "prod", "std", "sum", "var",
 })  # fmt: skip
 VIEW_METHODS = frozenset(["reshape", "ravel", "transpose", "view", "swapaxes"])
+CONTAINER_METHODS = READING_METHODS | {
+    "count", "difference", "index", "intersection", "isdisjoint", "issubset", "issuperset", "keys",
+    "symmetric_difference", "tolist", "union",
+}  # fmt: skip
+"""Of lists, sets and dictionaries: what they return shares nothing with them; but see `_Run.contained`."""
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
 VIEW_FUNCTIONS = frozenset({
@@ -269,7 +279,13 @@ class _Run:
             for item in value.items[1:]:
                 found = join(found, item)
             return found
+        if isinstance(value, Outside):
+            return self.contained(value)
         return Scalar(value.dtype) if isinstance(value, Vector) else UNKNOWN
+
+    def contained(self, value: Outside) -> Value:
+        """An item of an inherited container, or an array's part along its first dimension."""
+        return value.element if value.dims in (None, 1) else replace(value, dims=value.dims - 1)
 
     def assign(self, target: ast.expr, value: Value, scope: _Scope, origin: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -282,7 +298,7 @@ class _Run:
                         scope, target, f"{len(target.elts)} names for {len(value.items)} values", "give each its name"
                     )
                 items = value.items
-            elif isinstance(value, View | Views):
+            elif isinstance(value, View | Views | Outside):
                 items = [self.element(origin, value, scope)] * len(target.elts)
             elif isinstance(value, Index):
                 raise self.refused(
@@ -370,6 +386,7 @@ class _Run:
                     self.refer(view, node, scope, writes=False, update=adds)
                     self.refer(view, node, scope, writes=True, update=adds)
                 return
+            self.check_own(before, node, scope)
             scope.variables[target.id] = self.note(target, self.arithmetic(node.op, before, value))
         elif isinstance(target, ast.Subscript):
             value = self.value(node.value, scope)
@@ -399,6 +416,7 @@ class _Run:
                 self.note(target, self.subscripted(target, view, parts, scope, writes=True, update=update))
             return
         self.subscripts(target.slice, scope)
+        self.check_own(base, target, scope)
         if isinstance(role, Inherited) and name not in scope.variables:
             raise self.refused(
                 scope,
@@ -407,6 +425,14 @@ class _Run:
                 f"make it gl.array({name})",
             )
         self.note(target, UNKNOWN)
+
+    def check_own(self, value: Value, node: ast.AST, scope: _Scope) -> None:
+        """What is changed in its place is the iteration's own."""
+        if isinstance(value, Outside):
+            raise self.refused(
+                scope, node, "it would change what is inherited, which is only read, under whatever name",
+                "change a copy, or make an array of it with gl.array(…)",
+            )  # fmt: skip
 
     def buffer_parts(self, node: ast.Subscript, role: Buffer, scope: _Scope) -> list[Value]:
         """The parts of a buffer's subscript, each noted if it may lie outside."""
@@ -448,7 +474,7 @@ class _Run:
             return value
         if isinstance(node, ast.Tuple | ast.List):
             items = tuple(self.value(item, scope) for item in node.elts)
-            if isinstance(node, ast.List) and any(map(holds_view, items)):
+            if isinstance(node, ast.List) and any(holds_view(item) or holds_outside(item) for item in items):
                 raise self.refused(
                     scope, node, "a part of an array would be lost sight of", "give it a name of its own"
                 )
@@ -465,7 +491,7 @@ class _Run:
             values = [self.value(item, scope) for item in node.values]
             if any(map(holds_view, values)):
                 raise self.refused(scope, node, "an array is neither true nor false", "compare its elements")
-            return UNKNOWN
+            return joined(values) if any(map(holds_outside, values)) else UNKNOWN
         if isinstance(node, ast.Compare):
             operands = [self.value(item, scope) for item in (node.left, *node.comparators)]
             lengths = {length for item in operands if (length := self.vector(item)) is not None}
@@ -489,7 +515,7 @@ class _Run:
         value = self.value(node.elt, scope)
         scope.loops -= 1
         scope.variables = before
-        if holds_view(value):
+        if holds_view(value) or holds_outside(value):
             raise self.refused(scope, node, "parts of arrays would be lost sight of", "write it with a for loop")
         return UNKNOWN
 
@@ -530,9 +556,24 @@ class _Run:
             return Vector(None, str(value.dtype)) if value.ndim == 1 else UNKNOWN
         if isinstance(value, ModuleType):
             return Object(value)
+        if isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes):
+            return self.container(value)
         if callable(value):
             return Function(value)
         return UNKNOWN
+
+    def container(self, value: Any) -> Outside:
+        """What is known of an inherited container, by the kinds of its items: another time they may be others."""
+        kinds: dict[Any, Value] = {}
+        for item in value.values() if isinstance(value, Mapping) else value:
+            if isinstance(item, np.ndarray):
+                kinds[item.dtype, item.ndim] = Outside(Scalar(str(item.dtype)), item.ndim or ANY_DIMS)
+            elif isinstance(item, Mapping | Sequence | Set) and not isinstance(item, str | bytes):
+                kinds[id(item)] = self.container(item)
+            elif type(item) not in kinds:
+                known = self.inherited(item)
+                kinds[type(item)] = Scalar(WEAK_INT) if isinstance(known, Interval) else known
+        return Outside(joined(list(kinds.values())) if kinds else UNKNOWN)
 
     def role_of(self, name: str, scope: _Scope) -> Role | None:
         if scope.top:
@@ -582,6 +623,8 @@ class _Run:
                 raise self.refused(scope, node, "it may be one of several arrays", "subscript it with a constant")
             return UNKNOWN
         parts = self.subscripts(node.slice, scope)
+        if isinstance(base, Outside):
+            return self.part_of_inherited(base, parts)
         if isinstance(base, View):
             return self.subscripted(node, base, parts, scope, writes=False)
         if isinstance(base, Views):
@@ -598,6 +641,15 @@ class _Run:
             )
         return UNKNOWN
 
+    def part_of_inherited(self, base: Outside, parts: Sequence[Value]) -> Value:
+        """Of a container a member, or for a slice others of the same; of an array a number, or a part of it."""
+        positions = [part for part in parts if not isinstance(part, Cut)]
+        if base.dims is None:
+            return base.element if positions else base
+        if len(positions) < base.dims:
+            return replace(base, dims=base.dims - len(positions))
+        return base.element if all(isinstance(part, Scalar | Index | Interval) for part in positions) else UNKNOWN
+
     def subscripts(self, node: ast.expr, scope: _Scope) -> list[Value]:
         """The parts of a subscript; a slice is a Cut."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
@@ -605,7 +657,7 @@ class _Run:
         if not isinstance(node, ast.Tuple | ast.Slice):
             value = self.value(node, scope)
             if isinstance(value, Tuple):  # a[key]
-                return list(value.items)
+                return [UNKNOWN if holds_outside(item) else item for item in value.items]
         for part in parts:
             if isinstance(part, ast.Constant) and not isinstance(part.value, int):
                 raise self.refused(scope, part, "this subscript is not followed", "use integers and slices")
@@ -617,7 +669,7 @@ class _Run:
                 found.append(Cut(start, stop, part.step is not None))
             else:
                 value = self.value(part, scope)
-                found.append(UNKNOWN if holds_view(value) else value)
+                found.append(UNKNOWN if holds_view(value) or holds_outside(value) else value)
         return found
 
     def subscripted(
@@ -694,6 +746,8 @@ class _Run:
             if not hasattr(base.target, node.attr):
                 raise self.refused(scope, node, f"there is no {node.attr}", "look for its name")
             return self.inherited(getattr(base.target, node.attr))
+        if isinstance(base, Outside):
+            return UNKNOWN if node.attr in ("shape", "ndim", "size", "dtype") else Outside(base.element, ANY_DIMS)
         for view in views_of(base):
             role = self.roles[view.array]
             assert isinstance(role, Array)
@@ -719,6 +773,9 @@ class _Run:
 
     def binary(self, node: ast.BinOp, scope: _Scope) -> Value:
         left, right = self.value(node.left, scope), self.value(node.right, scope)
+        shared = [item for item in (left, right) if isinstance(item, Outside) and holds_outside(item.element)]
+        if shared:  # of lists: the new one has the same members
+            return joined(shared)
         if isinstance(node.op, ast.MatMult):
             a, b = self.vector(left), self.vector(right)
             return Scalar(result_type(a[1], b[1])) if a and b and a[0] == b[0] else UNKNOWN
@@ -820,8 +877,16 @@ class _Run:
         known |= isinstance(target, type) and issubclass(target, np.generic)
         if not known and any(map(holds_view, values)):
             raise self.refused(scope, node, "it is not known what it does to the array", "write it in Python")
+        outside = [item for item in values if isinstance(item, Outside)]
+        if not known and outside and module != "builtins":
+            raise self.refused(scope, node, "it is not known what it does to what is inherited", "write it in Python")
         if name in VIEW_FUNCTIONS and values and views_of(values[0]):
             return reshaped(values[0])
+        if name in VIEW_FUNCTIONS and outside:
+            return Outside(outside[0].element, ANY_DIMS)
+        shared = [item for item in outside if holds_outside(item.element)]
+        if shared and module == "builtins":  # list(…), reversed(…): the same members
+            return joined(shared)
         lengths = {item for value in values if (item := self.vector(value))}
         if isinstance(target, np.ufunc):
             dtypes = [dtype for item in values if (dtype := self.dtype(item)) is not None]
@@ -849,6 +914,8 @@ class _Run:
 
     def method(self, node: ast.Call, function: ast.Attribute, base: Value, scope: _Scope) -> Value:
         values = [self.value(item, scope) for item in (*node.args, *(item.value for item in node.keywords))]
+        if isinstance(base, Outside):
+            return self.method_of_inherited(node, function.attr, base, scope)
         for view in views_of(base):
             self.refer(view, node, scope, writes=False)
             if function.attr in WRITING_METHODS:
@@ -871,6 +938,16 @@ class _Run:
             return Vector(*vector)
         if function.attr not in READING_METHODS and any(map(holds_view, values)):
             raise self.refused(scope, node, "a part of an array would be lost sight of", "give it a name of its own")
+        return UNKNOWN
+
+    def method_of_inherited(self, node: ast.Call, name: str, base: Outside, scope: _Scope) -> Value:
+        if name in VIEW_METHODS:
+            return Outside(base.element, ANY_DIMS)
+        if base.dims is None and name in ("get", "values", "items", "copy"):
+            member = base.element
+            return {"get": member, "items": Outside(Tuple((UNKNOWN, member)))}.get(name, Outside(member))
+        if name not in CONTAINER_METHODS:
+            self.check_own(base, node, scope)
         return UNKNOWN
 
     def user_function(self, node: ast.Call, target: FunctionType, scope: _Scope) -> Value:
@@ -949,6 +1026,6 @@ def _joined(first: Mapping[str, Value | None], second: Mapping[str, Value | None
 
 
 def _given_up(before: Value | None, after: Value | None) -> Value | None:
-    if before == after or after is None or views_of(after):
+    if before == after or after is None or views_of(after) or holds_outside(after):
         return after
     return Scalar(WEAK_INT) if isinstance(after, Interval | Index) else UNKNOWN

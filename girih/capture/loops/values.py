@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 WEAK_INT, WEAK_FLOAT = "int", "float"
@@ -141,11 +142,25 @@ class Object:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """A container that the loop inherits, or an array in one: whoever else holds it would see a change.
+
+    element: what it contains; an array's is a part of it, and itself one as long as dimensions are left, or a number.
+    dims: of an array; None: a container.
+    """
+
+    element: Value
+    dims: int | None = None
+
+
+@dataclass(frozen=True)
 class Unknown:
     """A value that shares no memory with arrays of the loop."""
 
 
-Value: TypeAlias = Index | Interval | Tuple | Cut | View | Views | Scalar | Vector | Function | Object | Unknown
+Value: TypeAlias = (
+    Index | Interval | Tuple | Cut | View | Views | Scalar | Vector | Function | Object | Outside | Unknown
+)
 UNKNOWN = Unknown()
 
 
@@ -156,6 +171,10 @@ def join(first: Value, second: Value) -> Value:
     if isinstance(first, View | Views) or isinstance(second, View | Views):
         members = [item for value in (first, second) for item in views_of(value)]
         return Views(frozenset(members))
+    if isinstance(first, Outside) or isinstance(second, Outside):
+        if isinstance(first, Outside) and isinstance(second, Outside):
+            return Outside(join(first.element, second.element), first.dims if first.dims == second.dims else None)
+        return first if isinstance(first, Outside) else second
     if isinstance(first, Interval) and isinstance(second, Interval):
         return Interval(min(first.low, second.low), max(first.high, second.high))
     if isinstance(first, Tuple) and isinstance(second, Tuple) and len(first.items) == len(second.items):
@@ -170,6 +189,11 @@ def join(first: Value, second: Value) -> Value:
     return UNKNOWN
 
 
+def joined(values: Sequence[Value]) -> Value:
+    """What is known where it may be any of these, of which there is one at least."""
+    return reduce(join, values)
+
+
 def views_of(value: Value) -> tuple[View, ...]:
     """The views that it may be."""
     if isinstance(value, View):
@@ -181,6 +205,10 @@ def reshaped(value: Value) -> Value:
     """The same elements of the same views, in an order that is not followed."""
     members = frozenset(View(view.array, view.subscripts, None) for view in views_of(value))
     return next(iter(members)) if len(members) == 1 else Views(members)
+
+
+def holds_outside(value: Value) -> bool:
+    return isinstance(value, Outside) or (isinstance(value, Tuple) and any(map(holds_outside, value.items)))
 
 
 def holds_view(value: Value) -> bool:

@@ -17,7 +17,6 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
-from numba.core.errors import NumbaError
 
 from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
 from girih.capture.loops.errors import LoopError, short
@@ -444,7 +443,7 @@ def is_argument(value: Any) -> bool:
     return not (callable(value) or isinstance(value, ModuleType | str | type(None)))
 
 
-def explained(source: Source, error: NumbaError) -> LoopError:
+def explained(source: Source, error: Exception) -> LoopError:
     """What Numba cannot compile, by the user's line."""
     words = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = next(
@@ -459,13 +458,18 @@ def explained(source: Source, error: NumbaError) -> LoopError:
         if isinstance(node, ast.stmt) and node is not source.tree and node.lineno == line:
             text = f"`{short(node)}`: "
             break
+    if "readonly" in str(error):
+        return LoopError(
+            f"{source.file}:{line}: {text}inherited arrays are only read in a loop, under whatever name; make it "
+            f"gl.array(…) and a parameter, or write to an array that the body makes"
+        )
     return LoopError(
         f"{source.file}:{line}: {text}Numba cannot compile it ({reason(error)}); "
         f"write it with numbers, NumPy arrays and functions that Numba knows"
     )
 
 
-def reason(error: NumbaError) -> str:
+def reason(error: Exception) -> str:
     """Why Numba cannot compile something, in a line."""
     words = [line.strip() for line in str(error).splitlines() if line.strip()]
     known = ("Failed in nopython", "During", "File", "^", "<source missing", "Enable", "This error")

@@ -3,11 +3,14 @@
 Copies of a worker that computes on a processor are made by threads of its own (`girih.run.worker.moves`), on the cores
 that compute. So both are measured at once: matrix products and sums in a loop, alone and while a copier has copies to
 do without a break. What the loop does less of meanwhile is the copies' share of the device's computing; the seconds of
-a copy are those beside the loop. One size says the rate, a small one what a copy takes at least.
+a copy are those beside the loop. One size says the rate, a small one what a copy takes at least. The copier always has
+several more to do: the loop looks after it only between two products, and what it waited for that would seem to be the
+copies' own.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -18,10 +21,11 @@ import torch
 
 from girih.run.transport.transport import Transport
 from girih.run.worker.moves import Copiers, HostMemory
-from girih.run.worker.parts import Tensor
 
 SMALL, LARGE = 1 << 12, 1 << 24  # bytes of a copy
-WIDTH = 384  # of the matrices of the loop
+AHEAD = {SMALL: 64, LARGE: 4}
+"""Copies given to the copier that have not ended: more than it makes during one product."""
+WIDTH = 192  # of the matrices of the loop
 ROUNDS = 5
 
 
@@ -47,8 +51,8 @@ class MoveTask:
             large, small = torch.ones(LARGE // 4, device=device), torch.ones(SMALL // 4, device=device)
             host = {tensor: copiers.out(tensor, str(tensor.nbytes)).result() for tensor in (large, small)}
             turn = self.seconds / (5 * ROUNDS)
-            ways: list[tuple[Tensor, Callable[[], Any]]] = [
-                (tensor, work)
+            ways: list[tuple[int, Callable[[], Any]]] = [
+                (AHEAD[tensor.nbytes], work)
                 for tensor in (large, small)
                 for work in (
                     lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
@@ -58,9 +62,9 @@ class MoveTask:
             alone: list[float] = []
             beside: list[list[tuple[float, float]]] = [[] for _ in ways]
             for _ in range(ROUNDS):  # in turn, so that all find the host as busy
-                alone.append(_together(turn, None)[0])
-                for (_, work), found in zip(ways, beside, strict=True):
-                    found.append(_together(turn, work))
+                alone.append(_together(turn)[0])
+                for (ahead, work), found in zip(ways, beside, strict=True):
+                    found.append(_together(turn, work, ahead))
         finally:
             copiers.close()
         rate = median(alone)
@@ -71,21 +75,22 @@ class MoveTask:
         return Moved(per_out, per_in, latency, min(1.0, max(0.0, sum(slower) / 2)))
 
 
-def _together(seconds: float, copy: Callable[[], Any] | None) -> tuple[float, float]:
+def _together(seconds: float, copy: Callable[[], Any] | None = None, ahead: int = 0) -> tuple[float, float]:
     """(turns of the loop each second, seconds of a copy) while the loop runs for so long, and copies beside it."""
     matrix, rows = torch.ones(WIDTH, WIDTH), torch.ones(WIDTH, WIDTH)
     into, total = torch.empty(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH)
     turns = copies = 0
+    under_way: deque[Any] = deque()
     began = perf_counter()
-    under_way = [copy() for _ in range(2)] if copy is not None else []
     while perf_counter() - began < seconds:
+        while under_way and under_way[0].done():
+            under_way.popleft()
+            copies += 1
+        if copy is not None:
+            under_way.extend(copy() for _ in range(ahead - len(under_way)))
         torch.mm(rows, matrix, out=into)
         total.add_(into)
         turns += 1
-        while under_way and copy is not None and under_way[0].done():
-            under_way.pop(0)
-            under_way.append(copy())
-            copies += 1
     took = perf_counter() - began
     for each in under_way:
         each.result()
