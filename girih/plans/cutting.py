@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from girih.lower import Overlap, Program
@@ -30,8 +31,11 @@ class Cutting:
     finder: PieceFinder
 
     @classmethod
-    def of(cls, plan: Plan) -> Cutting:
+    def of(cls, plan: Plan, check: Callable[[], None] = lambda: None) -> Cutting:
+        """check: called before each program that is measured; what it raises ends the search."""
+
         def measured(program: Program) -> Lifetimes:
+            check()
             notes = notes_of(program, plan.machine, plan.scratch)
             return lifetimes(program, 0, notes.threads, notes)
 

@@ -21,7 +21,11 @@ SHARES = (0.5, 0.25, 0.125)
 WORTH = 1.01
 """Where the step takes at most so many times its time with unlimited memory nothing is cut that fits."""
 SECONDS = 10.0
-"""Of computing, after which no further share is tried."""
+"""Of computing, after which no further loops are measured and no further share is tried."""
+
+
+class _OutOfTimeError(Exception):
+    """Loops for a share are not known in time."""
 
 
 def cheaper_in_pieces(
@@ -38,12 +42,20 @@ def cheaper_in_pieces(
     best, seconds, clock = whole, simulated_seconds(whole, store), Clock()
     bounds = [whole.memory_bound]
     cutting: Cutting | None = None
+
+    def check() -> None:
+        if clock.worked > SECONDS:
+            raise _OutOfTimeError
+
     for number, share in enumerate(SHARES):
         if seconds <= WORTH * whole.unlimited or clock.worked > SECONDS:
             break
         note("hold in pieces", number / len(SHARES))
-        cutting = cutting or Cutting.of(plan)
-        cut = cutting.within(int(plan.memory * share))
+        cutting = cutting or Cutting.of(plan, check)
+        try:
+            cut = cutting.within(int(plan.memory * share))
+        except _OutOfTimeError:
+            break
         if not cut.pieces or cut.pieces == best.pieces:
             continue
         try:
