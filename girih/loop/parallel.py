@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from girih.capture.loops import body as roles_of
 from girih.capture.loops.analyse import analyse
 from girih.capture.loops.body import Body, Inherited, Role, key_and_value
 from girih.capture.loops.errors import LoopError
+from girih.capture.loops.inherited import arrays_in, container, is_container
 from girih.capture.loops.source import Source, identity, names_in, read_source
 from girih.loop.arrays import Accumulator, Array, Buffer
 from girih.loop.distributed import places
@@ -194,12 +196,12 @@ class ParallelLoop:
 
     def _check_memory(self, given: Mapping[str, Any]) -> None:
         """No two names for one memory: the analysis tells arrays apart by name."""
-        arrays = {name: item.values for name, item in given.items() if isinstance(item, Array)}
-        arrays |= {name: item for name, item in given.items() if isinstance(item, np.ndarray)}
-        names = list(arrays)
-        for at, name in enumerate(names):
-            for other in names[at + 1 :]:
-                if np.may_share_memory(arrays[name], arrays[other]):
+        arrays = {
+            name: (item.values,) if isinstance(item, Array) else tuple(arrays_in(item)) for name, item in given.items()
+        }
+        for name, other in combinations(filter(arrays.get, arrays), 2):
+            for one, another in product(arrays[name], arrays[other]):
+                if np.may_share_memory(one, another):
                     raise LoopError(f"{self.__name__}: {name} and {other} share memory; give the array one name")
 
     # ----------------------------------------------------------------------------------------- preparation
@@ -296,13 +298,16 @@ def role_of(item: Any) -> Role:
 
 
 def _identity(role: Role, names: Collection[str]) -> Hashable:
-    """What the analysis and the code depend on: of arrays their shape, of integers their value, of floats neither.
+    """What the analysis and the code depend on: of arrays their shape, of integers their value, of floats neither, of
+    containers the kinds of what is in them.
 
     names: that the loop's body has.
     """
     if not isinstance(role, Inherited):
         return role
     value = role.value
+    if is_container(value):
+        return type(value).__name__, repr(container(value))
     if isinstance(value, np.ndarray):
         return ("ndarray", value.ndim, str(value.dtype))
     if isinstance(value, bool | float | np.floating):

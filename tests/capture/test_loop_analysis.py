@@ -351,6 +351,36 @@ def test_inherited_containers_are_read() -> None:
     assert a.numpy().tolist() == [1 + 20 + 3 + 2 + 10 + 100 + 1] * 4
 
 
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPendingDeprecationWarning")
+def test_what_is_known_of_a_container_is_not_kept_for_the_next() -> None:
+    """Also if it is the same list, or lies where another did."""
+    held: list[Any] = [1, 2]
+
+    def body(i, a, held):
+        first = held[0]
+        first += 0.5
+        a[i] = first
+
+    a = gl.array(np.zeros(4))
+    loop = gl.parallel_for(gl.range(4))(body)
+    loop(a, held)
+    assert a.numpy().tolist() == [1.5] * 4
+    held[:] = [np.zeros(3)]
+    with pytest.raises(LoopError, match="it would change what is inherited"):
+        loop(a, held)
+
+
+def test_an_array_in_a_container_is_not_the_loops_under_another_name() -> None:
+    weights = np.zeros(4)
+
+    def body(i, a, held):
+        a[i] = held[0][i - 1] + 1
+
+    a = gl.array(weights)
+    with pytest.raises(LoopError, match="a and held share memory"):
+        gl.parallel_for(gl.range(4))(body)(a, [a.values])
+
+
 def test_what_numba_cannot_compile_is_named() -> None:
     held = object()
 

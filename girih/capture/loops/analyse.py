@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from girih.capture.loops.body import (
     vector_of,
 )
 from girih.capture.loops.errors import LoopError, refusal, short
+from girih.capture.loops.inherited import ANY_DIMS, inherited
 from girih.capture.loops.source import Source, read_source
 from girih.capture.loops.subscripts import entry, is_whole
 from girih.capture.loops.values import (
@@ -69,8 +70,6 @@ MOST_ROUNDS = 8
 """Of a loop in the body, until what is known no longer changes; then it is taken to be unknown."""
 MOST_CALLS = 12
 """Of functions within each other."""
-ANY_DIMS = 64
-"""Of an inherited array's view whose number of dimensions is not followed: more than subscripts can take away."""
 READING_METHODS = frozenset({
     "all", "any", "argmax", "argmin", "astype", "copy", "cumsum", "dot", "item", "max", "mean", "min", "nonzero",
     "prod", "std", "sum", "var",
@@ -540,40 +539,8 @@ class _Run:
         if isinstance(role, Buffer):
             raise self.refused(scope, node, "a buffer is not passed on or read whole", f"use `{name}[…]`")
         if isinstance(role, Inherited):
-            return self.inherited(role.value)
+            return inherited(role.value)
         raise self.refused(scope, node, f"{name} has not been set in this iteration", "set it before, on every path")
-
-    def inherited(self, value: Any) -> Value:
-        if isinstance(value, bool | np.bool_):
-            return Scalar("bool")
-        if isinstance(value, int | np.integer):
-            return Interval(int(value), int(value) + 1)
-        if isinstance(value, float):
-            return Scalar(WEAK_FLOAT)
-        if isinstance(value, np.generic):
-            return Scalar(str(value.dtype))
-        if isinstance(value, np.ndarray):
-            return Vector(None, str(value.dtype)) if value.ndim == 1 else UNKNOWN
-        if isinstance(value, ModuleType):
-            return Object(value)
-        if isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes):
-            return self.container(value)
-        if callable(value):
-            return Function(value)
-        return UNKNOWN
-
-    def container(self, value: Any) -> Outside:
-        """What is known of an inherited container, by the kinds of its items: another time they may be others."""
-        kinds: dict[Any, Value] = {}
-        for item in value.values() if isinstance(value, Mapping) else value:
-            if isinstance(item, np.ndarray):
-                kinds[item.dtype, item.ndim] = Outside(Scalar(str(item.dtype)), item.ndim or ANY_DIMS)
-            elif isinstance(item, Mapping | Sequence | Set) and not isinstance(item, str | bytes):
-                kinds[id(item)] = self.container(item)
-            elif type(item) not in kinds:
-                known = self.inherited(item)
-                kinds[type(item)] = Scalar(WEAK_INT) if isinstance(known, Interval) else known
-        return Outside(joined(list(kinds.values())) if kinds else UNKNOWN)
 
     def role_of(self, name: str, scope: _Scope) -> Role | None:
         if scope.top:
@@ -745,7 +712,7 @@ class _Run:
         if isinstance(base, Object):
             if not hasattr(base.target, node.attr):
                 raise self.refused(scope, node, f"there is no {node.attr}", "look for its name")
-            return self.inherited(getattr(base.target, node.attr))
+            return inherited(getattr(base.target, node.attr))
         if isinstance(base, Outside):
             return UNKNOWN if node.attr in ("shape", "ndim", "size", "dtype") else Outside(base.element, ANY_DIMS)
         for view in views_of(base):
@@ -970,7 +937,7 @@ class _Run:
             if name not in given:
                 if name not in source.defaults:
                     raise self.refused(scope, node, f"the argument {name} is missing", "give it")
-                given[name] = self.inherited(source.defaults[name])
+                given[name] = inherited(source.defaults[name])
         for name in source.free:
             if name in source.nearby or getattr(source.outside(name), "of_loops", False):
                 raise self.refused(

@@ -1,0 +1,80 @@
+"""What a loop body knows of values that it inherits: numbers, arrays, modules, functions, and containers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from girih.capture.loops.values import (
+    UNKNOWN,
+    WEAK_FLOAT,
+    WEAK_INT,
+    Function,
+    Interval,
+    Object,
+    Outside,
+    Scalar,
+    Value,
+    Vector,
+    joined,
+)
+
+ANY_DIMS = 64
+"""Of an inherited array's view whose number of dimensions is not followed: more than subscripts can take away."""
+
+
+def inherited(value: Any) -> Value:
+    """What is known of it; of integers their value, of arrays and containers nothing that another time may differ."""
+    if isinstance(value, bool | np.bool_):
+        return Scalar("bool")
+    if isinstance(value, int | np.integer):
+        return Interval(int(value), int(value) + 1)
+    if isinstance(value, float):
+        return Scalar(WEAK_FLOAT)
+    if isinstance(value, np.generic):
+        return Scalar(str(value.dtype))
+    if isinstance(value, np.ndarray):
+        return Vector(None, str(value.dtype)) if value.ndim == 1 else UNKNOWN
+    if isinstance(value, ModuleType):
+        return Object(value)
+    if is_container(value):
+        return container(value)
+    return Function(value) if callable(value) else UNKNOWN
+
+
+def is_container(value: Any) -> bool:
+    """Lists, tuples, sets, dictionaries, and Numba's own."""
+    return isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
+
+
+def container(value: Any) -> Outside:
+    """What is known of a container, by the kinds of its items."""
+    kinds: dict[Any, Value] = {}
+    for item in _items(value):
+        if isinstance(item, np.ndarray):
+            kinds[item.dtype, item.ndim] = Outside(Scalar(str(item.dtype)), item.ndim or ANY_DIMS)
+        elif is_container(item):
+            kinds[id(item)] = container(item)
+        elif callable(item) or type(item) not in kinds:
+            known = inherited(item)
+            kinds[id(item) if callable(item) else type(item)] = (
+                Scalar(WEAK_INT) if isinstance(known, Interval) else known
+            )
+    return Outside(joined(list(kinds.values())) if kinds else UNKNOWN)
+
+
+def arrays_in(value: Any) -> Iterator[np.ndarray]:
+    """NumPy's arrays in a value, at any depth."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif is_container(value) and not isinstance(value, range):
+        for item in _items(value):
+            if isinstance(item, np.ndarray) or is_container(item):
+                yield from arrays_in(item)
+
+
+def _items(value: Any) -> Any:
+    return value.values() if isinstance(value, Mapping) else value
