@@ -177,8 +177,8 @@ _LOG2_E = {dtype: torch.tensor(math.log2(math.e), dtype=dtype) for dtype in (tor
 def _exp_(difference: Tensor) -> Tensor:
     """exp of a rounded difference, in its place.
 
-    PyTorch's exp on a processor takes 5 times as long as its 2ˣ, and 30 times where results underflow, as behind a mask
-    of -10⁴. The product with log₂ e rounds no more than the difference did.
+    PyTorch's exp on a processor takes several times as long as its 2ˣ, and far longer where results underflow, as
+    behind a mask of -10⁴. The product with log₂ e rounds no more than the difference did.
     """
     if difference.device.type == "cpu" and difference.dtype in _LOG2_E:
         return difference.mul_(_LOG2_E[difference.dtype]).exp2_()

@@ -317,8 +317,22 @@ def changes_of_inherited_containers() -> list[Callable[..., Any]]:
         other = held or [1.0]
         other.append(a[i])
 
+    def one_of_the_loops(i, a, held):
+        other = a[i : i + 1]
+        if i > 1:
+            other = held[0]
+        other[0] = 1.0
+
+    def part_of_one(i, a, held):
+        other = (a if i > 1 else held[0])[:1]
+        other += 1.0
+
+    def chosen_by_number(i, a, held):
+        other = (held, held)[int(a[i])]
+        other[0] = 1.0
+
     return [appended, by_another_name, in_place, of_a_member, in_a_loop, part_of_a_member, unpacked, on_one_path,
-            by_a_function, behind_or]  # fmt: skip
+            by_a_function, behind_or, one_of_the_loops, part_of_one, chosen_by_number]  # fmt: skip
 
 
 def change(array, value):  # type: ignore[no-untyped-def]
@@ -368,6 +382,15 @@ def test_what_is_known_of_a_container_is_not_kept_for_the_next() -> None:
     held[:] = [np.zeros(3)]
     with pytest.raises(LoopError, match="it would change what is inherited"):
         loop(a, held)
+
+
+def test_what_is_written_through_an_iterator_is_followed() -> None:
+    def body(i, a):
+        for x in np.nditer(a[0]):
+            x[()] = x[()] + i
+
+    explained = gl.parallel_for(gl.range(4))(body).explain(gl.array(np.zeros((4, 3))))
+    assert explained.strategy.kind == "serial"
 
 
 def test_an_array_in_a_container_is_not_the_loops_under_another_name() -> None:

@@ -60,6 +60,7 @@ from girih.capture.loops.values import (
     Views,
     holds_outside,
     holds_view,
+    is_outside,
     join,
     joined,
     reshaped,
@@ -79,15 +80,15 @@ CONTAINER_METHODS = READING_METHODS | {
     "count", "difference", "index", "intersection", "isdisjoint", "issubset", "issuperset", "keys",
     "symmetric_difference", "tolist", "union",
 }  # fmt: skip
-"""Of lists, sets and dictionaries: what they return shares nothing with them; but see `_Run.contained`."""
+"""Of lists, sets, dictionaries and arrays that are inherited: what they return shares nothing with them."""
 WRITING_METHODS = frozenset({"fill", "sort"})
 WRITING_FUNCTIONS = frozenset(["copyto", "put", "place", "fill_diagonal", "putmask"])
 VIEW_FUNCTIONS = frozenset({
     "array_split", "asanyarray", "asarray", "asarray_chkfinite", "ascontiguousarray", "asfortranarray", "as_strided",
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_to", "diag", "diagonal", "dsplit",
-    "expand_dims", "flip", "fliplr", "flipud", "hsplit", "imag", "matrix_transpose", "moveaxis", "nan_to_num",
-    "permute_dims", "ravel", "real", "require", "reshape", "rollaxis", "rot90", "sliding_window_view", "split",
-    "squeeze", "swapaxes", "transpose", "unstack", "vsplit",
+    "expand_dims", "flip", "fliplr", "flipud", "frombuffer", "hsplit", "imag", "matrix_transpose", "moveaxis",
+    "nan_to_num", "nditer", "permute_dims", "ravel", "real", "require", "reshape", "rollaxis", "rot90",
+    "sliding_window_view", "split", "squeeze", "swapaxes", "transpose", "trim_zeros", "unstack", "vsplit",
 })  # fmt: skip
 """Of NumPy: what they return may share memory with what they are given."""
 BUILTINS = {abs, min, max, int, float, bool, round, sum, divmod, pow, len, range, complex, print}
@@ -380,12 +381,12 @@ class _Run:
                     f"make it `{target.id} = gl.accumulator(0.0)`, or set it before",
                 )  # fmt: skip
             before = self.name(ast.copy_location(ast.Name(target.id, ast.Load()), target), scope)
+            self.check_own(before, node, scope)
             if views_of(before):
                 for view in views_of(before):
                     self.refer(view, node, scope, writes=False, update=adds)
                     self.refer(view, node, scope, writes=True, update=adds)
                 return
-            self.check_own(before, node, scope)
             scope.variables[target.id] = self.note(target, self.arithmetic(node.op, before, value))
         elif isinstance(target, ast.Subscript):
             value = self.value(node.value, scope)
@@ -407,6 +408,7 @@ class _Run:
         if isinstance(role, Accumulator):
             raise self.refused(scope, target, "an accumulator has no elements", _how(str(name), role.operation))
         base = self.base(target.value, scope)
+        self.check_own(base, target, scope)
         if views_of(base):
             parts = self.subscripts(target.slice, scope)
             for view in views_of(base):
@@ -415,7 +417,6 @@ class _Run:
                 self.note(target, self.subscripted(target, view, parts, scope, writes=True, update=update))
             return
         self.subscripts(target.slice, scope)
-        self.check_own(base, target, scope)
         if isinstance(role, Inherited) and name not in scope.variables:
             raise self.refused(
                 scope,
@@ -427,7 +428,7 @@ class _Run:
 
     def check_own(self, value: Value, node: ast.AST, scope: _Scope) -> None:
         """What is changed in its place is the iteration's own."""
-        if isinstance(value, Outside):
+        if is_outside(value):
             raise self.refused(
                 scope, node, "it would change what is inherited, which is only read, under whatever name",
                 "change a copy, or make an array of it with gl.array(…)",
@@ -588,7 +589,7 @@ class _Run:
                 return base.items[index.low]
             if any(map(holds_view, base.items)):
                 raise self.refused(scope, node, "it may be one of several arrays", "subscript it with a constant")
-            return UNKNOWN
+            return joined(base.items) if any(map(holds_outside, base.items)) else UNKNOWN
         parts = self.subscripts(node.slice, scope)
         if isinstance(base, Outside):
             return self.part_of_inherited(base, parts)
@@ -599,7 +600,7 @@ class _Run:
             value = found[0]
             for item in found[1:]:
                 value = join(value, item)
-            return value
+            return Views(frozenset(views_of(value)), outside=True) if base.outside and views_of(value) else value
         if isinstance(base, Vector) and len(parts) == 1 and not isinstance(parts[0], Cut | Vector | Unknown):
             return Scalar(base.dtype)
         if isinstance(base, Index):
@@ -886,6 +887,7 @@ class _Run:
         for view in views_of(base):
             self.refer(view, node, scope, writes=False)
             if function.attr in WRITING_METHODS:
+                self.check_own(base, node, scope)
                 self.refer(view, node, scope, writes=True)
             elif function.attr not in READING_METHODS | VIEW_METHODS:
                 raise self.refused(

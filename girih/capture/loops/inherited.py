@@ -58,11 +58,11 @@ def container(value: Any) -> Outside:
             kinds[item.dtype, item.ndim] = Outside(Scalar(str(item.dtype)), item.ndim or ANY_DIMS)
         elif is_container(item):
             kinds[id(item)] = container(item)
-        elif callable(item) or type(item) not in kinds:
+        elif callable(item):
+            kinds[id(item)] = inherited(item)
+        elif type(item) not in kinds:
             known = inherited(item)
-            kinds[id(item) if callable(item) else type(item)] = (
-                Scalar(WEAK_INT) if isinstance(known, Interval) else known
-            )
+            kinds[type(item)] = Scalar(WEAK_INT) if isinstance(known, Interval) else known
     return Outside(joined(list(kinds.values())) if kinds else UNKNOWN)
 
 

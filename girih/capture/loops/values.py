@@ -111,9 +111,10 @@ class View:
 
 @dataclass(frozen=True)
 class Views:
-    """One of several views."""
+    """One of several views. outside: or something that the loop inherits."""
 
     members: frozenset[View]
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def join(first: Value, second: Value) -> Value:
         return first
     if isinstance(first, View | Views) or isinstance(second, View | Views):
         members = [item for value in (first, second) for item in views_of(value)]
-        return Views(frozenset(members))
+        return Views(frozenset(members), is_outside(first) or is_outside(second))
     if isinstance(first, Outside) or isinstance(second, Outside):
         if isinstance(first, Outside) and isinstance(second, Outside):
             return Outside(join(first.element, second.element), first.dims if first.dims == second.dims else None)
@@ -204,11 +205,17 @@ def views_of(value: Value) -> tuple[View, ...]:
 def reshaped(value: Value) -> Value:
     """The same elements of the same views, in an order that is not followed."""
     members = frozenset(View(view.array, view.subscripts, None) for view in views_of(value))
-    return next(iter(members)) if len(members) == 1 else Views(members)
+    outside = is_outside(value)
+    return next(iter(members)) if len(members) == 1 and not outside else Views(members, outside)
+
+
+def is_outside(value: Value) -> bool:
+    """May it be something that the loop inherits and could change?"""
+    return isinstance(value, Outside) or (isinstance(value, Views) and value.outside)
 
 
 def holds_outside(value: Value) -> bool:
-    return isinstance(value, Outside) or (isinstance(value, Tuple) and any(map(holds_outside, value.items)))
+    return is_outside(value) or (isinstance(value, Tuple) and any(map(holds_outside, value.items)))
 
 
 def holds_view(value: Value) -> bool:
