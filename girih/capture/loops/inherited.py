@@ -46,8 +46,8 @@ def inherited(value: Any) -> Value:
 
 
 def is_container(value: Any) -> bool:
-    """Lists, tuples, sets, dictionaries, and Numba's own."""
-    return isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes)
+    """Lists, tuples, sets, dictionaries, and Numba's own; not what nobody can change and may be endless, as ranges."""
+    return isinstance(value, Mapping | Sequence | Set) and not isinstance(value, str | bytes | range)
 
 
 def container(value: Any) -> Outside:
@@ -70,7 +70,7 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
     """NumPy's arrays in a value, at any depth."""
     if isinstance(value, np.ndarray):
         yield value
-    elif is_container(value) and not isinstance(value, range):
+    elif is_container(value):
         for item in _items(value):
             if isinstance(item, np.ndarray) or is_container(item):
                 yield from arrays_in(item)
