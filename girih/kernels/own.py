@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from girih.kernels import channels
 from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.factors import FACTOR_KERNELS
 from girih.kernels.groups import GROUP_KERNELS
@@ -44,6 +45,8 @@ def normalise(
     input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """(input - mean) · scale · weight + bias, everything broadcast."""
+    if channels.takes((input,), (mean, scale, weight, bias)):
+        return channels.affine(input, mean, channels.product(scale, weight), bias)
     return _scaled(input - mean, scale, weight, bias)
 
 
@@ -51,6 +54,8 @@ def normalise_over(
     input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """The same, written over the input, which has the result's shape and dtype."""
+    if channels.takes((input,), (mean, scale, weight, bias)):
+        return channels.affine(input, mean, channels.product(scale, weight), bias, out=input)
     return _scaled(input.sub_(mean), scale, weight, bias)
 
 
@@ -67,6 +72,8 @@ def normalised_dot(
     grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, dims: Sizes = ()
 ) -> Tensor:
     """Σ grad · weight · (input - mean) · scale, dimensions kept."""
+    if weight is None and channels.takes_dot(dims, (input, grad), (mean, scale)):
+        return channels.dot(grad, input, mean, scale)
 
     def element(grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, *weight: Tensor) -> Tensor:
         out = _times(_times(input - mean, scale), grad)
@@ -86,6 +93,10 @@ def normalise_input_gradient(
     count: int = 1,
 ) -> Tensor:
     """scale · (grad · weight - (sum + (input - mean) · scale · dot) / count)."""
+    if channels.takes((input, grad), (mean, scale, weight, sum, dot)):
+        factor = torch.mul(scale, dot).mul_(scale).div_(-count)
+        out = channels.affine(input, mean, factor, torch.mul(scale, sum).div_(-count))
+        return out.addcmul_(grad, channels.product(scale, weight))
     out = torch.sub(input, mean, out=_like(grad, input, mean))
     out = _times(out, scale * dot)
     out = _in_place(out, torch.Tensor.add_, torch.add, sum).div_(-count)

@@ -62,6 +62,55 @@ def test_batch_norm_and_its_gradients(dtype: torch.dtype, affine: bool) -> None:
             close(call("normalised_dot", grad, x, mean, scale, None, dims=dims).reshape(3), expected[1])
 
 
+CHANNELS = [(4, 3, 5, 7), (2, 5, 40), (3, 2, 2, 3, 4), (6, 1, 4, 4), (2, 3, 2, 2)]
+
+
+def as_it_is_written(x: torch.Tensor, grad: torch.Tensor, numbers: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    """A normalised tensor, the sums by channel, and the gradient by the input, from their formulas in float64."""
+    x, grad = x.double(), grad.double()
+    mean, scale, weight, bias, total, dot = (None if item is None else item.double() for item in numbers)
+    assert mean is not None
+    assert scale is not None
+    unit = (x - mean) * scale
+    scaled = unit * (1 if weight is None else weight) + (0 if bias is None else bias)
+    sums = (grad * unit).sum([d for d in range(x.dim()) if d != 1], keepdim=True)
+    weighted = grad if weight is None else grad * weight
+    return [scaled, sums, scale * (weighted - (total + unit * dot) / 100)]
+
+
+@pytest.mark.parametrize("shape", CHANNELS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("affine", [True, False])
+def test_numbers_of_channels_are_any_and_pieces_add_up(shape: tuple, dtype: torch.dtype, affine: bool) -> None:
+    """What PyTorch's own kernels compute of it depends on no moments of theirs: pieces get the whole's."""
+    x, grad = draw(*shape, dtype=dtype), draw(*shape, dtype=dtype, seed=1)
+    wide = (1, shape[1], *(1,) * (len(shape) - 2))
+    numbers = [draw(*wide, dtype=dtype, seed=seed) for seed in range(2, 8)]
+    mean, scale, weight, bias, total, dot = (
+        item if affine or at not in (2, 3) else None for at, item in enumerate(numbers)
+    )
+    expected = as_it_is_written(x, grad, [mean, scale, weight, bias, total, dot])
+    dims = tuple(d for d in range(len(shape)) if d != 1)
+
+    def results(x: torch.Tensor, grad: torch.Tensor) -> list[torch.Tensor]:
+        alike = torch.empty_strided(x.shape, x.stride(), dtype=dtype).copy_(x)
+        over = OVER_FIRST["girih.normalise"](alike, mean, scale, weight, bias)
+        same("written over the input", over, call("normalise", x, mean, scale, weight, bias))
+        sums = call("normalised_dot", grad, x, mean, scale, None, dims=dims)
+        return [over, sums, call("normalise_input_gradient", grad, x, mean, scale, weight, total, dot, count=100)]
+
+    for mine, other in zip(results(x, grad), expected, strict=True):
+        close(mine, other.to(dtype))
+    turned = results(*(item.transpose(0, -1).contiguous().transpose(0, -1) for item in (x, grad)))  # in no order
+    for mine, other in zip(turned, expected, strict=True):
+        close(mine, other.to(dtype))
+    for dim in (0, len(shape) - 1):
+        pieces = [results(*each) for each in zip(x.tensor_split(2, dim), grad.tensor_split(2, dim), strict=True)]
+        first, sums, gradient = zip(*pieces, strict=True)
+        for mine, other in zip((torch.cat(first, dim), sum(sums), torch.cat(gradient, dim)), expected, strict=True):
+            close(mine, other.to(dtype))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softmaxes_and_their_gradients(dtype: torch.dtype) -> None:
     x, grad = draw(3, 7, dtype=dtype).requires_grad_(), draw(3, 7, dtype=dtype, seed=1)

@@ -10,7 +10,7 @@ from math import prod
 
 from girih.ops.catalogue.moves.indices import replaced, whole
 from girih.ops.catalogue.reductions import reduced_together
-from girih.ops.derive.temporaries import broadcast_shape, summed
+from girih.ops.derive.temporaries import NEIGHBOURS, KernelCall, broadcast_shape, by_channel, summed
 from girih.ops.language import LogSumExp, Opaque, Over, Select, Sum, fn
 from girih.ops.operator import operator
 
@@ -179,12 +179,47 @@ def centered_square_mean(input, mean, dims, count):
     return reduced_together(element, dims, input, mean, finish=lambda total: total / count)
 
 
-@operator("girih.normalise", elementwise=True)
+def takes_channels(work: KernelCall, tensors, numbers) -> bool:
+    """girih.kernels.channels.takes: PyTorch's kernels of batch norm compute this."""
+    there = {name: work.inputs[name] for name in (*tensors, *numbers) if name in work.inputs}
+    first = there[tensors[0]]
+    alike = all(item.contiguous and item.dtype == first.dtype for item in there.values())
+    return (
+        alike
+        and first.dtype in ("float32", "float64")
+        and all(there[name].shape == first.shape for name in tensors)
+        and by_channel(first.shape, *(there[name].shape for name in numbers if name in there))
+    )
+
+
+def affine_scratch(work: KernelCall, vectors: int) -> int:
+    """girih.kernels.channels.affine holds a one for each channel, PyTorch's kernel a factor and a term, and the caller
+    `vectors` more."""
+    return (3 + vectors) * work.inputs["mean"].bytes
+
+
+def normalise_scratch(work: KernelCall) -> int:
+    if not takes_channels(work, ("input",), ("mean", "scale", "weight", "bias")):
+        return 0
+    return affine_scratch(work, int("weight" in work.inputs))
+
+
+@operator("girih.normalise", elementwise=True, temporary=normalise_scratch)
 def normalise(input, mean, scale, weight=None, bias=None):
     return scaled((input - mean) * scale, weight, bias)
 
 
-@operator("girih.normalised_dot", temporary=summed)
+def dot_scratch(work: KernelCall) -> int:
+    shape = work.inputs["input"].shape
+    others = tuple(d for d in range(len(shape)) if d != 1)
+    reduced = tuple(sorted(d % len(shape) for d in work.attributes["dims"]))
+    whole_channels = takes_channels(work, ("input", "grad"), ("mean", "scale")) and "weight" not in work.inputs
+    if whole_channels and reduced == others and prod(shape[2:]) >= NEIGHBOURS:
+        return 0
+    return summed(work)
+
+
+@operator("girih.normalised_dot", temporary=dot_scratch)
 def normalised_dot(grad, input, mean, scale, dims, weight=None):
     def element(i):
         value = grad.broadcast(i) * ((input.broadcast(i) - mean.broadcast(i)) * scale.broadcast(i))
@@ -193,12 +228,14 @@ def normalised_dot(grad, input, mean, scale, dims, weight=None):
     return reduced_together(element, dims, *(x for x in (grad, input, mean, scale, weight) if x is not None))
 
 
-def scale_by_dot(work):
+def input_gradient_scratch(work: KernelCall) -> int:
     """girih's kernel multiplies scale · dot, which are small, before it uses them."""
+    if takes_channels(work, ("input", "grad"), ("mean", "scale", "weight", "sum", "dot")):
+        return affine_scratch(work, 2)
     return prod(broadcast_shape(work.inputs["scale"], work.inputs["dot"])) * work.output.item_bytes
 
 
-@operator("girih.normalise_input_gradient", elementwise=True, temporary=scale_by_dot)
+@operator("girih.normalise_input_gradient", elementwise=True, temporary=input_gradient_scratch)
 def normalise_input_gradient(grad, input, mean, scale, sum, dot, count, weight=None):
     weighted = grad if weight is None else grad * weight
     return scale * (weighted - (sum + (input - mean) * scale * dot) / count)

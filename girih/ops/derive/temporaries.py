@@ -17,6 +17,8 @@ Shape = tuple[int, ...]
 
 SLICE_BYTES = 1 << 20
 """What girih's kernels hold of an intermediate tensor at a time: it stays in a core's cache."""
+NEIGHBOURS = 16
+"""Elements of a channel side by side from which PyTorch's gradient of a batch norm is fast."""
 STRETCH = 8192
 """Elements of a weight that are gone through at a time: of more, BLAS shares a product among threads, and those of
 several workers wait for each other."""
@@ -91,6 +93,12 @@ def broadcast_shape(*items: Operand) -> Shape:
     rank = max((len(item.shape) for item in items), default=0)
     shapes = [(1,) * (rank - len(item.shape)) + item.shape for item in items]
     return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*shapes, strict=True))
+
+
+def by_channel(shape: Sequence[int], *numbers: Sequence[int]) -> bool:
+    """Whether all `numbers` are one for each channel, [1, C, 1, …], beside a tensor [N, C, …]: those of a batch norm."""
+    channels = (1, *shape[1:2], *(1,) * (len(shape) - 2))
+    return len(shape) >= 3 and 0 not in shape and all(tuple(each) == channels for each in numbers)
 
 
 def slices(shape: Sequence[int], item_bytes: int, preferred: Iterable[int], others: Iterable[int] = ()) -> Shape:

@@ -25,13 +25,21 @@ Span = tuple[int, int]
 
 def owners(requests: np.ndarray, results: Sequence[Span], found: Mapping[int, int]) -> dict[int, int]:
     """By number of a request the place of the result that it was for. found: by place of a result that lay elsewhere,
-    where it lay; the others lie at their places."""
+    where it lay; the others lie at their places. One that was served outside of the region is known by its size, if no
+    other request that was kept has it."""
     where = {found.get(at, at): (at, size) for at, size in results}
+    kept = [number for number, request in enumerate(requests) if request["end"] < 0]
     known = {}
-    for number, request in enumerate(requests):
-        at, size = where.get(int(request["start"]), (-1, -1))
-        if request["end"] < 0 and request["bytes"] == size:
+    for number in kept:
+        if requests[number]["start"] < 0:
+            continue
+        at, size = where.get(int(requests[number]["start"]), (-1, -1))
+        if requests[number]["bytes"] == size:
             known[number] = at
+    for at, size in results:
+        alike = [number for number in kept if number not in known and requests[number]["bytes"] == size]
+        if at in found and at not in known.values() and len(alike) == 1 and requests[alike[0]]["start"] < 0:
+            known[alike[0]] = at
     return known
 
 

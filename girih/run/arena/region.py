@@ -66,6 +66,8 @@ class Region:
         self.strays = 0
         self.moved = 0
         self._asked: dict[int, tuple[list[tuple[int, int]], Runs]] = {}  # results and runs, by ticket
+        self._hopeless: dict[int, bytes] = {}  # by ticket what was asked for, where no places were found
+        self._strayed: set[int] = set()  # tickets of this step that were packed by where their results lay
 
     def serving(self) -> AbstractContextManager[None]:
         """This thread's tensors lie in the arena."""
@@ -145,12 +147,19 @@ class Region:
     def learn(self) -> None:
         """Behind a step: calls whose scratch did not fit as it came have it packed from now on."""
         for ticket, requests in self.arena.failed():
-            self._pack(ticket, requests, {})
+            if ticket not in self._strayed:
+                self._pack(ticket, requests, {})
+        self._strayed.clear()
 
     def _pack(self, ticket: int, requests: np.ndarray, found: Mapping[int, int]) -> None:
         results, runs = self._asked[ticket]
+        asked = requests[["bytes", "begin", "end"]].tobytes()
+        if self._hopeless.get(ticket) == asked:
+            return
         if (places := packed(requests, owners(requests, results, found), runs)) is not None:
             self.arena.teach(ticket, places)
+        else:
+            self._hopeless[ticket] = asked
 
     def put(self, slots: Slots, strays: list[tuple[int, str]], ticket: int) -> None:
         """Copy results to their places, and have the next calls serve them there, if all then fits."""
@@ -158,6 +167,7 @@ class Region:
         places, start = self.addresses.places, self.arena.start
         found = {places[name][0]: slots[slot].data_ptr() - start for slot, name in strays}
         self._pack(ticket, self.arena.requests(ticket), found)
+        self._strayed.add(ticket)
         if len(strays) > 1:  # one may lie in another's place
             for slot, _ in strays:
                 slots[slot] = self.leaving(slots[slot])

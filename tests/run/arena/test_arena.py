@@ -141,6 +141,35 @@ def test_requests_that_did_not_fit_are_packed() -> None:
     assert list(arena.failed()) == []
 
 
+def test_a_result_that_was_served_outside_is_known_by_its_size() -> None:
+    """Scratch of the result's size takes its place, other scratch the run: the result lies outside once, then within."""
+    arena = Arena(1 << 16)
+    results, runs = [(0, 512)], [(1024, 1536)]
+    ticket = arena.ticket(results, runs)
+
+    def call() -> torch.Tensor:
+        arena.call(ticket)
+        first, second = of_bytes(512), of_bytes(512)
+        del first
+        third, result = of_bytes(512), of_bytes(512)
+        assert where(arena, third) == [0]
+        del second, third
+        return result
+
+    with arena.serving():
+        result = call()
+        assert not arena.holds(result)
+        requests = arena.requests(ticket)
+        own = owners(requests, results, {0: -1})
+        assert own == {3: 0}
+        assert owners(requests, results, {}) == {}  # it was not looked at
+        places = packed(requests, own, [*runs, (2048, 2560)])
+        assert places is not None
+        assert places[3] == 0
+    two = np.array([(512, -1, -2, 0, -1), (512, -1, -2, 1, -1)], REQUEST)
+    assert owners(two, results, {0: -1}) == {}  # either may be the result
+
+
 def test_what_cannot_be_packed_is_said() -> None:
     requests = np.array([(128, 0, -2, 0, 2), (128, -1, -2, 1, 3)], REQUEST)
     assert packed(requests, {}, [(0, 128)]) is None

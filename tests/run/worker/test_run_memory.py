@@ -259,6 +259,42 @@ def test_sums_of_products_hold_a_slice(operator: str, count: int, dims: tuple, s
     torch.testing.assert_close(got.double(), exact, rtol=bound, atol=bound * 4)
 
 
+NORMS = [((4, 64, 20, 20), True), ((4, 64, 20, 20), False), ((8, 256, 2, 2), True), ((2, 96, 5000), True)]
+
+
+@pytest.mark.parametrize(("shape", "affine"), NORMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_of_batch_norm_hold_what_their_rules_say(shape: tuple, affine: bool, dtype: str) -> None:
+    """Numbers of channels, or a slice where PyTorch's own kernels do not take them; in any order of elements."""
+    wide = (1, shape[1], *(1,) * (len(shape) - 2))
+    sizes = {"input": shape, "mean": wide, "scale": wide}
+    sizes |= {"weight": wide, "bias": wide} if affine else {}
+    back = {"grad": shape, "input": shape, "mean": wide, "scale": wide}
+    dims = tuple(d for d in range(len(shape)) if d != 1)
+    weight = {"weight": wide} if affine else {}
+    calls = (
+        ("girih.normalise", sizes, {}, shape),
+        ("girih.normalised_dot", back, {"dims": dims}, wide),
+        ("girih.normalise_input_gradient", {**back, **weight, "sum": wide, "dot": wide}, {"count": 100}, shape),
+    )
+    for turned in (False, True):
+        for operator, shapes, attributes, result in calls:
+            tensors = {name: torch.randn(size, dtype=getattr(torch, dtype)) for name, size in shapes.items()}
+            if turned:
+                tensors |= {n: t.transpose(0, 2).contiguous().transpose(0, 2) for n, t in tensors.items()}
+            operands = {
+                name: Operand(tuple(item.shape), item.element_size(), item.is_contiguous(), item.stride(), dtype)
+                for name, item in tensors.items()
+            }
+            output = Operand(result, getattr(torch, dtype).itemsize, dtype=dtype)
+            rule = catalogue()[operator].temporary
+            assert callable(rule)
+            told = rule(KernelCall(attributes, operands, output))
+            assert held_beside(operator, **tensors, **attributes) == told, operator
+            if shape[2] > 2 and not turned:
+                assert told <= 5 * shape[1] * output.item_bytes  # numbers of channels alone
+
+
 def test_gradients_of_softmax_hold_nothing() -> None:
     grad, output, total = torch.randn(64, 1000), torch.randn(64, 1000), torch.randn(64, 1)
     for operator in ("girih.log_softmax_gradient", "girih.softmax_gradient"):
