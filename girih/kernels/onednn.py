@@ -24,19 +24,35 @@ def takes(operator: str, attributes: Mapping[str, Any], data: tuple[int, ...], d
     return rank == len(data) and dtype == "float32" and not attributes.get("transposed")
 
 
+def adds(operator: str, function: str | None) -> bool:
+    """Is there such a call that adds a tensor to the result, and computes this function of the sum?"""
+    return function in ((None, "aten.relu") if operator == CONVOLUTION else (None,))
+
+
 def packed(
-    operator: str, attributes: Mapping[str, Any], weight: Tensor, data: tuple[int, ...], function: str | None = None
+    operator: str,
+    attributes: Mapping[str, Any],
+    weight: Tensor,
+    data: tuple[int, ...],
+    function: str | None = None,
+    added: bool = False,
 ) -> tuple[Tensor, Callable[..., Tensor], tuple[Any, ...]]:
     """(the weight in oneDNN's order, the call, what stands behind its data, weight and bias).
 
     attributes: of the convolution. weight: `[outputs, inputs / groups, h, w]`, or of a product `[inputs, outputs]`.
-    data: the shape of what comes. function: an operator of `FUNCTIONS`.
+    data: the shape of what comes. function: an operator of `FUNCTIONS`. added: the call takes, behind its data, a
+    tensor that is added before the function, if it `adds`.
     """
-    behind: tuple[Any, ...] = (FUNCTIONS[function] if function else "none", [], "")
+    name = FUNCTIONS[function] if function else None
+    behind: tuple[Any, ...] = (name or "none", [], "")
     if operator == PRODUCT:
         order = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous(), data[0])
+        if added:
+            return order, torch.ops.mkldnn._linear_pointwise.binary, ("add",)
         return order, torch.ops.mkldnn._linear_pointwise.default, behind
     options = [list(attributes[name]) for name in ("padding", "stride", "dilation")]
     groups = attributes["groups"]
     order = torch.ops.mkldnn._reorder_convolution_weight(weight, *options, groups, list(data))
+    if added:
+        return order, torch.ops.mkldnn._convolution_pointwise.binary, (*options, groups, "add", 1.0, name, [], "")
     return order, torch.ops.mkldnn._convolution_pointwise.default, (*options, groups, *behind)

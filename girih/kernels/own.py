@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from girih.kernels import channels
 from girih.kernels.exact import EXACT_KERNELS
 from girih.kernels.factors import FACTOR_KERNELS
 from girih.kernels.groups import GROUP_KERNELS
@@ -27,7 +26,7 @@ from girih.kernels.philox import as_dtype, random_integers, random_mask, random_
 from girih.kernels.scripted import SCRIPTED_KERNELS
 from girih.kernels.tiles import TILE_KERNELS
 from girih.kernels.windows import convolution_input_gradient, convolution_weight_gradient, max_pool, max_pool_gradient
-from girih.ops.derive.temporaries import STRETCH, kept_and_reduced, slices, summed_item_bytes
+from girih.ops.derive.temporaries import NEIGHBOURS, STRETCH, by_channel, kept_and_reduced, slices, summed_item_bytes
 
 Tensor = Any  # torch is untyped for the type checker
 
@@ -45,8 +44,8 @@ def normalise(
     input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """(input - mean) · scale · weight + bias, everything broadcast."""
-    if channels.takes((input,), (mean, scale, weight, bias)):
-        return channels.affine(input, mean, channels.product(scale, weight), bias)
+    if _by_channel((input,), (mean, scale, weight, bias)):
+        return _affine(input, mean, _product(scale, weight), bias)
     return _scaled(input - mean, scale, weight, bias)
 
 
@@ -54,8 +53,8 @@ def normalise_over(
     input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
     """The same, written over the input, which has the result's shape and dtype."""
-    if channels.takes((input,), (mean, scale, weight, bias)):
-        return channels.affine(input, mean, channels.product(scale, weight), bias, out=input)
+    if _by_channel((input,), (mean, scale, weight, bias)):
+        return _affine(input, mean, _product(scale, weight), bias, out=input)
     return _scaled(input.sub_(mean), scale, weight, bias)
 
 
@@ -72,8 +71,8 @@ def normalised_dot(
     grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, weight: Tensor | None = None, dims: Sizes = ()
 ) -> Tensor:
     """Σ grad · weight · (input - mean) · scale, dimensions kept."""
-    if weight is None and channels.takes_dot(dims, (input, grad), (mean, scale)):
-        return channels.dot(grad, input, mean, scale)
+    if weight is None and _dot_by_channel_takes(dims, (input, grad), (mean, scale)):
+        return _dot_by_channel(grad, input, mean, scale)
 
     def element(grad: Tensor, input: Tensor, mean: Tensor, scale: Tensor, *weight: Tensor) -> Tensor:
         out = _times(_times(input - mean, scale), grad)
@@ -93,10 +92,10 @@ def normalise_input_gradient(
     count: int = 1,
 ) -> Tensor:
     """scale · (grad · weight - (sum + (input - mean) · scale · dot) / count)."""
-    if channels.takes((input, grad), (mean, scale, weight, sum, dot)):
+    if _by_channel((input, grad), (mean, scale, weight, sum, dot)):
         factor = torch.mul(scale, dot).mul_(scale).div_(-count)
-        out = channels.affine(input, mean, factor, torch.mul(scale, sum).div_(-count))
-        return out.addcmul_(grad, channels.product(scale, weight))
+        out = _affine(input, mean, factor, torch.mul(scale, sum).div_(-count))
+        return out.addcmul_(grad, _product(scale, weight))
     out = torch.sub(input, mean, out=_like(grad, input, mean))
     out = _times(out, scale * dot)
     out = _in_place(out, torch.Tensor.add_, torch.add, sum).div_(-count)
@@ -107,6 +106,54 @@ def normalise_input_gradient(
     else:
         out = out + grad * weight
     return _times(out, scale)
+
+
+# Batch norm's parts where there is one number for each channel, [1, C, 1, …] beside [N, C, …], by PyTorch's kernels.
+# PyTorch has none that normalises by given moments, and none for a gradient by given sums, which is what a divided
+# batch norm needs. But its inference, (x - mean) · weight + bias, is the first, and half of the second; and its
+# gradient by the weight is the sum that pieces add up. Each goes through its operands once, where the general kernels
+# go through them for each arithmetic operation. As PyTorch's own, they compute x · factor + term.
+
+
+def _by_channel(tensors: Sequence[Tensor], numbers: Sequence[Tensor | None]) -> bool:
+    """Whether these are tensors of one shape, and numbers for each channel, as the kernels below take them."""
+    first, *others = tensors
+    there = [item for item in numbers if item is not None]
+    return (
+        first.dtype in (torch.float32, torch.float64)
+        and all(item.dtype == first.dtype and item.is_contiguous() for item in (*tensors, *there))
+        and all(item.shape == first.shape for item in others)
+        and by_channel(first.shape, *(item.shape for item in there))
+    )
+
+
+def _dot_by_channel_takes(dims: Sequence[int], tensors: Sequence[Tensor], numbers: Sequence[Tensor]) -> bool:
+    """Whether `_dot_by_channel` is the sum over `dims`, and fast."""
+    rank, shape = tensors[0].dim(), tensors[0].shape
+    every_other = sorted(dim % rank for dim in dims) == [d for d in range(rank) if d != 1] if rank else False
+    return every_other and math.prod(shape[2:]) >= NEIGHBOURS and _by_channel(tensors, numbers)
+
+
+def _product(scale: Tensor, weight: Tensor | None) -> Tensor:
+    return scale if weight is None else scale * weight
+
+
+def _affine(x: Tensor, mean: Tensor, factor: Tensor, term: Tensor | None, out: Tensor | None = None) -> Tensor:
+    """(x - mean) · factor + term; out: x, to write over it."""
+    flat = [None if item is None else item.reshape(-1) for item in (factor, term, mean)]
+    ones = mean.new_ones(mean.numel())  # the variance: PyTorch multiplies by 1 / √(1 + 0)
+    if out is None:
+        return torch.native_batch_norm(x, *flat, ones, False, 0.0, 0.0)[0]
+    unused = x.new_empty(0), x.new_empty(0)
+    return torch.native_batch_norm(x, *flat, ones, False, 0.0, 0.0, out=(out, *unused))[0]
+
+
+def _dot_by_channel(grad: Tensor, x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Σ grad · (x - mean) · scale over all but channels, dimensions kept."""
+    moments = mean.reshape(-1), scale.reshape(-1)
+    backward = torch.ops.aten.native_batch_norm_backward.default
+    sums = backward(grad, x, None, None, None, *moments, True, 0.0, [False, True, False])[1]
+    return sums.reshape(mean.shape)
 
 
 def product_sum(a: Tensor, b: Tensor, dims: Sizes) -> Tensor:

@@ -180,7 +180,7 @@ def centered_square_mean(input, mean, dims, count):
 
 
 def takes_channels(work: KernelCall, tensors, numbers) -> bool:
-    """girih.kernels.channels.takes: PyTorch's kernels of batch norm compute this."""
+    """girih.kernels.own._by_channel: PyTorch's kernels of batch norm compute this."""
     there = {name: work.inputs[name] for name in (*tensors, *numbers) if name in work.inputs}
     first = there[tensors[0]]
     alike = all(item.contiguous and item.dtype == first.dtype for item in there.values())
@@ -193,7 +193,7 @@ def takes_channels(work: KernelCall, tensors, numbers) -> bool:
 
 
 def affine_scratch(work: KernelCall, vectors: int) -> int:
-    """girih.kernels.channels.affine holds a one for each channel, PyTorch's kernel a factor and a term, and the caller
+    """girih.kernels.own._affine holds a one for each channel, PyTorch's kernel a factor and a term, and the caller
     `vectors` more."""
     return (3 + vectors) * work.inputs["mean"].bytes
 

@@ -96,7 +96,7 @@ def broadcast_shape(*items: Operand) -> Shape:
 
 
 def by_channel(shape: Sequence[int], *numbers: Sequence[int]) -> bool:
-    """Whether all `numbers` are one for each channel, [1, C, 1, …], beside a tensor [N, C, …]: those of a batch norm."""
+    """Whether all `numbers` are one for each channel, [1, C, 1, …] beside [N, C, …], as those of a batch norm."""
     channels = (1, *shape[1:2], *(1,) * (len(shape) - 2))
     return len(shape) >= 3 and 0 not in shape and all(tuple(each) == channels for each in numbers)
 

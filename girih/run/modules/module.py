@@ -15,7 +15,7 @@ from torch import nn
 
 from girih.graph import Argument, Graph, Node, Ref
 from girih.kernels.evaluate import makes_from_nothing, resolve
-from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, packed
+from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, adds, packed
 from girih.rewrite.ways import ROWS, Way
 from girih.run.modules.strided import COLUMNS, laid, turned_product
 from girih.run.modules.winograd import Winograd
@@ -30,11 +30,13 @@ TURN, IN_COLUMNS = "turned", ", weight in columns"
 
 @dataclass(frozen=True)
 class Kernel:
-    """Nodes that one call computes: a convolution or a product, the weight that is added to it, a function of that."""
+    """Nodes that one call computes: a convolution or a product, the weight that is added to it, another tensor that is
+    added (the other branch of a residual block), a function of that."""
 
     root: Node
     nodes: tuple[Node, ...]
     bias: str | None = None
+    added: str | None = None
     function: str | None = None
 
 
@@ -107,11 +109,19 @@ def module_of(
     def onednn(kernel: Kernel) -> torch.fx.Node:
         root, bias = kernel.root, kernel.bias
         order, function, behind = packed(
-            root.operator, root.attributes, weights[root.inputs[1]], graph.values[root.inputs[0]].shape, kernel.function
+            root.operator,
+            root.attributes,
+            weights[root.inputs[1]],
+            graph.values[root.inputs[0]].shape,
+            kernel.function,
+            kernel.added is not None,
         )
-        added = None if bias is None else weight(weights[bias].reshape(-1))
-        data = of(Ref(root.inputs[0]), wanted_by(root))
-        return traced.call_function(function, (data, weight(order), added, *behind))
+        bias_or_none = None if bias is None else weight(weights[bias].reshape(-1))
+        data = [of(Ref(root.inputs[0]), wanted_by(root))]
+        if kernel.added is not None:  # as the result lies
+            layout = ROWS if ways is None else ways[root.name].makes
+            data.append(of(Ref(kernel.added), {kernel.added: layout}))
+        return traced.call_function(function, (*data, weight(order), bias_or_none, *behind))
 
     def by_tiles(kernel: Kernel) -> torch.fx.Node:
         root, bias = kernel.root, None if kernel.bias is None else weights[kernel.bias]
@@ -155,8 +165,9 @@ def module_of(
 
 def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) -> Iterator[Kernel]:
     """Convolutions and products of weights, each with the nodes behind it that its call computes too: a bias; where the
-    kernel is oneDNN's, a function of the result, and relu where it is Winograd's."""
+    kernel is oneDNN's, a tensor that is added and a function of the result, and relu where it is Winograd's."""
     leaving = {output.name for output in graph.outputs}
+    taken: set[str] = set()  # of two convolutions that are added the first computes the sum
     for root in graph.nodes:
         onednn = kernels.get(root.name) == ONEDNN
         functions = FUNCTIONS if onednn else ("aten.relu",) if kernels.get(root.name) == BY_TILES else ()
@@ -166,13 +177,19 @@ def calls(graph: Graph, weights: Collection[str], kernels: Mapping[str, str]) ->
             continue
         kernel = Kernel(root, (root,))
         while (node := _only_reader(graph, kernel.nodes[-1], leaving)) is not None and kernel.function is None:
-            bias = _bias(graph, node, kernel.nodes[-1].outputs[0], weights)
-            if kernel.bias is None and bias is not None:
+            if node.name in taken:
+                break
+            of = kernel.nodes[-1].outputs[0]
+            bias, other = _bias(graph, node, of, weights), _other(graph, node, of, weights)
+            if kernel.bias is None and kernel.added is None and bias is not None:
                 kernel = replace(kernel, nodes=(*kernel.nodes, node), bias=bias)
-            elif node.operator in functions:
+            elif onednn and kernel.added is None and other is not None:
+                kernel = replace(kernel, nodes=(*kernel.nodes, node), added=other)
+            elif node.operator in functions and (kernel.added is None or adds(root.operator, node.operator)):
                 kernel = replace(kernel, nodes=(*kernel.nodes, node), function=node.operator)
             else:
                 break
+        taken.update(node.name for node in kernel.nodes)
         yield kernel
 
 
@@ -190,6 +207,15 @@ def _bias(graph: Graph, node: Node, of: str, weights: Collection[str]) -> str | 
     if other not in weights or not _is_bias(graph.values[other].shape, graph.values[of].shape):
         return None
     return other
+
+
+def _other(graph: Graph, node: Node, of: str, weights: Collection[str]) -> str | None:
+    """What a node adds to a value, of the same shape and dtype."""
+    if node.operator != "aten.add.Tensor" or len(node.inputs) != 2 or node.attributes.get("alpha", 1) != 1:
+        return None
+    other = node.inputs[1] if node.inputs[0] == of else node.inputs[0]
+    one, two = graph.values[of], graph.values[other]
+    return other if other not in weights and (one.shape, one.dtype) == (two.shape, two.dtype) else None
 
 
 def _is_bias(shape: tuple[int, ...], of: tuple[int, ...]) -> bool:

@@ -142,7 +142,7 @@ def test_requests_that_did_not_fit_are_packed() -> None:
 
 
 def test_a_result_that_was_served_outside_is_known_by_its_size() -> None:
-    """Scratch of the result's size takes its place, other scratch the run: the result lies outside once, then within."""
+    """Scratch of the result's size takes its place, other scratch the run: the result lies outside once."""
     arena = Arena(1 << 16)
     results, runs = [(0, 512)], [(1024, 1536)]
     ticket = arena.ticket(results, runs)
