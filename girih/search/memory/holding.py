@@ -77,6 +77,8 @@ PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 """Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
+FACTORS = (2.0, 2**0.5)
+"""Of the price and the number of segments, with which both are refined."""
 
 SMALL, FEW = 12, 4
 """Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""
@@ -158,6 +160,28 @@ def _note_part(note: Observe, number: int, count: int, share: float) -> None:
     note("hold", (number + share) / count)
 
 
+@dataclass(frozen=True, eq=False)
+class _Cuts:
+    """What may be computed again in one order of the steps. lives, seconds: of the steps in it. unit: seconds that a
+    byte costs at price 1."""
+
+    order: Sequence
+    lives: Lifetimes
+    seconds: NDArray[np.float64]
+    unit: float
+
+    @cached_property
+    def pivot(self) -> int:
+        return pivot_of(self.lives)
+
+    def sequence(self, price: float, segments: int) -> Sequence:
+        """The sequence in which comes again what the minimum cut for a price says, in so many segments."""
+        parts = (self.lives, self.seconds, self.pivot)
+        kept = boundaries(*parts, segments) if segments > 1 else frozenset()
+        again = with_again(self.lives, self.pivot, cheapest(*parts, price * self.unit, kept))
+        return again if self.order is None else tuple(self.order[number] for number in again)
+
+
 @dataclass
 class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
@@ -165,7 +189,7 @@ class _Ways:
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
     bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit. quick:
     what keeps the limit by the outline of the program, with its seconds: it is written as a Program, and accounted,
-    when all have been judged.
+    when all have been judged. cuts: of each order what may be computed again.
     """
 
     plan: Plan
@@ -180,6 +204,7 @@ class _Ways:
     budget: float = SECONDS
     judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
     quick: list[tuple[float, Sequence, Held | None]] = field(default_factory=list)
+    cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
@@ -188,8 +213,8 @@ class _Ways:
 
     def _explore(self, again: bool, note: Callable[[float], None], beside: Executor) -> None:
         clock = Clock()
-        order, part = self.ordered(clock)
-        lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
+        order, part = self.ordered(clock, again)
+        lives, limit = self.lifetimes_in(order), self.plan.memory
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
         host = self.host if self.moving else None
@@ -197,15 +222,7 @@ class _Ways:
         if self.steps is None:  # judging takes long: it may not be worth while
             self.bound = bound.result().seconds
         least = self.bound if self.bound is not None else float(computing.sum())
-        pivot = pivot_of(lives)
-        unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
-
-        def recomputing(price: float, segments: int) -> Sequence:
-            kept = boundaries(lives, seconds, pivot, segments) if segments > 1 else frozenset()
-            steps = cheapest(lives, seconds, pivot, price * unit, kept)
-            sequence = with_again(lives, pivot, steps)
-            return sequence if order is None else tuple(order[number] for number in sequence)
-
+        cuts = self.cuts_in(order)
         tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
@@ -219,8 +236,8 @@ class _Ways:
             for price in prices:
                 for count in counts:
                     if again and (price, count) not in tried and not over():
-                        tried[price, count] = self.judge(recomputing(price, count), part=part)
-                        note(len(tried) / 20)
+                        tried[price, count] = self.judge(cuts.sequence(price, count), part=part)
+                        note(min(1.0, len(tried) / 30))
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
@@ -228,11 +245,15 @@ class _Ways:
             for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
                 if other == order or clock.worked < self.budget / 3:
                     self.judge_chain(other)
-        price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
-        price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
+        price, count = trying(PRICES[:1], SEGMENTS)
+        price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
-        for factor in (2.0, 2**0.5):
-            price, count = trying([price / factor, price * factor], [count])
+        for factor in FACTORS:
+            before = None
+            while before != (price, count):
+                before = price, count
+                price, count = trying([price], [round(count / factor), round(count * factor)] if count > 1 else [])
+                price, count = trying([price / factor, price * factor], [count])
         if self.moving:
             # Where nothing has kept the limits yet, any of these may.
             sequences = dict.fromkeys(sequence for sequence, _, _ in self.judged)
@@ -297,10 +318,10 @@ class _Ways:
         def look(again: tuple[int, ...]) -> Lifetimes:
             return self.lifetimes_in(whole(again))
 
-        endless = (np.inf, np.inf)
         def counted(again: tuple[int, ...]) -> NDArray[np.int64]:
             return look(again).used if self.steps is None else self.steps.outline.sequenced(whole(again)).used
 
+        endless = (np.inf, np.inf)
         setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
         try:
             sequence = OptimalChain().hold(setting).sequence
@@ -315,37 +336,60 @@ class _Ways:
         graph = step_graph(self.plan.lifetimes)
         return tuple(order_of(self.named).order(graph).tolist())
 
-    def ordered(self, clock: Clock) -> tuple[Sequence, float]:
-        """The order with which steps are fastest, nothing computed again, and the part of the limit (`PARTS`)."""
+    def ordered(self, clock: Clock, again: bool) -> tuple[Sequence, float]:
+        """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
+        cut computes again, as with nothing else some programs move so much that all orders take the same."""
+        known: dict[Sequence, tuple[float, float]] = {}
+
+        def measure(order: Sequence) -> float:
+            part = self.in_parts(order)
+            known[order] = self.judge(order, part=part), part
+            if again and self.steps is not None:
+                other = self.judge(self.cuts_in(order).sequence(PRICES[0], SEGMENTS[1]), part=part)
+                known[order] = min(known[order][0], other), part
+            return known[order][0]
+
         if self.named != "auto":
-            return self.in_parts(self.named_order())
-        best = self.in_parts(None)
-        early = self.in_parts(updates_early(self.plan.lifetimes))
-        best = min(best, early, key=lambda way: self.judge(way[0], part=way[1]))
-        for number, sequence in enumerate(self.together()):
+            named = self.named_order()
+            measure(named)
+            return named, known[named][1]
+        measure(None)
+        early = measure(updates_early(self.plan.lifetimes))
+        for sequence in self.together():
             if self.fastest < np.inf and clock.worked > self.budget / 3:
                 break
-            other = self.in_parts(sequence)
-            seconds = self.judge(other[0], part=other[1])
-            if number == 0 and abs(seconds - self.judge(early[0], part=early[1])) <= ALIKE * seconds:
+            if sequence not in known and abs(measure(sequence) - early) <= ALIKE * early and len(known) == 3:
                 break
-            best = min(best, other, key=lambda way: self.judge(way[0], part=way[1]))
-        return best
+        best = min(known, key=known.__getitem__)
+        return best, known[best][1]
 
     def together(self) -> Iterator[Sequence]:
         """Orders with early updates in which steps come together that touch the same."""
         lives, limit = self.plan.lifetimes, self.plan.memory
         assert limit is not None
         clock = np.cumsum(self.seconds(None))
-        for share in (np.inf, *WITHIN):
+        few = self.steps is None  # judging takes long
+        for share in (np.inf, *(() if few else WITHIN)):
             latest = np.searchsorted(clock, clock + share * clock[-1], "right")
-            for hot in HOT:
+            for hot in HOT[:1] if few else HOT:
                 yield updates_early(lives, staying(lives, int(hot * limit), latest))
 
-    def in_parts(self, sequence: Sequence) -> tuple[Sequence, float]:
-        """The sequence, and the part of the limit with which it is fastest."""
-        parts = PARTS if self.moving and self.steps is not None else PARTS[:1]
-        return sequence, min(parts, key=lambda part: self.judge(sequence, part=part))
+    def in_parts(self, sequence: Sequence) -> float:
+        """The part of the limit with which a sequence is fastest, of the first until it gets slower."""
+        best = PARTS[0]
+        for part in PARTS[1:] if self.moving and self.steps is not None else ():
+            if self.judge(sequence, part=part) >= self.judge(sequence, part=best):
+                break
+            best = part
+        return best
+
+    def cuts_in(self, order: Sequence) -> _Cuts:
+        """What may be computed again in an order."""
+        if order not in self.cuts:
+            lives, seconds = self.lifetimes_in(order), self.seconds(order)
+            unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
+            self.cuts[order] = _Cuts(order, lives, seconds, unit)
+        return self.cuts[order]
 
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
         if order is None or self.steps is None:
