@@ -66,10 +66,12 @@ class Stay:
 @dataclass(frozen=True, eq=False)
 class Held:
     """A residency as arrays. stays: rows of numbers, as `girih.memory.compact.residency_kernels` has them. home: of
-    each storage, is it state that lies in the large memory between applications?"""
+    each storage, is it state that lies in the large memory between applications? planned: the stays before copies in
+    began ahead of need."""
 
     stays: Integers
     home: Flags
+    planned: Integers
 
     def copied_bytes(self, touches: Touches) -> int:
         """Bytes that go out or come in, in one application."""
@@ -211,17 +213,20 @@ def held(
     recent: float = 0.0,
     rates: tuple[float, float] = (np.inf, np.inf),
     lru: bool = False,
+    room: int | None = None,
 ) -> Held:
-    """`belady` on arrays."""
+    """`belady` on arrays. room: bytes for which it is planned what leaves, if every step has room in them; what the cap
+    has beside is for what is being copied. Default: the cap."""
     needed, worst = _floor(touches)
     if needed > cap:
         raise TooSmallError(worst, needed)
+    room = cap if room is None else min(max(room, needed), cap)
     clock = np.concatenate([[0.0], np.cumsum(seconds)])
     new_of = touches.new
     pairs = np.flatnonzero(new_of >= 0)  # old state
 
     def run(home: Flags, forever: bool = False) -> tuple[Integers, Flags]:
-        stays, driven, step, least = planned(touches, cap, clock, recent, lru, home, forever)
+        stays, driven, step, least = planned(touches, room, clock, recent, lru, home, forever)
         if least:
             raise TooSmallError(step, least)
         return stays, driven
@@ -231,12 +236,6 @@ def held(
         chosen = np.zeros(len(touches.bytes), np.bool_)
         chosen[old] = chosen[new_of[old]] = True
         return chosen
-
-    def early(stays: Integers, home: Flags) -> Held:
-        first, last = stays[:, FIRST], stays[:, LAST]
-        orders = np.lexsort((last, first)), np.argsort(last, kind="stable"), np.argsort(-first, kind="stable")
-        result = prefetched(touches, stays, *orders, cap, home, clock, *rates)
-        return Held(result[np.lexsort((result[:, STORAGE], result[:, FIRST], result[:, START]))], home)
 
     first, _ = run(both(pairs), forever=True)
     remaining = np.zeros(len(touches.bytes), np.bool_)
@@ -248,7 +247,7 @@ def held(
         if not (more & ~home).any():
             break
         home = home | more
-    best = early(stays, home)
+    best = _early(touches, stays, home, cap, clock, rates)
     if lru or len(pairs) > FEW:
         return best
     # The first round may have found too much state without a place: is there one where less has to leave?
@@ -260,9 +259,32 @@ def held(
             except TooSmallError:
                 continue
             if not (driven & ~fewer).any():
-                other = early(stays, fewer)
+                other = _early(touches, stays, fewer, cap, clock, rates)
                 best = min(best, other, key=lambda item: item.copied_bytes(touches))
     return best
+
+
+def timed(
+    touches: Touches, residency: Held, cap: int, clock: NDArray[np.float64], rates: tuple[float, float]
+) -> Held:
+    """The same with copies in that begin when they have to by another clock, as one that was simulated, in which the
+    device waits for copies. clock: seconds before each step, and of all. Where the device waits much, copies in would
+    else begin too early, and take the memory that results need."""
+    return _early(touches, residency.planned, residency.home, cap, clock, rates)
+
+
+def _early(
+    touches: Touches,
+    stays: Integers,
+    home: Flags,
+    cap: int,
+    clock: NDArray[np.float64],
+    rates: tuple[float, float],
+) -> Held:
+    first, last = stays[:, FIRST], stays[:, LAST]
+    orders = np.lexsort((last, first)), np.argsort(last, kind="stable"), np.argsort(-first, kind="stable")
+    result = prefetched(touches, stays, *orders, cap, home, clock, *rates)
+    return Held(result[np.lexsort((result[:, STORAGE], result[:, FIRST], result[:, START]))], home, stays)
 
 
 def in_visits(

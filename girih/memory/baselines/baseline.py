@@ -22,13 +22,19 @@ from girih.memory.residency import Residency, TooSmallError
 @dataclass(frozen=True, eq=False)
 class Setting:
     """What is to be held. lives: of the program, all on the device. cap: bytes of the device. seconds: of each step.
-    rates: bytes/s of copies out, and in. look: the lifetimes of the program in a sequence of its steps."""
+    rates: bytes/s of copies out, and in. look: the lifetimes of the program in a sequence of its steps. counted: bytes
+    in use in each of its steps then, where that is known without lifetimes."""
 
     lives: Lifetimes
     cap: int
     seconds: NDArray[np.float64]
     rates: tuple[float, float]
     look: Callable[[tuple[int, ...]], Lifetimes]
+    counted: Callable[[tuple[int, ...]], NDArray[np.int64]] | None = None
+
+    def used(self, sequence: tuple[int, ...]) -> NDArray[np.int64]:
+        """Bytes in use in each step of the program in a sequence of its steps, nothing moved."""
+        return self.look(sequence).used if self.counted is None else self.counted(sequence)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _peak(setting: Setting, sequence: tuple[int, ...]) -> int:
     Raises:
         TooSmallError: they are more than the cap.
     """
-    used = setting.look(sequence).used
+    used = setting.used(sequence)
     worst = int(used.argmax())
     if used[worst] > setting.cap:
         raise TooSmallError(worst, int(used[worst]))

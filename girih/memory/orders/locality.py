@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from girih.lower.liveness import reads_of, writes_of
 from girih.lower.steps import StartStep, TransferStep, node_of
@@ -17,11 +18,12 @@ from girih.memory.residency import touches_of
 LOOKED_AT = 1024  # steps that could come next
 
 
-def staying(lives: Lifetimes, cap: int) -> tuple[int, ...]:
+def staying(lives: Lifetimes, cap: int, latest: NDArray[np.int64] | None = None) -> tuple[int, ...]:
     """The sequence in which steps come together that touch the same storages, as those of one layer's parameters.
 
     Of the steps that can come next, the one does for which the least must be copied in and made, less what it frees, if
-    `cap` bytes of what was touched last stay on the device; of several the first in the old order. Steps of updates
+    `cap` bytes of what was touched last stay on the device; of several the first in the old order. latest: of each step
+    the last one that may come while it waits, if any (those of an update aside); default: the end. Steps of updates
     come where they were: see `updates_early`. Exchanges keep their order, on all devices. (An unrolled network goes
     layer by layer so, as SwapAdvisor's search finds, thesis §5.2.) Cost: O(steps · LOOKED_AT · operands).
     """
@@ -38,9 +40,10 @@ def staying(lives: Lifetimes, cap: int) -> tuple[int, ...]:
     makers = np.asarray([maker for makers in needs for maker in makers], np.int64)
     starts = np.concatenate([[0], np.cumsum(np.bincount(makers, minlength=count))]).astype(np.int64)
     missing = np.asarray([len(before) for before in needs], np.int64)
+    latest = np.full(count, count, np.int64) if latest is None else latest
     links = starts, readers[np.argsort(makers, kind="stable")], touches.step_starts, touches.of_step
     storages = touches.bytes, touches.lasts
-    return tuple(closest(*links, *storages, missing, update, cap, LOOKED_AT).tolist())
+    return tuple(closest(*links, *storages, missing, update, cap, latest, LOOKED_AT).tolist())
 
 
 def updates_early(lives: Lifetimes, order: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -24,10 +24,11 @@ def _added(step, near, touch_starts, touching, sizes, lasts, left, hot, stamp): 
 
 @compiled(lambda *arguments: 200.0 * len(arguments[6]))
 def closest(  # type: ignore[no-untyped-def]
-    reader_starts, readers, touch_starts, touching, sizes, lasts, missing, update, cap, most
+    reader_starts, readers, touch_starts, touching, sizes, lasts, missing, update, cap, latest, most
 ):
     """The order of steps. readers: of each step those that wait for it; touching: the storages of each step; missing:
-    for how many each step waits. most: of the steps that can come next, so many are looked at."""
+    for how many each step waits. latest: of each step the last one that may come while it can be next. most: of the
+    steps that can come next, so many are looked at."""
     count, storages = len(missing), len(sizes)
     missing = missing.copy()
     left = np.zeros(storages, np.int64)
@@ -56,6 +57,8 @@ def closest(  # type: ignore[no-untyped-def]
         chosen, best, best_none = 0, 0, 0
         for place in range(min(waiting, most)):
             step = ready[place]
+            if step > latest[ready[0]]:
+                break
             for at in range(touch_starts[step], touch_starts[step + 1]):
                 stamp[touching[at]] = step
             least, follows = 0, False

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,15 @@ from girih.simulate.tasks import NO_ROW, POSTS, WAITS, PatternStore, TaskGraph
 from girih.simulate.ticks import TICKS_PER_SECOND, Ticks, ticks
 
 
+class Simulated(NamedTuple):
+    """seconds: of the step. host_bytes: the most in the large memory. clock: seconds when each step begins, and the
+    end of the last, behind what the device waits for."""
+
+    seconds: float
+    host_bytes: int
+    clock: NDArray[np.float64]
+
+
 @dataclass(frozen=True, eq=False)
 class HeldSteps:
     """Judges sequences of one outline on one machine. cap: bytes. seconds: of each step."""
@@ -44,15 +54,21 @@ class HeldSteps:
     def ticks(self) -> Ticks:
         return ticks(self.seconds)
 
-    def simulated(self, item: Sequenced, held: Held | None = None) -> tuple[float, int]:
-        """(seconds of the step, the most bytes in the large memory). held: the residency; None where nothing moves."""
+    def simulated(self, item: Sequenced, held: Held | None = None) -> Simulated:
+        """held: the residency; None where nothing moves."""
         if held is None:
-            return int(self.ticks[item.sequence].sum()) / TICKS_PER_SECOND, 0
+            ends = np.append(0, np.cumsum(self.ticks[item.sequence])) / TICKS_PER_SECOND
+            return Simulated(float(ends[-1]), 0, ends)
         plan = script(held.stays, item.touches.bytes, item.touches.extra, self.cap)
-        seconds = Workspace(self._rows(item, held, plan)).simulate_all() / TICKS_PER_SECOND
-        return seconds, _host_bytes(item, held, plan)
+        rows, events = self._rows(item, held, plan)
+        workspace = Workspace(rows)
+        seconds = workspace.simulate_all() / TICKS_PER_SECOND
+        before = np.searchsorted(events, np.flatnonzero(plan.events[:, 0] == STEP))  # rows before each step
+        clock = np.append(0, workspace.work.done[: len(events), 0])[before] / TICKS_PER_SECOND
+        return Simulated(seconds, _host_bytes(item, held, plan), clock)
 
-    def _rows(self, item: Sequenced, held: Held, plan: Script) -> TaskGraph:
+    def _rows(self, item: Sequenced, held: Held, plan: Script) -> tuple[TaskGraph, Integers]:
+        """The rows, and the events of the script that they are."""
         what, number = plan.events.T
         stays = held.stays
         own = np.append(self.ticks[item.sequence], 0)
@@ -88,7 +104,7 @@ class HeldSteps:
         counts = (plan.after_to - plan.after_from)[number[incoming]]
         if counts.sum():
             self._releases(graph, np.repeat(incoming, counts), row_of[1, _after(plan, number[incoming])])
-        return graph
+        return graph, kept
 
     def _lost(self, what: Integers, sizes: Integers) -> Ticks:
         """What the device loses to each copy, where it comes to its end."""

@@ -28,7 +28,7 @@ from girih.memory.again import with_again
 from girih.memory.baselines.baseline import Baseline, Setting
 from girih.memory.baselines.checkpointing import OptimalChain
 from girih.memory.bound import memory_bound
-from girih.memory.compact.outline import Outline
+from girih.memory.compact.outline import Outline, Sequenced
 from girih.memory.cut import boundaries, cheapest, pivot_of
 from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
@@ -36,6 +36,7 @@ from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
 from girih.memory.residency import Held, TooSmallError, belady, floor
 from girih.memory.residency import held as held_on
+from girih.memory.residency import timed
 from girih.memory.roc import least_residency
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
@@ -54,6 +55,20 @@ LRU = -1.0
 """In place of a share: what was touched longest ago is moved out first, which is right now and then."""
 SECONDS = 20
 """Of computing, after which no other way is tried, if one keeps the limit."""
+PARTS = (1.0, 0.85, 0.7)
+"""Of the limit, for which it is planned what leaves: the rest is for what is being copied. The first that are tried."""
+NEARER = (0.1, 0.05)
+"""Between parts that are tried next to the best."""
+TIMINGS = 2
+"""How often copies in are put where the last simulation says that they have to begin."""
+PROMISING = 1.5
+"""Times the fastest: what takes longer is not put anew."""
+HOT = (1.0, 0.5, 0.25)
+"""Of the limit, which what was touched last is taken to fill, where steps that touch the same come together."""
+WITHIN = (0.25, 0.125, 0.0625)
+"""Of the step, within which they do: what comes together from far away leaves copies nothing to run beside."""
+ALIKE = 0.002
+"""Where the time differs by so little between two such orders, no other is tried."""
 LEAST = 4
 """Ways to compute again that are tried however long they take: one is found by the first, the others are near it."""
 ENOUGH = 0.002
@@ -62,6 +77,8 @@ PRICES = tuple(4.0**power for power in (-1, -2, 0, -3, 1, 2))
 """Of a byte that is kept, in seconds of copying it out and in: the first that are tried."""
 SEGMENTS = (256, 64, 16, 4, 1)
 """Into how many segments kept boundaries divide what is computed again."""
+FACTORS = (2.0, 2**0.5)
+"""Of the price and the number of segments, with which both are refined."""
 
 SMALL, FEW = 12, 4
 """Steps, and tensors of state, of programs for which the least that has to be copied is found exactly."""
@@ -143,6 +160,28 @@ def _note_part(note: Observe, number: int, count: int, share: float) -> None:
     note("hold", (number + share) / count)
 
 
+@dataclass(frozen=True, eq=False)
+class _Cuts:
+    """What may be computed again in one order of the steps. lives, seconds: of the steps in it. unit: seconds that a
+    byte costs at price 1."""
+
+    order: Sequence
+    lives: Lifetimes
+    seconds: NDArray[np.float64]
+    unit: float
+
+    @cached_property
+    def pivot(self) -> int:
+        return pivot_of(self.lives)
+
+    def sequence(self, price: float, segments: int) -> Sequence:
+        """The sequence in which comes again what the minimum cut for a price says, in so many segments."""
+        parts = (self.lives, self.seconds, self.pivot)
+        kept = boundaries(*parts, segments) if segments > 1 else frozenset()
+        again = with_again(self.lives, self.pivot, cheapest(*parts, price * self.unit, kept))
+        return again if self.order is None else tuple(self.order[number] for number in again)
+
+
 @dataclass
 class _Ways:
     """The ways to hold one program that have been judged. best: (simulated seconds, plan) of the fastest that keeps the
@@ -150,7 +189,7 @@ class _Ways:
     need; refused: the plan of that way, and why. overfull: bytes of the large memory, if that is what is too small.
     bound: of the seconds of all ways. budget: seconds after which no other way is tried, if one keeps the limit. quick:
     what keeps the limit by the outline of the program, with its seconds: it is written as a Program, and accounted,
-    when all have been judged.
+    when all have been judged. cuts: of each order what may be computed again.
     """
 
     plan: Plan
@@ -163,8 +202,9 @@ class _Ways:
     overfull: float = np.inf
     bound: float | None = None
     budget: float = SECONDS
-    judged: dict[tuple[Sequence, float], float] = field(default_factory=dict)
+    judged: dict[tuple[Sequence, float, float], float] = field(default_factory=dict)
     quick: list[tuple[float, Sequence, Held | None]] = field(default_factory=list)
+    cuts: dict[Sequence, _Cuts] = field(default_factory=dict)
 
     def explore(self, again: bool, note: Callable[[float], None]) -> None:
         """Judge what is likely: first the order, then the price and the number of segments in turn, then the share."""
@@ -173,12 +213,8 @@ class _Ways:
 
     def _explore(self, again: bool, note: Callable[[float], None], beside: Executor) -> None:
         clock = Clock()
-        order: Sequence = self.named_order() if self.named != "auto" else None
-        for other in self.orders() if self.named == "auto" else ():
-            order = min((order, other), key=self.judge)
-            if self.fastest < np.inf and clock.worked > self.budget / 3:
-                break
-        lives, seconds, limit = self.lifetimes_in(order), self.seconds(order), self.plan.memory
+        order, part = self.ordered(clock, again)
+        lives, limit = self.lifetimes_in(order), self.plan.memory
         assert limit is not None
         computing = seconds_of(ticks(self.seconds(order, computing=True)))  # by the simulator's clock
         host = self.host if self.moving else None
@@ -186,16 +222,8 @@ class _Ways:
         if self.steps is None:  # judging takes long: it may not be worth while
             self.bound = bound.result().seconds
         least = self.bound if self.bound is not None else float(computing.sum())
-        pivot = pivot_of(lives)
-        unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
-
-        def recomputing(price: float, segments: int) -> Sequence:
-            kept = boundaries(lives, seconds, pivot, segments) if segments > 1 else frozenset()
-            steps = cheapest(lives, seconds, pivot, price * unit, kept)
-            sequence = with_again(lives, pivot, steps)
-            return sequence if order is None else tuple(order[number] for number in sequence)
-
-        tried = {(0.0, 1): self.judge(order)}
+        cuts = self.cuts_in(order)
+        tried = {(0.0, 1): self.judge(order, part=part)}
 
         def late() -> bool:
             return self.fastest < np.inf and clock.worked > self.budget and len(tried) > LEAST
@@ -208,8 +236,8 @@ class _Ways:
             for price in prices:
                 for count in counts:
                     if again and (price, count) not in tried and not over():
-                        tried[price, count] = self.judge(recomputing(price, count))
-                        note(len(tried) / 20)
+                        tried[price, count] = self.judge(cuts.sequence(price, count), part=part)
+                        note(min(1.0, len(tried) / 30))
             return min(tried, key=tried.__getitem__)
 
         if again and self.chains_pay(lives):
@@ -217,18 +245,27 @@ class _Ways:
             for other in (order,) if self.moving else dict.fromkeys((order, captured, early)):
                 if other == order or clock.worked < self.budget / 3:
                     self.judge_chain(other)
-        price, count = trying(PRICES[:1], SEGMENTS[:2])  # what most large graphs need
-        price, count = trying(PRICES, SEGMENTS[:1] if self.moving else SEGMENTS)
+        price, count = trying(PRICES[:1], SEGMENTS)
+        price, count = trying(PRICES, [count] if self.moving else SEGMENTS)
         price, count = trying([price], SEGMENTS)
-        for factor in (2.0, 2**0.5):
-            price, count = trying([price / factor, price * factor], [count])
+        for factor in FACTORS:
+            before = None
+            while before != (price, count):
+                before = price, count
+                price, count = trying([price], [round(count / factor), round(count * factor)] if count > 1 else [])
+                price, count = trying([price / factor, price * factor], [count])
         if self.moving:
             # Where nothing has kept the limits yet, any of these may.
-            sequences = dict.fromkeys(sequence for sequence, _ in self.judged)
-            for sequence in sequences if self.fastest == np.inf else [self.fastest_sequence]:
+            sequences = dict.fromkeys(sequence for sequence, _, _ in self.judged)
+            for sequence in sequences if self.fastest == np.inf else [self.fastest_way[0]]:
                 for share in SHARES:
                     if not over():
-                        self.judge(sequence, share)
+                        self.judge(sequence, share, part)
+            for apart in (PARTS[0] - PARTS[1], *NEARER) if self.fastest < np.inf and self.steps is not None else ():
+                sequence, share, best = self.fastest_way
+                for other in (best - apart, best + apart):
+                    if not over() and 0 < other <= 1:
+                        self.judge(sequence, share, round(other, 4))
             early = updates_early(self.plan.held(None).lifetimes)
             for sequence in dict.fromkeys((order, None, early)):
                 done = late() if sequence == order else over()  # once however good others are: it is the published way
@@ -261,8 +298,8 @@ class _Ways:
         return min((seconds for seconds in self.judged.values() if seconds < FAILED), default=np.inf)
 
     @property
-    def fastest_sequence(self) -> Sequence:
-        return min(self.judged, key=self.judged.__getitem__)[0]
+    def fastest_way(self) -> tuple[Sequence, float, float]:
+        return min(self.judged, key=self.judged.__getitem__)
 
     def chains_pay(self, lives: Lifetimes) -> bool:
         """Can the limit be met without movements at all? What moves has other ways where state alone is too large, and
@@ -281,8 +318,11 @@ class _Ways:
         def look(again: tuple[int, ...]) -> Lifetimes:
             return self.lifetimes_in(whole(again))
 
+        def counted(again: tuple[int, ...]) -> NDArray[np.int64]:
+            return look(again).used if self.steps is None else self.steps.outline.sequenced(whole(again)).used
+
         endless = (np.inf, np.inf)
-        setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look)
+        setting = Setting(self.lifetimes_in(order), self.plan.memory, self.seconds(order), endless, look, counted)
         try:
             sequence = OptimalChain().hold(setting).sequence
         except TooSmallError as error:
@@ -296,12 +336,60 @@ class _Ways:
         graph = step_graph(self.plan.lifetimes)
         return tuple(order_of(self.named).order(graph).tolist())
 
-    def orders(self) -> Iterator[Sequence]:
-        """With early updates, with steps together that touch the same, and as it is."""
-        assert self.plan.memory is not None
-        yield updates_early(self.plan.lifetimes)
-        together = staying(self.plan.lifetimes, self.plan.memory)
-        yield updates_early(self.plan.lifetimes, together)
+    def ordered(self, clock: Clock, again: bool) -> tuple[Sequence, float]:
+        """The order with which steps are fastest, and the part of the limit (`PARTS`) for it. again: also with what one
+        cut computes again, as with nothing else some programs move so much that all orders take the same."""
+        known: dict[Sequence, tuple[float, float]] = {}
+
+        def measure(order: Sequence) -> float:
+            part = self.in_parts(order)
+            known[order] = self.judge(order, part=part), part
+            if again and self.steps is not None:
+                other = self.judge(self.cuts_in(order).sequence(PRICES[0], SEGMENTS[1]), part=part)
+                known[order] = min(known[order][0], other), part
+            return known[order][0]
+
+        if self.named != "auto":
+            named = self.named_order()
+            measure(named)
+            return named, known[named][1]
+        measure(None)
+        early = measure(updates_early(self.plan.lifetimes))
+        for sequence in self.together():
+            if self.fastest < np.inf and clock.worked > self.budget / 3:
+                break
+            if sequence not in known and abs(measure(sequence) - early) <= ALIKE * early and len(known) == 3:
+                break
+        best = min(known, key=known.__getitem__)
+        return best, known[best][1]
+
+    def together(self) -> Iterator[Sequence]:
+        """Orders with early updates in which steps come together that touch the same."""
+        lives, limit = self.plan.lifetimes, self.plan.memory
+        assert limit is not None
+        clock = np.cumsum(self.seconds(None))
+        few = self.steps is None  # judging takes long
+        for share in (np.inf, *(() if few else WITHIN)):
+            latest = np.searchsorted(clock, clock + share * clock[-1], "right")
+            for hot in HOT[:1] if few else HOT:
+                yield updates_early(lives, staying(lives, int(hot * limit), latest))
+
+    def in_parts(self, sequence: Sequence) -> float:
+        """The part of the limit with which a sequence is fastest, of the first until it gets slower."""
+        best = PARTS[0]
+        for part in PARTS[1:] if self.moving and self.steps is not None else ():
+            if self.judge(sequence, part=part) >= self.judge(sequence, part=best):
+                break
+            best = part
+        return best
+
+    def cuts_in(self, order: Sequence) -> _Cuts:
+        """What may be computed again in an order."""
+        if order not in self.cuts:
+            lives, seconds = self.lifetimes_in(order), self.seconds(order)
+            unit = self.price_of_a_byte(float(seconds.sum()), int(lives.used.max()))
+            self.cuts[order] = _Cuts(order, lives, seconds, unit)
+        return self.cuts[order]
 
     def lifetimes_in(self, order: Sequence) -> Lifetimes:
         if order is None or self.steps is None:
@@ -342,13 +430,13 @@ class _Ways:
             return None
         return HeldSteps(Outline.of(plan.lifetimes), self._seconds.machine, limit, self._seconds.every)
 
-    def judge(self, sequence: Sequence, share: float = 0.0) -> float:
+    def judge(self, sequence: Sequence, share: float = 0.0, part: float = 1.0) -> float:
         """The simulated seconds of the step with this sequence; if it does not keep the limits, far more."""
-        if (sequence, share) not in self.judged:
-            self.judged[sequence, share] = self._judge(sequence, share)
-        return self.judged[sequence, share]
+        if (sequence, share, part) not in self.judged:
+            self.judged[sequence, share, part] = self._judge(sequence, share, part)
+        return self.judged[sequence, share, part]
 
-    def _judge(self, sequence: Sequence, share: float) -> float:
+    def _judge(self, sequence: Sequence, share: float, part: float) -> float:
         """By the outline of the program where there is one, else by the Program."""
         plan, limit, host = self.plan.held(sequence), self.plan.memory, self.plan.machine.host
         assert limit is not None
@@ -365,13 +453,13 @@ class _Ways:
                 if item is None:
                     residency = belady(plan.lifetimes, limit, seconds, recent, self.rates, lru)
                 else:
-                    quick = held_on(item.touches, limit, seconds, recent, self.rates, lru)
+                    quick = held_on(item.touches, limit, seconds, recent, self.rates, lru, int(part * limit))
             except TooSmallError as error:
                 if error.needed < self.smallest:
                     self.smallest, self.refused = error.needed, (plan, error)
                 return FAILED * error.needed
         if item is not None and self.steps is not None:
-            simulated, needed = self.steps.simulated(item, quick)
+            simulated, needed, quick = self._timed(self.steps, item, quick)
         elif residency is not None:
             plan = plan.held(sequence, residency)
             needed = host_bytes(plan.program)
@@ -388,6 +476,22 @@ class _Ways:
         if self.best is None or simulated < self.best[0]:
             self.best = simulated, plan
         return simulated
+
+    def _timed(self, steps: HeldSteps, item: Sequenced, residency: Held | None) -> tuple[float, int, Held | None]:
+        """(seconds, bytes of the large memory, residency) of the fastest of several times at which copies in begin."""
+        limit, last = self.plan.memory, steps.simulated(item, residency)
+        assert limit is not None
+        best = last.seconds, last.host_bytes, residency
+        for _ in range(TIMINGS if residency is not None else 0):
+            if best[0] > PROMISING * self.fastest:
+                break
+            assert residency is not None
+            residency = timed(item.touches, residency, limit, last.clock, self.rates)
+            last = steps.simulated(item, residency)
+            if last.seconds >= best[0]:
+                break
+            best = last.seconds, last.host_bytes, residency
+        return best
 
     def write(self) -> None:
         """Write the fastest of those that were judged quickly, if it keeps the limit as a Program; else the next."""
