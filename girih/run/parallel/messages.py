@@ -4,8 +4,8 @@ Each worker is given its entries and the code once. In each execution it gets it
 parts of travelling arrays with which it begins, and copies of what all read; it hands each travelling part on when it
 has run its block, and the last that has a part returns it. The messages go over the engine's transport (shared memory
 between processes of a host, ZeroMQ between those of several), so the bytes are those that `explain()` counts. The same
-blocks in the same order make the same bits as threads do. Nothing of the driver's arrays changes before all workers have
-ended well.
+blocks in the same order make the same bits as threads do. Nothing of the driver's arrays changes before all workers
+have ended well.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from ipaddress import ip_address
@@ -19,7 +18,7 @@ from typing import Any
 
 from girih.run.errors import TransportError
 
-LOOK_SECONDS = 5.0  # between looks at what the others have written: so often Ctrl-C is heard
+LOOK_SECONDS = 0.02  # between looks at what the others have told
 
 
 @dataclass(frozen=True)
@@ -41,36 +40,35 @@ class Meeting:
         Raises:
             TransportError: one of them has told nothing for so long.
         """
-        from torch.distributed import DistStoreError
-
         deadline = time.monotonic() + seconds
         found: dict[int, str] = {}
         for rank in ranks:
             key = f"{what}/{rank}"
-            while rank not in found:
-                left = deadline - time.monotonic()
-                if left <= 0:
+            while not self.store.check([key]):
+                if time.monotonic() > deadline:
                     raise TransportError(f"rank {rank} has not come within {seconds:g} s: has it been started?")
-                with suppress(DistStoreError):  # not yet
-                    self.store.wait([key], timedelta(seconds=min(left, LOOK_SECONDS)))
-                    found[rank] = self.store.get(key).decode()
+                time.sleep(LOOK_SECONDS)
+            found[rank] = self.store.get(key).decode()
         return found
 
 
 @cache
-def _launchers_store() -> Any:
-    """Of this process: the store of torchrun, or of whoever set its environment."""
+def _store_at(host: str, port: str, restarts: str, seconds: float) -> Any:
+    """The store of torchrun, or of whoever set the environment that these are from; this process has one."""
     from torch.distributed.rendezvous import rendezvous
 
-    store, _, _ = next(rendezvous("env://"))
+    try:
+        store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=seconds)))
+    except RuntimeError as error:
+        raise TransportError(f"not all ranks have come to {host}:{port} within {seconds:g} s: {error}") from error
     return store
 
 
 def launched(what: str, address: str, seconds: float) -> Meeting:
     """The processes that a launcher has started, who each ask for this as often as the others.
 
-    what: they meet for. address: of this host, by which the others reach it; "": the one by which it reaches the
-    launcher's.
+    what: they meet for. address: of this host, by which the others reach it; "": the one by which it reaches that of
+    the launcher's store.
 
     Raises:
         TransportError: one of them has not come within so many seconds.
@@ -78,18 +76,19 @@ def launched(what: str, address: str, seconds: float) -> Meeting:
     from torch.distributed import PrefixStore
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    whole = _launchers_store()
-    number = whole.add(f"girih/{what}/{rank}", 1)
-    store = PrefixStore(f"girih/{what}/{number}", whole)
-    own, launcher = route(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    meeting = Meeting(store, rank, size, address or own)
+    host, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    own, launcher = route(host, int(port))
+    whole = PrefixStore(f"girih/{what}/{restarts}", _store_at(host, port, restarts, seconds))
+    number = whole.add(f"{rank}", 1)
+    meeting = Meeting(PrefixStore(f"{number}", whole), rank, size, address or own)
     meeting.tell("route", f"{meeting.address} {launcher}")
     if is_loopback(meeting.address):
         # The launcher's host may know itself by a name that leads to the loopback: how others reach it they know.
         for words in meeting.hear("route", [other for other in range(size) if other != rank], seconds).values():
             theirs, _, seen = words.partition(" ")
             if not is_loopback(theirs):
-                return Meeting(store, rank, size, seen)
+                return replace(meeting, address=seen)
     return meeting
 
 
@@ -115,3 +114,16 @@ def is_loopback(address: str) -> bool:
 def endpoint(address: str, port: str) -> str:
     """What ZeroMQ calls a port of an address."""
     return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
+
+
+def numeric(place: str) -> str:
+    """A place with its host's address in place of its name: ZeroMQ listens at addresses.
+
+    Raises:
+        TransportError: there is no such host.
+    """
+    kind, _, rest = place.partition("://")
+    host, _, port = rest.rpartition(":")
+    if kind != "tcp" or host == "*":
+        return place
+    return endpoint(route(host.strip("[]"), int(port))[1], port)

@@ -74,7 +74,7 @@ class Mesh:
     def _listen(self, meeting: Meeting) -> None:
         public, secret = zmq.curve_keypair()
         self._inbox = self._context.socket(zmq.PULL)
-        self._inbox.set(zmq.IPV6, 1)
+        self._inbox.set(zmq.IPV6, int(":" in meeting.address))
         self._inbox.set(zmq.CURVE_SERVER, 1)
         self._inbox.set(zmq.CURVE_SECRETKEY, secret)
         self._inbox.set_hwm(0)
@@ -84,10 +84,10 @@ class Mesh:
             raise TransportError(
                 f"rank {self.rank} cannot listen at {meeting.address} ({error}): is it an address of this host?"
             ) from error
-        self._place = self._inbox.get_string(zmq.LAST_ENDPOINT)
+        self.place = self._inbox.get_string(zmq.LAST_ENDPOINT)
         self._poller = zmq.Poller()
         self._poller.register(self._inbox, zmq.POLLIN)
-        meeting.tell("place", f"{self._place} {public.decode()}")
+        meeting.tell("place", f"{self.place} {public.decode()}")
 
     def _connect(self, meeting: Meeting) -> None:
         places: dict[int, str] = {}
@@ -96,7 +96,7 @@ class Mesh:
             places[peer], _, key = words.partition(" ")
             line = self._lines[peer] = self._context.socket(zmq.PUSH)
             for option, value in (
-                (zmq.IPV6, 1),
+                (zmq.IPV6, int("[" in words)),
                 (zmq.CURVE_SERVERKEY, key.encode()),
                 (zmq.CURVE_PUBLICKEY, own),
                 (zmq.CURVE_SECRETKEY, secret),
@@ -119,7 +119,7 @@ class Mesh:
             )
         if unheard := self._hear(lambda: [peer for peer in self.others if peer not in self._greeted], limit):
             raise TransportError(
-                f"rank {', '.join(map(str, unheard))} does not reach rank {self.rank} at {self._place} within "
+                f"rank {', '.join(map(str, unheard))} does not reach rank {self.rank} at {self.place} within "
                 f"{limit:g} s: hosts must let each other connect to any port, and `address` must be one by which the "
                 f"others reach a host"
             )
@@ -208,7 +208,7 @@ class Mesh:
                 return missing
             if leaving := self._open and self._left.intersection(missing):
                 raise TransportError(
-                    f"rank {min(leaving)} has left, and rank {self.rank} waits for it: all ranks must run the same loops"
+                    f"rank {min(leaving)} has left, and rank {self.rank} waits for it: all must run the same loops"
                 )
             milliseconds = round(1000 * left) + 1
             there = dict(self._poller.poll(min(milliseconds, pause) if pause else milliseconds))
