@@ -1,15 +1,18 @@
 """Programs are killed at random moments (SIGKILL), and go on: is their result the same, with nothing lost?
 
-What: 20 kills, a fifth of them of each of the following.
+What: 20 kills or some more, a sixth of them of each of the following.
 - tables, staleness 0: two workers and two servers, dense and sparse tables of floats and a worker's own state, a
   snapshot after every second clock; a worker or a server is killed, and all start again by themselves. The same bits.
 - tables, staleness 2: the same with whole numbers, since the order of sums is not fixed. The same sums.
 - matrix factorisation: the loop of `MatrixFactorisation` (AdaGrad) on two workers, `gl.save` after every epoch.
 - sparse logistic regression: the loop of `SparseLogisticRegression` (AdaGrad, through buffers), likewise.
 - LDA: the estimator, with `checkpoint=…` after every second sweep and `resume=True`.
+- gradient-boosted trees: the estimator, on two threads, each tree from a part of the rows; a checkpoint after every
+  second tree.
 The applications are programs that are started again after the kill, and go on from what they last saved. Their results
 must have the bits of an undisturbed run. Moments are drawn from the whole run: seconds for tables, and for applications
-an epoch and a part of it. Against: the undisturbed run. Floor: no difference in any run (`--floor` differences).
+an epoch (a sweep, a tree) and a part of it. Against: the undisturbed run. Floor: no difference in any run (`--floor`
+differences).
 """
 
 from __future__ import annotations
@@ -198,10 +201,35 @@ def topics(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray]:
     return {"topics": model.word_topic_.toarray(), "likelihoods": np.array(model.likelihoods_)}
 
 
+def boost(folder: Path, told: Callable[[int], None]) -> dict[str, np.ndarray]:
+    from girih.loop.apps.trees import GradientBoostedTrees
+    from girih.loop.checkpoint import read
+
+    generator = np.random.default_rng(3)
+    x = generator.standard_normal((2000, 6))
+    y = x[:, 0] * x[:, 1] + x[:, 2] + generator.logistic(0, 0.5, 2000) > 0
+    x[generator.random(x.shape) < 0.1] = np.nan
+    place = folder / "saved.npz"
+    told(len(read(place)[0]["starts"]) if place.exists() else 0)
+
+    def after(trees: int) -> None:
+        told(trees)
+        time.sleep(PAUSE)
+
+    model = GradientBoostedTrees(
+        EPOCHS, max_depth=4, subsample=0.7, random_state=0, n_jobs=2, checkpoint=place, checkpoint_every=2, resume=True,
+        observer=after,
+    ).fit(x, y)  # fmt: skip
+    nodes = model.forest_
+    return {"features": nodes.features, "thresholds": nodes.thresholds, "values": nodes.values,
+            "said": model.decision_function(x)}  # fmt: skip
+
+
 APPLICATIONS: dict[str, Callable[[Path, Callable[[int], None]], dict[str, np.ndarray]]] = {
     "matrix factorisation": factorise,
     "logistic regression": regress,
     "LDA": topics,
+    "boosted trees": boost,
 }
 
 
@@ -286,7 +314,8 @@ def kill_applications(each: int, generator: np.random.Generator) -> tuple[list[R
 
 
 def measure(options: argparse.Namespace) -> Report:
-    kills = 5 if options.quick else options.kills
+    kinds = 2 + len(APPLICATIONS)
+    each = 1 if options.quick else -(-options.kills // kinds)
     generator = np.random.default_rng(11)
     rows: list[Row] = []
     misses = []
@@ -295,7 +324,7 @@ def measure(options: argparse.Namespace) -> Report:
         run_once(staleness, None)  # loads and compiles what all runs need
         calm = run_once(staleness, None)
         rows.append({"run": f"staleness {staleness}, undisturbed", "seconds": calm.seconds, "restarts": calm.restarts})
-        for number in range(kills // 5):
+        for number in range(each):
             kill = float(generator.uniform(0.15, 0.95) * calm.seconds), (number + staleness) % 4
             outcome = run_once(staleness, kill)
             hit += outcome.restarts
@@ -312,7 +341,7 @@ def measure(options: argparse.Namespace) -> Report:
             note(row)
             if wrong:
                 misses.append(f"{row['run']}: other {', '.join(wrong)}")
-    more, wrong, struck = kill_applications(kills // 5, generator)
+    more, wrong, struck = kill_applications(each, generator)
     rows += more
     misses += wrong
     hit += struck
@@ -328,13 +357,13 @@ def measure(options: argparse.Namespace) -> Report:
             ("differs in", "differs"),
         ),
         tuple(rows),
-        f"{kills // 5 * 5} kills, {hit} restarts, the same results",
+        f"{each * kinds} kills, {hit} restarts, the same results",
         tuple(misses) if len(misses) > options.floor else (),
     )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kills", type=int, default=20, help="how many (default 20)")
+    parser.add_argument("--kills", type=int, default=20, help="how many at least (default 20)")
 
 
 BENCHMARK = Benchmark("loops_faults", __doc__ or "", measure, 0.0, "so many runs may differ", add_options)

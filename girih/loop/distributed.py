@@ -19,10 +19,9 @@ from girih.lower.loops.kernel import Kernel, by_value
 from girih.ops.functions import pickled
 from girih.partition.loops.schedule import Schedule
 from girih.partition.loops.strategy import LoopStrategy
-from girih.run.engines.crew import Crew
+from girih.run.engines.crew import AgreeingCrew, Crew
 from girih.run.parallel.messages import Call, Reply, Share, Travelling, hand_overs, packed
 from girih.run.parallel.progress import LoopBlocks
-from girih.run.training.checkpoint import Answer
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,8 @@ class Distributed:
         columns = [self.boxes[0][part] for part in range(self.plan.times)]
         return _ends(rows, strategy.space), _ends(columns, strategy.time)
 
-    def agree(self, given: Mapping[str, Any], seed: int) -> None:
-        """Of workers that have a driver each: do all of them give the same?
+    def agree(self, crew: AgreeingCrew, given: Mapping[str, Any], seed: int) -> None:
+        """Do all drivers of these workers give the same?
 
         Raises:
             LoopError: they do not, which would give each another result.
@@ -128,11 +127,10 @@ class Distributed:
         arrays = (item.values for item in items if isinstance(item, Array))
         sums = (zlib.crc32(np.ascontiguousarray(values).tobytes()) for values in arrays)
         mine = f"{self.blocks.source} {seed} {self.plan.spaces} × {self.plan.times} {[*sums]}"
-        words = self.crew.command("agree", [{"word": Answer(value=mine)}] * self.plan.workers)
-        other = next((rank for rank, word in enumerate(words) if word.value != mine), None)
+        other = next((rank for rank, word in enumerate(crew.agree(mine)) if word != mine), None)
         if other is not None:
             raise LoopError(
-                f"{self.blocks.source}: rank {other} runs another loop than rank {self.crew.rank}, or has other values "
+                f"{self.blocks.source}: rank {other} runs another loop than rank {crew.rank}, or has other values "
                 f"in its arrays: every rank must do the same"
             )
 

@@ -27,7 +27,7 @@ from girih.partition.loops.schedule import Schedule, Task, rounds_of
 from girih.partition.loops.strategy import LoopStrategy
 from girih.report.live import LiveView
 from girih.run.engines import in_use
-from girih.run.engines.crew import Crew
+from girih.run.engines.crew import AgreeingCrew, Crew
 from girih.run.parallel import buffers, progress, threads
 from girih.run.parallel.buffers import OPERATIONS
 from girih.run.parallel.threads import Span
@@ -181,8 +181,8 @@ class Execution:
             )  # fmt: skip
         cluster = in_use.current()
         assert cluster is not None
-        if cluster.engine.launched and not prepared.elsewhere.told:
-            prepared.elsewhere.agree(self.given, int(self.seed))
+        if isinstance(crew, AgreeingCrew) and not prepared.elsewhere.told:
+            prepared.elsewhere.agree(crew, self.given, int(self.seed))
         with cluster.watched(blocks_of(prepared.body, prepared.plan)):
             replies = prepared.elsewhere.run(
                 self.given,

@@ -23,8 +23,8 @@ from girih.run.tables.rows.functions import AdaRevision, ServerFunction
 from girih.run.tables.session import Event, Joining, Session, session
 
 __all__ = ["AdaRevision", "ServerFunction", "tables"]
-PORT_BEHIND = 1
-"""Under torchrun the first server listens so many ports behind the one that torchrun uses."""
+LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+"""What torchrun, or another launcher of torch.distributed, sets in the environment."""
 
 
 def tables(
@@ -47,6 +47,7 @@ def tables(
     threads: int = 1,
     rank: int | None = None,
     addresses: Sequence[str] | None = None,
+    address: str = "",
     observer: Callable[[Event], None] | None = None,
     seed: int = 0,
 ) -> Session:
@@ -63,16 +64,20 @@ def tables(
 
     Several programs that run the same code, on several hosts, give their `rank`, how many `workers` there are, and the
     `addresses` of the servers, such as ["tcp://10.0.0.1:7000"]; the program of rank r runs server r. Under torchrun
-    that is taken from its environment.
+    they find each other, without `workers`; `address` is this host's, by which the others reach it, where that is not
+    the one by which it reaches torchrun's.
 
     Raises:
         TableError: an option cannot be.
     """
     join = None
-    if addresses is None and rank is None and workers is None and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
-        rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        port = int(os.environ["MASTER_PORT"]) + PORT_BEHIND
-        addresses = [f"tcp://{os.environ['MASTER_ADDR']}:{port}"]
+    if addresses is None and rank is None and workers is None and os.environ.keys() >= LAUNCHED:
+        workers = int(os.environ["WORLD_SIZE"])
+        join = Joining(int(os.environ["RANK"]), address=address)
+        if servers is not None and servers > workers:
+            raise TableError(f"{servers} servers, which the first of {workers} workers run: there are too many")
+    elif address:
+        raise TableError("address= is for programs that torchrun has started, without workers, rank or addresses")
     if workers is None:
         raise TableError("how many workers? give workers=N, or start the program by torchrun")
     if (rank is None) != (addresses is None):

@@ -1,4 +1,5 @@
-"""What `test_run_ray_hosts.py` runs on a host of its own: array programs on two Ray nodes; prints one line of JSON.
+"""What `test_run_ray_hosts.py` runs on a host of its own: array programs, and loops, on two Ray nodes; prints one line
+of JSON.
 
 Command line: Ray's address, a directory for checkpoints, the interface between the hosts, and the address of the host
 whose worker is to be killed, or "".
@@ -14,6 +15,7 @@ import threading
 import time
 from typing import Any
 
+import loop_hosts_program
 import numpy as np
 
 import girih.array as gnp
@@ -31,6 +33,7 @@ def main(address: str, place: str, interface: str, victim: str) -> dict[str, Any
         found["moved"] = moved(cluster, interface)
         found["connected"] = connected(crew.pids)
         found["kmeans"] = kmeans().tolist()
+        found["loops"], found["lines"] = in_loops(crew.pids)
         if victim:
             found["killed"] = killed(cluster, found["places"].index(victim))
         return found
@@ -92,6 +95,14 @@ def connections(pid: int) -> set[tuple[str, str]]:
 def address_of(end: str) -> str:
     """The kernel's 0100007F:0050 is 127.0.0.1."""
     return ".".join(str(byte) for byte in reversed(bytes.fromhex(end.partition(":")[0])))
+
+
+def in_loops(pids: list[int]) -> tuple[dict[str, Any], list[list[str]]]:
+    """What parallel loops make, and the connections that they have added: ZeroMQ's."""
+    before = connected(pids)
+    results, loop = loop_hosts_program.loops()
+    assert "on threads" not in str(loop.explain()), loop.explain()
+    return {name: values.tolist() for name, values in results.items()}, connected(pids)[len(before) :]
 
 
 def kmeans() -> np.ndarray:

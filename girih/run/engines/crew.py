@@ -58,6 +58,18 @@ class MendingCrew(Crew, Protocol):
         """
 
 
+@runtime_checkable
+class AgreeingCrew(Crew, Protocol):
+    """A crew whose workers have a driver each, which ought to do the same."""
+
+    def agree(self, word: str) -> list[str]:
+        """What the driver of each worker says.
+
+        Raises:
+            WorkerError: one says nothing.
+        """
+
+
 @dataclass(frozen=True)
 class Status:
     """A worker's progress: steps begun, the instruction it is in or -1, and how many thousandths of that, if it is a

@@ -1,7 +1,8 @@
 """A worker in a Ray actor: the same Service as in a thread or a process, and its place in a process group of gloo.
 
 The group is formed by the driver, and again whenever a worker was lost. A worker that fails leaves the group: its
-peers then fail in their exchanges at once in place of waiting for it.
+peers then fail in their exchanges at once in place of waiting for it. Parallel loops send over ZeroMQ
+(`girih.run.transport.mesh`), as soon as the first one runs; who leaves the group leaves these lines too.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import struct
 import sys
 import uuid
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from girih.run.engines.crew import resident_bytes
 from girih.run.engines.ray_connect import imported
 from girih.run.errors import NOT_BEGUN, Failure, failure_of
 from girih.run.transport import wire
+from girih.run.transport.meeting import Meeting
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Service
+
+if TYPE_CHECKING:
+    from girih.run.transport.mesh import Mesh
 
 WATCH = "watch"
 """The concurrency group of what must be answered while the worker computes."""
@@ -34,6 +39,9 @@ class RayWorker:
         self.progress = list(NOT_BEGUN)
         self.rendezvous: Any = None
         self.service: Service | None = None
+        self.meeting: Meeting | None = None
+        self.lines: Mesh | None = None
+        self.timeout = 0.0
 
     def identify(self) -> tuple[str, str, int]:
         """Who this is, on which host, in which process."""
@@ -63,15 +71,34 @@ class RayWorker:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             store = self.rendezvous if self.rank == 0 else TCPStore(host, port, None, False)
             # The driver's deadline comes first, so that it can name the worker that the others wait for.
-            limit = timedelta(seconds=options.timeout * 1.5 + 1.0)
+            self.timeout = options.timeout * 1.5 + 1.0
+            limit = timedelta(seconds=self.timeout)
             dist.init_process_group("gloo", store=store, rank=self.rank, world_size=workers, timeout=limit)
             transport = GroupTransport()
+            self.meeting = Meeting(dist.PrefixStore("loops", store), self.rank, workers, _address())
         if self.service is None:  # a transport speaks through whatever group there is
-            self.service = Service(program, self.rank, transport, options, self.progress)
+            lines = self.loop_lines if workers > 1 else None
+            self.service = Service(program, self.rank, transport, options, self.progress, lines)
 
-    def leave(self) -> None:
+    def loop_lines(self) -> Transport:
+        """To the others, for parallel loops: made when all run their first, in this group.
+
+        Raises:
+            TransportError: another worker cannot be reached.
+        """
+        from girih.run.transport.mesh import Mesh
+
+        if self.lines is None:
+            assert self.meeting is not None
+            self.lines = Mesh(self.meeting, self.timeout)
+        return self.lines
+
+    def leave(self, why: str = "it left, to meet again") -> None:
         import torch.distributed as dist
 
+        if self.lines is not None:
+            self.lines.close(why)
+            self.lines = None
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -82,8 +109,9 @@ class RayWorker:
                 raise RuntimeError("the worker has not joined the others")
             return wire.pack(self.service.handle(name, wire.unpack(fields)))
         except Exception as error:
-            self.leave()
-            return failure_of(self.rank, error)
+            failure = failure_of(self.rank, error)
+            self.leave(failure.message)
+            return failure
 
     def status(self) -> tuple[int, ...]:
         """Its progress (`girih.run.errors.NOT_BEGUN`), and the bytes of its memory."""

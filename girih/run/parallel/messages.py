@@ -3,12 +3,14 @@
 Each worker is given its entries and the code once. In each execution it gets its rows of the arrays that stay, the
 parts of travelling arrays with which it begins, and copies of what all read; it hands each travelling part on when it
 has run its block, and the last that has a part returns it. The messages go over the engine's transport (shared memory
-between processes of a host, gloo, Ray), so the bytes are those that `explain()` counts. The same blocks in the same
-order make the same bits as threads do. Nothing of the driver's arrays changes before all workers have ended well.
+between processes of a host, ZeroMQ between those of several), so the bytes are those that `explain()` counts. The same
+blocks in the same order make the same bits as threads do. Nothing of the driver's arrays changes before all workers
+have ended well.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from collections.abc import Mapping, MutableSequence, Sequence
@@ -91,6 +93,33 @@ class Reply:
     parts: Mapping[str, list[tuple[tuple[slice, ...], np.ndarray]]]
     accumulated: Mapping[str, list[Any]]
     spans: tuple[tuple[float, float], ...] = ()
+
+
+def framed(reply: Reply) -> list[bytes | np.ndarray]:
+    """A reply as text, and arrays as they lie: what reads it runs nothing."""
+    arrays: list[np.ndarray] = []
+    parts: dict[str, list[Any]] = {}
+    for name, places in reply.parts.items():
+        parts[name] = []
+        for where, values in places:
+            parts[name].append([[[cut.start, cut.stop] for cut in where], values.dtype.str, values.shape])
+            arrays.append(values)
+    return [json.dumps([parts, reply.accumulated, reply.spans]).encode(), *arrays]
+
+
+def opened(frames: Sequence[Any]) -> Reply:
+    """What `framed` was given."""
+    text, *arrays = frames
+    told, accumulated, spans = json.loads(bytes(text))
+    left = iter(arrays)
+    parts = {
+        name: [
+            (tuple(slice(*ends) for ends in where), np.frombuffer(next(left), dtype).reshape(shape))
+            for where, dtype, shape in places
+        ]
+        for name, places in told.items()
+    }
+    return Reply(parts, accumulated, tuple(map(tuple, spans)))
 
 
 class _Ready:

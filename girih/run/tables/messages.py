@@ -20,7 +20,7 @@ ROWS, PUSH, AGE, ACK, LAGGARDS, WELCOME, FAREWELL = 16, 17, 18, 19, 20, 21, 22
 ASK = 7
 """Who holds me? The answer is LAGGARDS."""
 CONTROL = 32
-"""From and to the session; the rest is a pickle."""
+"""From and to the session; the rest is MessagePack."""
 
 HALF, WANTS_ACK, VERSIONED = 1, 2, 4
 """Flags: floats of 16 bits; please acknowledge; version numbers behind the rows."""

@@ -39,13 +39,16 @@ KIND = Kind(__name__, "main", ("numba", "numpy", "scipy.sparse", "zmq", "cloudpi
 
 @dataclass(frozen=True)
 class ServerWork:
+    """locked: only who knows its key may speak to it."""
+
     number: int
     address: str
     specs: tuple[TableSpec, ...]
     options: Options
+    locked: bool = False
 
     def run(self, context: Any, ready: Callable[[Any], None], stopped: Callable[[], bool]) -> None:
-        serve(self.address, Server(self.number, self.specs, self.options), context, ready)
+        serve(self.address, Server(self.number, self.specs, self.options), context, ready, self.locked)
 
 
 @dataclass(frozen=True)

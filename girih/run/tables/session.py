@@ -33,6 +33,7 @@ from girih.run.tables.processes import (
 )
 from girih.run.tables.server import GONE
 from girih.run.tables.sockets import Control
+from girih.run.transport.meeting import endpoint, launched, numeric
 
 PIECE = 4 << 20
 """Bytes of rows in one message."""
@@ -76,10 +77,15 @@ Event = Held | SnapshotTaken | Restarted | snapshots.SnapshotFailed
 
 @dataclass(frozen=True)
 class Joining:
-    """This process is one of several programs that run the same code, started by torchrun, Ray or by hand."""
+    """This process is one of several programs that run the same code, started by torchrun, Ray or by hand.
+
+    addresses: of the servers; none where torchrun has started the programs, which meet there. address: then, of this
+    host, by which the others reach it; "": the one by which it reaches torchrun's.
+    """
 
     rank: int
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
+    address: str = ""
 
 
 class TableView:
@@ -260,16 +266,24 @@ class Session:
         clock = self._clock_to_resume()
         join = self._join
         mine = range(options.servers) if join is None else [join.rank] if join.rank < options.servers else []
-        wanted = [self._host.address(server) for server in range(options.servers)] if join is None else join.addresses
-        found = list(wanted)
+        meeting = launched("tables", join.address, options.timeout) if join is not None and not join.addresses else None
+        found = [] if join is None else list(join.addresses)
         for server in mine:
-            own = wanted[server] if join is None else _bound(wanted[server])
-            job = self._servers[server] = self._host.start(ServerWork(server, own, self.specs, options))
+            if join is None:
+                own = self._host.address(server)
+            else:
+                own = endpoint(meeting.address, "*") if meeting is not None else numeric(join.addresses[server])
+            work = ServerWork(server, own, self.specs, options, meeting is not None)
+            job = self._servers[server] = self._host.start(work)
             address = job.ready(START_SECONDS)
             if address is None:
                 self._failed("server", server, job.ended())
             if join is None:
-                found[server] = address
+                found.append(address)
+            elif meeting is not None:
+                meeting.tell("server", address)
+        if meeting is not None:
+            found = list(meeting.hear("server", range(options.servers), options.timeout).values())
         self._addresses = tuple(found)
         rank = 0 if join is None else join.rank
         self._control = Control(self._addresses, self._host.context, max(60.0, options.timeout), rank)
@@ -393,7 +407,9 @@ class Session:
             self._join.rank, self._addresses, self.specs, self.options, function, arguments, self.clock, 0,
             self._resumed,
         )  # fmt: skip
-        outcome = outcome_of(work, None, lambda value: None, lambda: False)
+        outcome = outcome_of(work, None, lambda value: None, lambda: self._lost_server() is not None)
+        if (lost := self._lost_server()) is not None:
+            raise TablesError(lost + self._advice())
         if not outcome.ok:
             self._failed("worker", self._join.rank, outcome)
         value, failures = outcome.result
@@ -414,10 +430,8 @@ class Session:
                     if not outcome.lost:
                         self._failed("worker", rank, outcome)
                     return f"worker {rank} {outcome.result}"
-            for number, server in self._servers.items():
-                ended = server.ended()
-                if ended is not None:
-                    return f"server {number} {ended.result if ended.lost else 'ended'}"
+            if (lost := self._lost_server()) is not None:
+                return lost
             if None not in outcomes:
                 return None
             wait_for(jobs, LOOK)
@@ -468,14 +482,20 @@ class Session:
                 )
             time.sleep(0.005)
 
+    def _lost_server(self) -> str | None:
+        """None, or how one of this process's servers was lost."""
+        for number, job in self._servers.items():
+            ended = job.ended()
+            if ended is not None:
+                return f"server {number} {ended.result if ended.lost else 'ended'}"
+        return None
+
     def _lost_at_the_end(self) -> str | None:
         """None when all workers have left, or how a server was lost before it had heard that."""
         deadline = time.monotonic() + self.options.timeout
         while time.monotonic() < deadline:
-            for number, job in self._servers.items():
-                ended = job.ended()
-                if ended is not None:
-                    return f"server {number} {ended.result if ended.lost else 'ended'}"
+            if (lost := self._lost_server()) is not None:
+                return lost
             with suppress(TimeoutError):
                 if all(min(status["clocks"]) == GONE for status in self._statuses(timeout=2.0)):
                     return None
@@ -558,13 +578,6 @@ class Session:
 def _check_shape(spec: TableSpec, rows: int, values: Any) -> None:
     if np.shape(values) != (rows, spec.width):
         raise TableError(f"table {spec.name!r}: values of shape {np.shape(values)}; expected {(rows, spec.width)}")
-
-
-def _bound(address: str) -> str:
-    """The address under which a server listens: any interface, the port that others were told."""
-    if not address.startswith("tcp://"):
-        return address
-    return f"tcp://*:{address.rpartition(':')[2]}"
 
 
 def session(options: Options, **more: Any) -> Session:

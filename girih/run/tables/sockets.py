@@ -1,5 +1,8 @@
 """The protocol over ZeroMQ: one ROUTER for each server, one DEALER for each worker and server. ZeroMQ keeps the order
 of messages of a line, connects whoever starts first, and sends in a thread of its own.
+
+What arrives is numbers in binary and MessagePack, and nothing of it is run. A server may have a key: then CurveZMQ
+encrypts its lines, and lets nobody in who does not know the key, which stands behind its address.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import zmq
 from girih.run.tables import messages as m
 from girih.run.tables.client import Client
 from girih.run.tables.messages import HEADER, Header, decoded, encoded, message
-from girih.run.tables.options import Options, TableSpec
+from girih.run.tables.options import Options, TableError, TableSpec
 from girih.run.tables.server import GONE, Server
 from girih.run.tables.snapshots import Snapshot, SnapshotError, restore
 
@@ -26,6 +29,16 @@ EVENTS, READY = int(zmq.EVENTS), int(zmq.POLLIN)  # plain numbers: pyzmq's own h
 def worker_name(rank: int, epoch: int) -> bytes:
     """epoch: how often the workers were started anew; messages of those before are not heard any more."""
     return b"w%d.%d" % (rank, epoch)
+
+
+def connect(socket: Any, address: str) -> None:
+    """address: of a server, and its public key if it has one."""
+    place, _, key = address.partition(" ")
+    if key:
+        socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
+        socket.curve_serverkey = key.encode()
+    socket.set(zmq.IPV6, int("[" in place))
+    socket.connect(place)
 
 
 LONGEST = 50
@@ -67,6 +80,7 @@ class Lines:
         self._stopped = stopped or (lambda: False)
         self._context = context or zmq.Context()
         self._owns = context is None
+        self._places = ", ".join(address.partition(" ")[0] for address in addresses)
         self._sockets = []
         self._poller = zmq.Poller()
         for address in addresses:
@@ -75,7 +89,7 @@ class Lines:
             socket.setsockopt(zmq.LINGER, 30_000)
             socket.setsockopt(zmq.RCVTIMEO, LONGEST)
             socket.set_hwm(0)
-            socket.connect(address)
+            connect(socket, address)
             self._sockets.append(socket)
             self._poller.register(socket, zmq.POLLIN)
         self._waiting: list[list[bytes]] = [[] for _ in addresses]
@@ -126,10 +140,11 @@ class Lines:
                 asked = now
             if now - began > self.options.timeout:
                 named = set().union(*self.client.laggards.values())
-                late = ", ".join(map(str, sorted(named))) or "(no server answers)"
+                late = ", ".join(map(str, sorted(named)))
+                held = f"with staleness {self.options.staleness} it is held by worker {late}"
                 raise HeldError(
                     f"worker {self.client.rank} waited {now - began:.0f} s at clock {self.client.clock} for {what}; "
-                    f"with staleness {self.options.staleness} it is held by worker {late}"
+                    f"{held if late else f'no server answers: they are at {self._places}'}"
                 )
 
     def pump(self, milliseconds: int) -> None:
@@ -192,19 +207,31 @@ IDLE = 500
 """Milliseconds that a server waits for messages if it has nothing else to do."""
 
 
-def serve(address: str, server: Server, context: Any = None, ready: Callable[[str], None] | None = None) -> None:
-    """Run a server until the session stops it. ready: is told the address that it has."""
+def serve(
+    address: str, server: Server, context: Any = None, ready: Callable[[str], None] | None = None, locked: bool = False
+) -> None:
+    """Run a server until the session stops it. ready: is told the address that it has, and its key if it is locked."""
     own = context is None
     context = context or zmq.Context()
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 2_000)
     socket.setsockopt(zmq.RCVTIMEO, IDLE)
+    socket.set(zmq.IPV6, int("[" in address))
     socket.set_hwm(0)
-    socket.bind(address)
-    if ready is not None:
-        ready(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+    key = ""
+    if locked:
+        public, socket.curve_secretkey = zmq.curve_keypair()
+        socket.curve_server = True
+        key = f" {public.decode()}"
     try:
+        socket.bind(address)
+        if ready is not None:
+            ready(f"{socket.getsockopt_string(zmq.LAST_ENDPOINT)}{key}")
         _Loop(socket, server).run()
+    except zmq.ZMQError as error:
+        if error.errno not in (zmq.EADDRNOTAVAIL, zmq.EADDRINUSE, zmq.ENODEV):
+            raise
+        raise TableError(f"a server cannot listen at {address}: {error}") from error
     finally:
         socket.close()
         if own:
@@ -348,13 +375,14 @@ class Control:
     def __init__(self, addresses: tuple[str, ...], context: Any, timeout: float, number: int = 0) -> None:
         self._timeout = timeout
         self._asked = 0
+        self._addresses = addresses
         self._sockets = []
         for address in addresses:
             socket = context.socket(zmq.DEALER)
             socket.setsockopt(zmq.IDENTITY, SESSION + b"%d" % number)
             socket.setsockopt(zmq.LINGER, 0)
             socket.set_hwm(0)
-            socket.connect(address)
+            connect(socket, address)
             self._sockets.append(socket)
 
     def ask(self, server: int, name: str, timeout: float | None = None, **fields: Any) -> Any:
@@ -372,7 +400,8 @@ class Control:
         answered = 0
         while answered != number:  # an answer that came too late is for nobody
             if not socket.poll(round(seconds * 1000)):
-                raise TimeoutError(f"server {server} did not answer {name!r} within {seconds:g} s")
+                place = self._addresses[server].partition(" ")[0]
+                raise TimeoutError(f"server {server} at {place} did not answer {name!r} within {seconds:g} s")
             answered, answer = opened(socket.recv())
         if isinstance(answer, dict) and "error" in answer:
             raise SnapshotError(answer["error"])

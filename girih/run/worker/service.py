@@ -81,6 +81,7 @@ class Statistics:
 class Service:
     """A worker and its commands. Each command is a method that takes fields by name and returns a reply.
 
+    lines: makes the transport of parallel loops, when all workers run their first; None: it is the same.
     OF_TILES: methods of the worker's TileStore; programs other than the crew's, on tiles that stay there.
     """
 
@@ -93,12 +94,19 @@ class Service:
     )  # fmt: skip
 
     def __init__(
-        self, program: Program, rank: int, transport: Transport, options: Options, progress: MutableSequence[int]
+        self,
+        program: Program,
+        rank: int,
+        transport: Transport,
+        options: Options,
+        progress: MutableSequence[int],
+        lines: Callable[[], Transport] | None = None,
     ) -> None:
         self.program = program
         self.rank = rank
         self.peak_bytes = 0
         self._loops: LoopWorker | None = None
+        self._lines = lines
         self._progress = progress
         self._writing: saving.Writing | None = None
         self.worker = Worker(
@@ -198,7 +206,8 @@ class Service:
         from girih.run.parallel.messages import LoopWorker  # loads Numba, which other work does not need
 
         self._loops = self._loops or LoopWorker()
-        return self._loops.run(call, self.worker.transport, self.rank, self._progress)
+        transport = self.worker.transport if self._lines is None else self._lines()
+        return self._loops.run(call, transport, self.rank, self._progress)
 
     def measure(self, task: Callable[[Transport, int, Any], Any]) -> Any:
         """Do something else than the program with the worker's transport and device

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
 from unittest import SkipTest
 
 import numpy as np
@@ -17,9 +19,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from threadpoolctl import threadpool_limits
 
+import girih.loop as gl
 from girih.loop.apps.trees import GradientBoostedRegressor, GradientBoostedTrees
 from girih.loop.apps.trees.bins import find_bins, put_in_bins, thresholds_of
 from girih.loop.apps.trees.team import Team, threads_of
+from girih.loop.checkpoint import LoopCheckpointError
 
 
 def rows(count: int = 3000, missing: float = 0.0, steps: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -146,6 +150,65 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     assert (raws[0] == raws[2]).all()
     other = clone(model).set_params(random_state=4).fit(x, y).decision_function(x[:5000])
     assert (other != raws[0]).any()
+
+
+class Interrupted(Exception):  # noqa: N818
+    pass
+
+
+def stop_at(tree: int) -> Callable[[int], None]:
+    def observer(number: int) -> None:
+        if number == tree:
+            raise Interrupted
+
+    return observer
+
+
+@pytest.mark.parametrize("kind", [GradientBoostedTrees, GradientBoostedRegressor])
+@pytest.mark.parametrize("subsample", [1.0, 0.6])
+def test_a_fit_that_is_interrupted_resumes_to_the_same_trees(kind: type, subsample: float, tmp_path: Path) -> None:
+    x, y = rows(1000, 0.05)
+    options = {"max_depth": 3, "subsample": subsample, "random_state": 4, "n_jobs": 2}
+    calm = kind(9, **options).fit(x, y)
+    file = tmp_path / "trees.npz"
+    with pytest.raises(Interrupted):
+        kind(9, checkpoint=file, checkpoint_every=3, observer=stop_at(8), **options).fit(x, y)
+    seen: list[int] = []
+    resumed = kind(9, checkpoint=file, resume=True, observer=seen.append, **options).fit(x, y)
+    further = kind(12, checkpoint=file, resume=True, **options).fit(x, y)
+    fewer = kind(5, checkpoint=file, resume=True, **options).fit(x, y)
+    assert seen == [7, 8, 9]
+    for found, expected in (
+        (resumed, calm),
+        (further, kind(12, **options).fit(x, y)),
+        (fewer, kind(5, **options).fit(x, y)),
+    ):
+        for item in fields(expected.forest_):
+            assert np.array_equal(getattr(found.forest_, item.name), getattr(expected.forest_, item.name)), item.name
+
+
+def test_checkpoints_of_other_fits_are_refused(tmp_path: Path) -> None:
+    x, y = rows(300)
+    file = tmp_path / "trees.npz"
+    model = GradientBoostedTrees(2, random_state=0, n_jobs=1, checkpoint=file, resume=True).fit(x, y)
+    for change, words in (
+        ({"random_state": 1}, "of random_state"),
+        ({"learning_rate": 0.2}, "of rate 0.1: expected 0.2"),
+        ({"max_bins": 7}, "of max_bins 255: expected 7"),
+    ):
+        with pytest.raises(LoopCheckpointError, match=words):
+            clone(model).set_params(**change).fit(x, y)
+    with pytest.raises(LoopCheckpointError, match=r"of y \(checksum\)"):
+        clone(model).fit(x, 1 - y)
+    assert len(clone(model).set_params(random_state=None).fit(x, y).forest_.starts) == 2  # its seed is the file's
+    gl.save(file, a=gl.array(np.zeros(3)))
+    with pytest.raises(LoopCheckpointError, match="of other things than boosted trees"):
+        clone(model).fit(x, y)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(LoopCheckpointError, match="no whole checkpoint"):
+        clone(model).fit(x, y)
+    with pytest.raises(ValueError, match="give checkpoint=FILE"):
+        clone(model).set_params(checkpoint=None).fit(x, y)
 
 
 def test_weights_are_repetitions() -> None:

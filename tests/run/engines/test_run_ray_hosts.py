@@ -1,4 +1,4 @@
-"""Array programs on Ray nodes of several hosts: network namespaces with addresses of their own, on a switch.
+"""Array programs and loops on Ray nodes of several hosts: network namespaces with addresses of their own, on a switch.
 
 Where this machine allows no namespaces, `test_run_ray.py` has two nodes on the loopback.
 """
@@ -19,16 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import loop_hosts_program
 import numpy as np
 import pytest
 from ray_hosts_program import GROUPS, ITERATIONS, POINTS
 
+import girih.loop as gl
 from benchmarks.namespaces import INTERFACE, Network, network, refusal, run
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = ROOT / "tests" / "support" / "ray_hosts_program.py"
-START_SECONDS, DRIVER_SECONDS = 30.0, 50.0
+START_SECONDS, DRIVER_SECONDS = 30.0, 100.0
 HEAD, CLIENTS = 6379, 10001  # in namespaces all ports are free
 
 
@@ -144,6 +146,15 @@ def checked(hosts: Hosts, found: dict[str, Any]) -> None:
     for received, through in zip(moved["received"], moved["through"], strict=True):
         assert through > received > 0  # with the headers of its packets
     np.testing.assert_allclose(found["kmeans"], kmeans())
+    assert found["lines"] == [found["places"]] * 2  # one each way
+    before = gl.workers()
+    try:
+        gl.workers(2)
+        results, _ = loop_hosts_program.loops()
+    finally:
+        gl.workers(before)
+    for name, values in results.items():
+        assert np.array_equal(np.array(found["loops"][name], values.dtype), values)
 
 
 def test_the_death_of_a_worker_on_another_host(hosts):

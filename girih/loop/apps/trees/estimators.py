@@ -7,6 +7,8 @@ The same data, parameters and seed give the same bits on any number of threads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from girih.loop.apps.trees import kernels
+from girih.loop.apps.trees import kernels, progress
 from girih.loop.apps.trees.bins import find_bins, put_in_bins
 from girih.loop.apps.trees.forest import Forest, forest_of
 from girih.loop.apps.trees.grow import Grower, Growth
@@ -47,6 +49,10 @@ class _Boosting(BaseEstimator):  # type: ignore[misc]
         subsample: float = 1.0,
         random_state: Any = None,
         n_jobs: int | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 10,
+        resume: bool = False,
+        observer: Callable[[int], None] | None = None,
     ) -> None:
         self.n_estimators = n_estimators
         self.learning_rate = learning_rate
@@ -60,6 +66,10 @@ class _Boosting(BaseEstimator):  # type: ignore[misc]
         self.subsample = subsample
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.resume = resume
+        self.observer = observer
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -76,6 +86,9 @@ class _Boosting(BaseEstimator):  # type: ignore[misc]
         _whole("n_estimators", self.n_estimators, 1)
         _whole("min_samples_leaf", self.min_samples_leaf, 1)
         _whole("max_bins", self.max_bins, 2, 255)
+        _whole("checkpoint_every", self.checkpoint_every, 1)
+        if self.resume and self.checkpoint is None:
+            raise ValueError("resume=True, and no checkpoint: give checkpoint=FILE, from which it goes on")
         for name in ("max_depth", "max_leaves"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 1 if name == "max_depth" else 2)
@@ -97,30 +110,44 @@ class _Boosting(BaseEstimator):  # type: ignore[misc]
     def _boost(self, x: np.ndarray, target: np.ndarray, weights: np.ndarray, logistic: bool, base: float) -> None:
         """Fit `forest_`. target: of each row, 0 or 1 if logistic. weights: of each row, or empty."""
         growth = self._growth()
-        random = np.random.default_rng(check_random_state(self.random_state).randint(1 << 31))
+        seed = int(check_random_state(self.random_state).randint(1 << 31))
         count = len(x)
+        done = progress.begun(seed, base, count)
+        saving = self._saving(x, target, weights, growth)
+        if self.resume and saving.place is not None and saving.place.exists():
+            done = progress.restored(saving, seed if isinstance(self.random_state, int | np.integer) else None)
         everyone = np.arange(count)
-        raw = np.full(count, base)
         pairs = np.empty((count, 2), np.float32)
-        trees = []
         with Team(threads_of(self.n_jobs)) as team:
-            bins = find_bins(x, self.max_bins, random, team)
+            sampling = done.random if not done.trees else np.random.default_rng(done.seed)
+            bins = find_bins(x, self.max_bins, sampling, team)
             grower = Grower(put_in_bins(x, bins, team), bins, growth, team)
-            for _ in range(self.n_estimators):
-                team.each(kernels.differentiate, count, raw, target, weights, logistic, pairs)
+            for number in range(len(done.trees) + 1, self.n_estimators + 1):
+                team.each(kernels.differentiate, count, done.raw, target, weights, logistic, pairs)
                 chosen = everyone
                 if self.subsample < 1:
                     part = max(1, round(count * self.subsample))
-                    chosen = np.sort(random.choice(count, part, replace=False))
+                    chosen = np.sort(done.random.choice(count, part, replace=False))
                 tree = grower.grow(pairs, chosen)
-                trees.append(tree)
+                done.trees.append(tree)
                 if len(chosen) == count:
                     leaves = np.flatnonzero(tree.features < 0)
                     places = (tree.begins[leaves], tree.ends[leaves], tree.values[leaves])
-                    team.each(kernels.add_leaves, count, grower.order, *places, raw)
+                    team.each(kernels.add_leaves, count, grower.order, *places, done.raw)
                 else:
-                    raw += forest_of(0.0, [tree]).raw(x, team)
-        self.forest_ = forest_of(base, trees)
+                    done.raw += forest_of(0.0, [tree]).raw(x, team)
+                if saving.place is not None and (number % saving.every == 0 or number == self.n_estimators):
+                    progress.save(saving, done)
+                if saving.observer is not None:
+                    saving.observer(number)
+        self.forest_ = forest_of(done.base, done.trees[: self.n_estimators])
+
+    def _saving(self, x: np.ndarray, target: np.ndarray, weights: np.ndarray, growth: Growth) -> progress.Saving:
+        if self.checkpoint is None:
+            return progress.Saving(None, self.checkpoint_every, self.observer, {})
+        options = {"subsample": self.subsample, "max_bins": self.max_bins, "estimator": type(self).__name__}
+        identity = progress.identity_of(x, target, weights, growth, options)
+        return progress.Saving(Path(self.checkpoint), self.checkpoint_every, self.observer, identity)
 
     def _raw(self, x: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -150,7 +177,9 @@ class GradientBoostedTrees(ClassifierMixin, _Boosting):  # type: ignore[misc]
     the depth allows, or 31. min_samples_leaf: rows; min_hessian_leaf: sum of hessians. l2_regularization: of leaves'
     values. max_bins: of a feature, 2 to 255, beside one for missing values. subsample: the part of the rows that each
     tree sees. random_state: of samples of rows. n_jobs: threads, None for one on each core; results do not depend on
-    it. Missing values are NaN. After Friedman 2001, Ke et al. 2017.
+    it. checkpoint: a file that is written after every `checkpoint_every` trees, and after the last; resume: go on from
+    it if it is there, to the same trees as without the interruption, or with a larger `n_estimators` further. observer:
+    is called with the number of trees after each. Missing values are NaN. After Friedman 2001, Ke et al. 2017.
 
     Attributes: classes_, forest_, feature_importances_, n_features_in_.
     """
@@ -161,7 +190,9 @@ class GradientBoostedTrees(ClassifierMixin, _Boosting):  # type: ignore[misc]
         """X: (rows, features) numbers, NaN where missing. y: (rows) of two classes. sample_weight: (rows).
 
         Raises:
-            ValueError: a parameter cannot be; X is not two-dimensional; y has NaN, or not two classes.
+            ValueError: a parameter cannot be; X is not two-dimensional; y has NaN, or not two classes; a checkpoint is
+                damaged, or of another fit (LoopCheckpointError).
+            OSError: a checkpoint cannot be written; the last one is whole.
         """
         x, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_all_finite=False)
         check_classification_targets(y)
@@ -205,7 +236,9 @@ class GradientBoostedRegressor(RegressorMixin, _Boosting):  # type: ignore[misc]
         """X: (rows, features) numbers, NaN where missing. y: (rows) of numbers. sample_weight: (rows).
 
         Raises:
-            ValueError: a parameter cannot be; X is not two-dimensional; y has NaN or infinite values.
+            ValueError: a parameter cannot be; X is not two-dimensional; y has NaN or infinite values; a checkpoint is
+                damaged, or of another fit (LoopCheckpointError).
+            OSError: a checkpoint cannot be written; the last one is whole.
         """
         x, y = validate_data(
             self, X, y, dtype=[np.float64, np.float32], order="C", ensure_all_finite=False, y_numeric=True

@@ -1,0 +1,102 @@
+"""How far boosting is, and its checkpoints: one file, as `gl.save` writes (girih/loop/checkpoint.py).
+
+A checkpoint has the trees, what they say of each row to the last bit, and the state of the random numbers; bins are
+found anew, from the same sample. So the trees that follow are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from girih.loop.apps.trees.forest import Forest, forest_of
+from girih.loop.apps.trees.grow import Growth, Tree
+from girih.loop.checkpoint import LoopCheckpointError, checksum, read, write
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where and how often boosting is saved, who is told of each tree, and what the trees depend on beside the seed."""
+
+    place: Path | None
+    every: int
+    observer: Callable[[int], None] | None
+    identity: dict[str, Any]
+
+
+@dataclass
+class Progress:
+    """trees: that are grown. raw: what they say of each row. random: what rows are drawn by, as it is after them."""
+
+    seed: int
+    base: float
+    trees: list[Tree]
+    raw: np.ndarray
+    random: np.random.Generator
+
+
+def begun(seed: int, base: float, rows: int) -> Progress:
+    """Before the first tree."""
+    return Progress(seed, base, [], np.full(rows, base), np.random.default_rng(seed))
+
+
+def save(saving: Saving, progress: Progress) -> None:
+    """Write a checkpoint; one that was there before is kept until this one is whole."""
+    assert saving.place is not None
+    forest = forest_of(progress.base, progress.trees)
+    arrays = {item.name: getattr(forest, item.name) for item in fields(Forest)[1:]}
+    others = {
+        "identity": saving.identity,
+        "seed": progress.seed,
+        "base": progress.base,
+        "random": progress.random.bit_generator.state,
+    }
+    write(saving.place, arrays | {"raw": progress.raw}, {"trees": others})
+
+
+def restored(saving: Saving, seed: int | None) -> Progress:
+    """As `save` wrote it. seed: that it must have been begun with; None: any.
+
+    Raises:
+        LoopCheckpointError: it is damaged, or of other data or parameters, which are named.
+    """
+    assert saving.place is not None
+    arrays, others = read(saving.place)
+    if "trees" not in others:
+        raise LoopCheckpointError(f"{saving.place} is a checkpoint of other things than boosted trees")
+    head = others["trees"]
+    expected = saving.identity if seed is None else saving.identity | {"random_state": seed}
+    found = head["identity"] | {"random_state": head["seed"]}
+    for name, value in expected.items():
+        if found.get(name) != value:
+            raise LoopCheckpointError(
+                f"{saving.place} is of {name} {found.get(name)}: expected {value}, as in this fit; fit as it was "
+                "begun, or without resume=True"
+            )
+    progress = begun(head["seed"], head["base"], 0)
+    progress.random.bit_generator.state = head["random"]
+    progress.raw = arrays["raw"]
+    ends = [*arrays["starts"][1:], len(arrays["features"])]
+    nowhere = np.empty(0, np.int64)
+    for first, last in zip(arrays["starts"], ends, strict=True):
+        nodes = (arrays[item.name][first:last] for item in fields(Forest)[2:])
+        progress.trees.append(Tree(*nodes, begins=nowhere, ends=nowhere))
+    return progress
+
+
+def identity_of(
+    x: np.ndarray, target: np.ndarray, weights: np.ndarray, growth: Growth, options: dict[str, Any]
+) -> dict[str, Any]:
+    """What must be equal for the trees that follow to be the same, besides the seed."""
+    named = asdict(growth) | options
+    return {
+        **{name: value.item() if isinstance(value, np.generic) else value for name, value in named.items()},
+        "shape": list(x.shape),
+        "X (checksum)": checksum(x),
+        "y (checksum)": checksum(target),
+        "sample_weight (checksum)": checksum(weights),
+    }

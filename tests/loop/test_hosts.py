@@ -1,0 +1,115 @@
+"""Loops and tables on several hosts: processes of torchrun send over ZeroMQ, and have the bits of threads.
+
+The hosts are network namespaces of this machine, with addresses of their own, on a switch. Where this machine allows
+none, torchrun's processes on one host are tried all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import loop_hosts_program
+import numpy as np
+import pytest
+
+import girih.loop as gl
+from benchmarks.namespaces import network, refusal
+
+PROGRAM = loop_hosts_program.__file__
+ROOT = Path(__file__).parents[2]
+SECONDS = 120.0
+
+
+def started(command: Sequence[str], **more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **more},
+    )  # fmt: skip
+
+
+def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """(exit code, what it said) of each; none is left behind."""
+    try:
+        said = [process.communicate(timeout=SECONDS)[1] for process in processes]
+        return [(process.returncode, words) for process, words in zip(processes, said, strict=True)]
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def torchrun(*options: str) -> list[str]:
+    return [sys.executable, "-m", "torch.distributed.run", *options, PROGRAM]
+
+
+def expected(workers: int) -> dict[str, np.ndarray]:
+    """On threads of this process."""
+    before = gl.workers()
+    try:
+        gl.workers(workers)
+        found, _ = loop_hosts_program.loops()
+    finally:
+        gl.workers(before)
+    return found | loop_hosts_program.shared(workers=workers, backend="threads")
+
+
+def checked(place: Path, addresses: Sequence[str]) -> None:
+    """Each rank was at its host's address, has what threads have found, and sent what was promised."""
+    right = expected(len(addresses))
+    promised, sent = 0, 0
+    for rank, address in enumerate(addresses):
+        with np.load(place / f"{rank}.npz") as found:
+            for name, values in right.items():
+                assert np.array_equal(found[name], values), (rank, name)
+            assert str(found["address"]) == address
+            promised = int(found["sent"][0])
+            sent += int(found["sent"][1:].sum())
+    assert sent >= promised > 0  # the regression's buffers are sent too
+
+
+def test_processes_of_torchrun_on_this_host(tmp_path: Path) -> None:
+    done = ended([started([*torchrun("--standalone", "--nproc-per-node=2"), str(tmp_path), ""])])
+    assert [code for code, _ in done] == [0], done
+    checked(tmp_path, ["127.0.0.1"] * 2)
+
+
+def test_processes_of_torchrun_on_two_hosts(tmp_path: Path) -> None:
+    if why := refusal():
+        pytest.skip(f"no hosts as network namespaces here ({why})")
+    with network(2, 1e9) as hosts:
+        launcher = ["--nnodes=2", "--nproc-per-node=2", f"--master-addr={hosts.addresses[0]}", "--master-port=29400"]
+        processes = [
+            started(["ip", "netns", "exec", name, *torchrun(*launcher, f"--node-rank={number}"), str(tmp_path), ""])
+            for number, name in enumerate(hosts.names)
+        ]
+        done = ended(processes)
+    assert [code for code, _ in done] == [0, 0], done
+    checked(tmp_path, [address for address in hosts.addresses for _ in range(2)])
+
+
+def test_a_rank_that_is_killed_is_named_at_once(tmp_path: Path) -> None:
+    """Without torchrun, which would end the others before they can say anything."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = str(bound.getsockname()[1])
+    command = [sys.executable, PROGRAM, str(tmp_path), "killed"]
+    common: dict[str, Any] = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    (code, said), (other, _) = ended([started(command, RANK=str(rank), **common) for rank in range(2)])
+    assert other == -signal.SIGKILL
+    assert code == 1
+    assert "rank 1 is gone: its process has ended, or its host does not answer" in said
+
+
+def test_without_a_launcher_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(RuntimeError, match="no launcher has started this process: torchrun --nproc-per-node"):
+        gl.ranks()
