@@ -183,9 +183,9 @@ class Terms:
         members of their classes."""
         self._gather(known)
         start = len(self.template)
-        if 2 * (start + len(template)) > len(self.keys):
-            size = 1 << int(2 * (start + len(template))).bit_length()
-            self.keys, self.numbers = np.zeros(size, np.int64), np.zeros(size, np.int32)
+        wanted = 1 << int(1.5 * (start + len(template))).bit_length()
+        if wanted > len(self.keys):
+            self.keys, self.numbers = np.zeros(wanted, np.int64), np.zeros(wanted, np.int32)
             _insert(self.keys, self.numbers, 0, self.template, self.first, self.second)
         _insert(self.keys, self.numbers, start, template, first, second)
         for name, more in (("template", template), ("first", first), ("second", second), ("classes", classes)):
