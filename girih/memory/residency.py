@@ -264,9 +264,7 @@ def held(
     return best
 
 
-def timed(
-    touches: Touches, residency: Held, cap: int, clock: NDArray[np.float64], rates: tuple[float, float]
-) -> Held:
+def timed(touches: Touches, residency: Held, cap: int, clock: NDArray[np.float64], rates: tuple[float, float]) -> Held:
     """The same with copies in that begin when they have to by another clock, as one that was simulated, in which the
     device waits for copies. clock: seconds before each step, and of all. Where the device waits much, copies in would
     else begin too early, and take the memory that results need."""

@@ -432,7 +432,7 @@ class _State:
 
     def is_true(self) -> NDArray[np.bool_]:
         """Of all terms of the level: are they known to be equal to what represents their class?"""
-        true = self.place == NONE
+        true: NDArray[np.bool_] = self.place == NONE
         true[self.rows] = _roots(self.parent)[:-2] == len(self.rows) + 1
         return true
 

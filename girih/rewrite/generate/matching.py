@@ -43,7 +43,7 @@ def _slot(keys: Ids, code: int) -> int:  # pragma: no cover - compiled
     place = np.int64(mixed >> np.uint64(24)) & mask
     while keys[place] != 0 and keys[place] != code:
         place = (place + 1) & mask
-    return place
+    return place  # type: ignore[return-value]  # NumPy's integer is Numba's
 
 
 @numba.njit(cache=True)
@@ -226,7 +226,7 @@ def unite_all(parent: Ids, items: Ids, other: int) -> None:  # pragma: no cover 
 
 
 @numba.njit(cache=True, nogil=True)
-def apply(
+def apply(  # type: ignore[no-untyped-def]
     rows, template, first, second, classes, parent, place, start, true,
     of_template, match, match_at, build, build_at, targets,
     keys, numbers, commuting, term_class, member_at, members, m_template, m_first, m_second, has, kinds, takes,
@@ -247,9 +247,7 @@ def apply(
                 break
             begin, end = match_at[side], match_at[side + 1]
             for order in range(2 if commuting[kind] and first[row] != second[row] else 1):
-                registers[1], registers[2] = (
-                    (first[row], second[row]) if order == 0 else (second[row], first[row])
-                )
+                registers[1], registers[2] = (first[row], second[row]) if order == 0 else (second[row], first[row])
                 if second[row] == NONE:
                     registers[1] = first[row]
                 step, forward = begin, True
@@ -304,7 +302,7 @@ def apply(
 
 
 @numba.njit(cache=True)
-def _connect(
+def _connect(  # type: ignore[no-untyped-def]
     row, registers, build, begin, end, target,
     classes, parent, place, start, true, keys, numbers, commuting, term_class,
 ) -> None:  # pragma: no cover - compiled  # fmt: skip

@@ -34,9 +34,8 @@ from girih.memory.lifetimes import Lifetimes
 from girih.memory.orders.locality import staying, updates_early
 from girih.memory.orders.order import order_of
 from girih.memory.orders.step_graph import step_graph
-from girih.memory.residency import Held, TooSmallError, belady, floor
+from girih.memory.residency import Held, TooSmallError, belady, floor, timed
 from girih.memory.residency import held as held_on
-from girih.memory.residency import timed
 from girih.memory.roc import least_residency
 from girih.partition.solver.clock import Clock
 from girih.plans.cutting import in_smaller_pieces, pieces_help
@@ -262,10 +261,10 @@ class _Ways:
                     if not over():
                         self.judge(sequence, share, part)
             for apart in (PARTS[0] - PARTS[1], *NEARER) if self.fastest < np.inf and self.steps is not None else ():
-                sequence, share, best = self.fastest_way
-                for other in (best - apart, best + apart):
-                    if not over() and 0 < other <= 1:
-                        self.judge(sequence, share, round(other, 4))
+                fastest, share, best = self.fastest_way
+                for near in (best - apart, best + apart):
+                    if not over() and 0 < near <= 1:
+                        self.judge(fastest, share, round(near, 4))
             early = updates_early(self.plan.held(None).lifetimes)
             for sequence in dict.fromkeys((order, None, early)):
                 done = late() if sequence == order else over()  # once however good others are: it is the published way
