@@ -83,8 +83,8 @@ def restored(saving: Saving, seed: int | None) -> Progress:
     ends = [*arrays["starts"][1:], len(arrays["features"])]
     nowhere = np.empty(0, np.int64)
     for first, last in zip(arrays["starts"], ends, strict=True):
-        nodes = (arrays[item.name][first:last] for item in fields(Forest)[2:])
-        progress.trees.append(Tree(*nodes, begins=nowhere, ends=nowhere))
+        nodes = {item.name: arrays[item.name][first:last] for item in fields(Forest)[2:]}
+        progress.trees.append(Tree(**nodes, begins=nowhere, ends=nowhere))
     return progress
 
 
