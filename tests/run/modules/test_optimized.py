@@ -76,6 +76,40 @@ def test_the_rewritten_program_computes_the_same(name: str) -> None:
     assert any("mkldnn" in str(node.target) for node in module_of(better, smaller, every).graph.nodes)
 
 
+class Residual(nn.Module):
+    """Branches that are added: convolutions, a product, and what is no call of oneDNN's with this sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three = (nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.line = nn.Linear(8, 8)
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = torch.relu(image + self.one(image))  # the image is what is added
+        both = torch.relu(self.two(first) + self.three(first))  # one of the two takes the other's result
+        rows = first.reshape(-1, 8)
+        line = torch.relu(self.line(rows) + rows)  # a product has a sum, and no function of it
+        kept = self.one(both)
+        return line, kept + both, kept  # the first convolution's result leaves: it stays by itself
+
+
+def test_what_is_added_behind_a_convolution_is_computed_with_it() -> None:
+    model, x = Residual().eval(), torch.randn(2, 4, 8, 8)
+    captured = capture(Inference(model), (x,))
+    state = state_of(Inference(model), captured.graph)
+    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+    graph, weights = folded(captured.graph, weights)
+    module = module_of(graph, weights, {node.name: ONEDNN for node in graph.nodes})
+    with torch.no_grad():
+        for mine, expected in zip(module(x), model(x), strict=True):
+            torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+    named = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+    assert named.count("mkldnn._convolution_pointwise.binary") == 2
+    assert named.count("mkldnn._convolution_pointwise.default") == 2
+    assert named.count("mkldnn._linear_pointwise.binary") == 1
+    assert named.count("aten.relu.default") == 1  # behind the product
+
+
 def test_what_is_of_weights_alone_is_computed_before() -> None:
     model, x = pieces("resnext-tiny")
     captured = capture(Inference(model), (x,))

@@ -87,7 +87,12 @@ def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share
             written = replace(plan, memory=cap).held(sequence, residency.residency)
             assert written.peak <= cap
             expected = predict(written, memory=False).seconds, host_bytes(written.program)
-            assert HeldSteps(outline, where, cap, seconds).simulated(item, residency) == expected
+            got = HeldSteps(outline, where, cap, seconds).simulated(item, residency)
+            assert (got.seconds, got.host_bytes) == expected
+            own = seconds[item.sequence]
+            assert len(got.clock) == len(own) + 1
+            assert (np.diff(got.clock) >= own - 1e-9).all()  # each step takes its time, and waits for copies besides
+            assert got.clock[-1] <= got.seconds * (1 + 1e-9)
             judged += 1
     assert judged >= 5
 
