@@ -11,6 +11,7 @@ from graphs import perceptron
 from girih.api import plan_graph
 from girih.capture import capture
 from girih.graph import Graph
+from girih.lower.steps import node_of
 from girih.machine import machine
 from girih.machine.machine import Machine, Tier
 from girih.memory.accounts import host_bytes
@@ -18,8 +19,8 @@ from girih.memory.again import sequenced, with_again
 from girih.memory.compact.outline import Outline
 from girih.memory.cut import cheapest, pivot_of
 from girih.memory.lifetimes import lifetimes
-from girih.memory.orders.locality import staying, updates_early
-from girih.memory.residency import TooSmallError, floor, held, touches_of
+from girih.memory.orders.locality import _needs, staying, updates_early
+from girih.memory.residency import TooSmallError, floor, held, timed, touches_of
 from girih.models import example
 from girih.plans.plan import Plan
 from girih.plans.predict import predict
@@ -95,6 +96,52 @@ def test_a_residency_takes_what_its_program_takes(plan: Plan, rate: float, share
             assert got.clock[-1] <= got.seconds * (1 + 1e-9)
             judged += 1
     assert judged >= 5
+
+
+@pytest.mark.parametrize("room", [0.5, 0.8])
+def test_room_for_copies_and_other_clocks_keep_the_limit(plan: Plan, room: float) -> None:
+    """What is planned for less leaves more; copies in that are put by what was simulated begin later, never the end of
+    what needs them; and both are still what their Program is."""
+    where, judged = on(1e9, 0.0), 0
+    plan = plan_graph(plan.graph, machine=where, compare=())
+    ways, outline = _Ways(replace(plan, memory=plan.peak), None, True), Outline.of(plan.lifetimes)
+    seconds, cap = ways.seconds(None), plan.peak * 6 // 10
+    for sequence in sequences(plan):
+        item = outline.sequenced(sequence)
+        own = seconds[item.sequence]
+        whole, less = (held(item.touches, cap, own, rates=ways.rates, room=part) for part in (None, int(room * cap)))
+        assert less.copied_bytes(item.touches) >= whole.copied_bytes(item.touches)
+        computing = np.concatenate([[0.0], np.cumsum(own)])
+        np.testing.assert_array_equal(timed(item.touches, whole, cap, computing, ways.rates).stays, whole.stays)
+        steps = HeldSteps(outline, where, cap, seconds)
+        later = timed(item.touches, less, cap, steps.simulated(item, less).clock, ways.rates)
+        for residency in (less, later):
+            written = replace(plan, memory=cap).held(sequence, residency.residency)
+            assert written.peak <= cap
+            got = steps.simulated(item, residency)
+            assert (got.seconds, got.host_bytes) == (
+                predict(written, memory=False).seconds,
+                host_bytes(written.program),
+            )
+            judged += 1
+    assert judged >= 6
+
+
+def test_steps_come_together_no_further_than_they_may(plan: Plan) -> None:
+    lives, count = plan.lifetimes, len(plan.lifetimes.steps)
+    own = np.arange(count)
+    nodes = lives.program.graph.nodes
+    update = [nodes[node_of(step)].phase == "update" for step in lives.steps]  # these come where they were
+    still = [step for step in staying(lives, plan.peak // 2, own) if not update[step]]
+    assert still == sorted(still)  # none may come while an earlier one waits
+    far = staying(lives, plan.peak // 2)
+    assert sorted(far) == list(range(count))
+    near = np.asarray(staying(lives, plan.peak // 2, own + 2))
+    place = np.argsort(near)
+    needs = _needs(lives)
+    for at, step in enumerate(near.tolist()):
+        waits = [other for other in range(step) if place[other] > at and all(place[n] < at for n in needs[other])]
+        assert update[step] or all(step <= other + 2 for other in waits if not update[other])
 
 
 def test_copies_by_the_devices_own_cores_take_its_time() -> None:
