@@ -36,12 +36,14 @@ def packed(
     data: tuple[int, ...],
     function: str | None = None,
     added: bool = False,
+    over: bool = False,
 ) -> tuple[Tensor, Callable[..., Tensor], tuple[Any, ...]]:
     """(the weight in oneDNN's order, the call, what stands behind its data, weight and bias).
 
     attributes: of the convolution. weight: `[outputs, inputs / groups, h, w]`, or of a product `[inputs, outputs]`.
     data: the shape of what comes. function: an operator of `FUNCTIONS`. added: the call takes, behind its data, a
-    tensor that is added before the function, if it `adds`.
+    tensor that is added before the function, if it `adds`. over: a convolution writes its result over that tensor,
+    which then stands before its data: worth while where channels are last (in rows oneDNN copies it first).
     """
     name = FUNCTIONS[function] if function else None
     behind: tuple[Any, ...] = (name or "none", [], "")
@@ -54,5 +56,6 @@ def packed(
     groups = attributes["groups"]
     order = torch.ops.mkldnn._reorder_convolution_weight(weight, *options, groups, list(data))
     if added:
-        return order, torch.ops.mkldnn._convolution_pointwise.binary, (*options, groups, "add", 1.0, name, [], "")
+        call = torch.ops.mkldnn._convolution_pointwise_ if over else torch.ops.mkldnn._convolution_pointwise
+        return order, call.binary, (*options, groups, "add", 1.0, name, [], "")
     return order, torch.ops.mkldnn._convolution_pointwise.default, (*options, groups, *behind)

@@ -17,7 +17,7 @@ from girih.graph import Argument, Graph, Node, Ref
 from girih.kernels.evaluate import makes_from_nothing, resolve
 from girih.kernels.onednn import CONVOLUTION, FUNCTIONS, PRODUCT, adds, packed
 from girih.rewrite.ways import ROWS, Way
-from girih.run.modules.strided import COLUMNS, laid, turned_product
+from girih.run.modules.strided import CHANNELS_LAST, COLUMNS, laid, turned_product
 from girih.run.modules.winograd import Winograd
 
 Tensor = Any
@@ -106,8 +106,21 @@ def module_of(
         ]
         return traced.call_function(turned_product if way.kernel.startswith(TURN) else torch.mm, tuple(operands))
 
+    def is_last(kernel: Kernel) -> bool:
+        """May the result overwrite what is added? That must be memory of its own, which nobody reads afterwards."""
+        name, last = kernel.added, kernel.nodes[-1].name
+        if name is None or name in leaving or name == kernel.root.inputs[0] or name not in graph.producer:
+            return False
+        maker = whole.get(graph.nodes[graph.producer[name]].name)
+        readers = [ends.get(graph.nodes[reader].name) for reader in graph.consumers[name]]
+        if maker is None or chosen.get(maker.root.name) != ONEDNN or None in readers:
+            return False
+        return all(position[reader] <= position[last] for reader in readers if reader is not None)
+
     def onednn(kernel: Kernel) -> torch.fx.Node:
         root, bias = kernel.root, kernel.bias
+        layout = ROWS if ways is None else ways[root.name].makes
+        over = layout == CHANNELS_LAST == lies.get(kernel.added or "") and is_last(kernel)
         order, function, behind = packed(
             root.operator,
             root.attributes,
@@ -115,12 +128,12 @@ def module_of(
             graph.values[root.inputs[0]].shape,
             kernel.function,
             kernel.added is not None,
+            over,
         )
         bias_or_none = None if bias is None else weight(weights[bias].reshape(-1))
         data = [of(Ref(root.inputs[0]), wanted_by(root))]
         if kernel.added is not None:  # as the result lies
-            layout = ROWS if ways is None else ways[root.name].makes
-            data.append(of(Ref(kernel.added), {kernel.added: layout}))
+            data.insert(0 if over else 1, of(Ref(kernel.added), {kernel.added: layout}))
         return traced.call_function(function, (*data, weight(order), bias_or_none, *behind))
 
     def by_tiles(kernel: Kernel) -> torch.fx.Node:
@@ -135,6 +148,9 @@ def module_of(
         chosen = {name: way.kernel for name, way in ways.items()}
     whole = {kernel.nodes[-1].name: kernel for kernel in calls(graph, weights, chosen)}
     inside = {node.name for kernel in whole.values() for node in kernel.nodes[:-1]}
+    ends = {node.name: last for last, kernel in whole.items() for node in kernel.nodes}
+    position = {node.name: number for number, node in enumerate(graph.nodes)}
+    leaving = {output.name for output in graph.outputs}
     for node in graph.nodes:
         if node.name in inside:
             continue

@@ -17,9 +17,11 @@ from girih.rewrite.backtracking import Backtracking
 from girih.rewrite.constants import folded
 from girih.rewrite.rules.shipped import shipped
 from girih.rewrite.segments import joined, segments
+from girih.rewrite.ways import ROWS, Way
 from girih.run.modules.costs import KernelCosts
 from girih.run.modules.module import ONEDNN, module_of
 from girih.run.modules.optimized import OptimizeError
+from girih.run.modules.strided import CHANNELS_LAST
 
 
 class Inner(nn.Module):
@@ -108,6 +110,49 @@ def test_what_is_added_behind_a_convolution_is_computed_with_it() -> None:
     assert named.count("mkldnn._convolution_pointwise.default") == 2
     assert named.count("mkldnn._linear_pointwise.binary") == 1
     assert named.count("aten.relu.default") == 1  # behind the product
+
+
+class Chain(nn.Module):
+    """Residual blocks: what is added is read by the block's first convolution too, by another block, or by a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.one, self.two, self.three, self.last = (nn.Conv2d(4, 4, 3, padding=1) for _ in range(5))
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        start = torch.relu(self.first(image))
+        one = torch.relu(start + self.one(start))  # its own data is what is added
+        two = torch.relu(one + self.two(torch.relu(self.first(one))))  # nobody reads `one` afterwards
+        three = two + self.three(torch.relu(self.one(two)))  # `two` is read once more
+        four = torch.relu(self.last(torch.relu(self.two(two))) + three)  # a sum reads `three` too
+        seen = four[:, :2]
+        five = four + self.one(torch.relu(self.last(four)))  # what is seen of `four` is read once more
+        return five + seen.sum(1, keepdim=True), three.sum()
+
+
+def test_what_is_added_is_overwritten_where_nobody_reads_it_afterwards() -> None:
+    model, x = Chain().eval(), torch.randn(2, 4, 8, 8)
+    captured = capture(Inference(model), (x,))
+    state = state_of(Inference(model), captured.graph)
+    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+    graph, weights = folded(captured.graph, weights)
+    ways = {
+        node.name: Way(
+            ONEDNN if node.operator == "aten.convolution" else "aten",
+            tuple(CHANNELS_LAST if len(graph.values[name].shape) == 4 else ROWS for name in node.inputs),
+            CHANNELS_LAST if len(graph.values[node.outputs[0]].shape) == 4 else ROWS,
+            0.0,
+        )
+        for node in graph.nodes
+    }
+    module = module_of(graph, weights, ways=ways)
+    with torch.no_grad():
+        for _ in range(2):  # the second run finds nothing of the first
+            for mine, expected in zip(module(x), model(x), strict=True):
+                torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-4)
+    named = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+    assert named.count("mkldnn._convolution_pointwise_.binary") == 1
+    assert named.count("mkldnn._convolution_pointwise.binary") == 4
 
 
 def test_what_is_of_weights_alone_is_computed_before() -> None:
