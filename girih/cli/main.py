@@ -251,6 +251,8 @@ def parser() -> argparse.ArgumentParser:
                          "Table 2.1, 'table'); or with attributes, as 'mm, cat(dim=1)'")  # fmt: skip
     rewrite.add_argument("--size", type=count, default=3, help="most operators of a side, up to 5 (default 3)")
     rewrite.add_argument("--limit", type=count, metavar="N", help="stop after so many rules")
+    rewrite.add_argument("--z3", action="store_true", help="have Z3 judge too what is to be proved, for all tensors of "
+                         "small sizes (extra 'proofs')")  # fmt: skip
     rewrite.add_argument("--output", "-o", type=name, help="write the rules that are proved: `girih optimize --rules` "
                          "and `girih rewrite prove` read it")  # fmt: skip
 

@@ -6,12 +6,17 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from girih.api import Plan, load
 from girih.cli.terminal import BadInputError, Progress, check_output, clear_errors, print_rows
 from girih.machine.units import format_seconds
 from girih.plans.rewritten import prove_all
 from girih.plans.rewritten import verdict as verdict_of
+
+if TYPE_CHECKING:
+    from girih.rewrite.prove.refutation.solver import Second
+    from girih.rewrite.rules.rule import Rule
 
 PUBLISHED = ("28744", "17346", "743")
 """TASO's Table 2.3, for 4 operators."""
@@ -67,21 +72,36 @@ def prove(options: argparse.Namespace) -> int:
             rule for text in options.rules for rule in ([read_rule(text)] if "==" in text else read_rules(Path(text)))
         ]
         verdicts = [judge(rule) for rule in rules]
+        second = {item.rule: _second(item.rule) for item in verdicts if options.z3 and item.word != "refuted"}
     except RuleError as error:
         raise BadInputError(str(error)) from error
     if not verdicts:
         raise BadInputError("expected a rule, as 'mm(a, mm(b, c)) == mm(mm(a, b), c)', or a file of rules")
     for verdict in verdicts:
         if options.json:
-            print(json.dumps({"rule": str(verdict.rule), "verdict": verdict.word, "text": verdict.text}))
+            row = {"rule": str(verdict.rule), "verdict": verdict.word, "text": verdict.text}
+            also = {"z3": second[verdict.rule].word} if verdict.rule in second else {}
+            print(json.dumps(row | also))
             continue
         print(f"{verdict.word}: {verdict.rule}")
         if len(verdicts) == 1 or not isinstance(verdict, Proved):
             print(verdict.text)
+        if verdict.rule in second:
+            print(second[verdict.rule].text)
     counts = {word: sum(item.word == word for item in verdicts) for word in ("proved", "refuted", "open")}
     if len(verdicts) > 1 and not options.json:
         print(", ".join(f"{count} {word}" for word, count in counts.items()))
-    return int(any(isinstance(item, Open) or item.word == "refuted" for item in verdicts))
+    wrong = any(isinstance(item, Open) or item.word == "refuted" for item in verdicts)
+    return int(wrong or any(item.refuted is not None for item in second.values()))
+
+
+def _second(rule: Rule) -> Second:
+    from girih.rewrite.prove.refutation.solver import second_verdict
+
+    try:
+        return second_verdict(rule)
+    except ModuleNotFoundError as error:
+        raise BadInputError("--z3 needs Z3: pip install 'girih[proofs]'") from error
 
 
 def rules(options: argparse.Namespace) -> int:
@@ -91,6 +111,8 @@ def rules(options: argparse.Namespace) -> int:
     from girih.rewrite.generate.vocabulary import TABLE
     from girih.rewrite.prove.files import write_rules
 
+    if options.z3:
+        raise BadInputError("girih rewrite rules takes no --z3: write the rules with -o, and have that file proved")
     if options.rules:
         raise BadInputError(f"girih rewrite rules generates rules; to judge those of {options.rules[0]}, say prove")
     check_output(options.output)

@@ -43,9 +43,9 @@ def refute(rule: Rule, tries: int, fitting: int = 0) -> Refuted | None:
         if wrong is not None and not wrong.computable:
             impossible = impossible or item
         elif wrong is not None:
-            item = _smaller_tensors(rule, _smaller_symbols(rule, item, wrong.reason), wrong.reason)
-            return _refuted(rule, item)
-    return _refuted(rule, impossible) if impossible is not None and not computable else None
+            item = smaller_tensors(rule, _smaller_symbols(rule, item, wrong.reason), wrong.reason)
+            return refuted(rule, item)
+    return refuted(rule, impossible) if impossible is not None and not computable else None
 
 
 def misfits(rule: Rule, tries: int) -> str:
@@ -68,7 +68,8 @@ def _difference(rule: Rule, item: Instance) -> Difference | None:
         return None
 
 
-def _refuted(rule: Rule, item: Instance) -> Refuted:
+def refuted(rule: Rule, item: Instance) -> Refuted:
+    """By an instance for which the sides differ."""
     wrong = difference(rule, item)
     assert wrong is not None
     tensors = {name: plain(tensor) for name, tensor in item.tensors.items()}
@@ -95,7 +96,8 @@ def _smaller_symbols(rule: Rule, item: Instance, reason: str) -> Instance:
     return item
 
 
-def _smaller_tensors(rule: Rule, item: Instance, reason: str) -> Instance:
+def smaller_tensors(rule: Rule, item: Instance, reason: str) -> Instance:
+    """With 0 and 1 in the place of as many numbers as the sides go on to differ for."""
     for name in item.tensors:
         tensor = item.tensors[name]
         for place in range(tensor.numel()):
