@@ -13,10 +13,14 @@ from rich.text import Text
 from girih.graph import repeats
 from girih.layout import Replicated, Split, part_shape
 from girih.machine.units import format_bytes, format_count, format_gap, format_seconds
+from girih.memory.accounts import host_bytes
 from girih.ops import first_description
 
 if TYPE_CHECKING:
     from girih.plans.plan import Costs, Plan
+
+FULL = 0.9
+"""Of the large memory: with more it may be why something is computed again, of which the bound knows nothing."""
 
 
 def render(item: RenderableType, width: int = 110) -> str:
@@ -85,6 +89,9 @@ def held_words(plan: Plan) -> str:
             f"by moving tensors: each step {format_bytes(out)} go out to {plan.machine.host.name} and "
             f"{format_bytes(back)} come back; {format_bytes(state)} of state lie there"
         )
+        needed, room = host_bytes(plan.program), plan.machine.host.memory_bytes
+        if needed > FULL * room:
+            ways[-1] += f" ({format_bytes(needed)} at once: its {format_bytes(room)} are what limits, too)"
     if plan.residencies:
         assert plan.machine.host is not None
         classes = list(zip(plan.unmoved.classes, plan.lifetimes_by_class, plan.residencies, strict=True))

@@ -179,7 +179,10 @@ def test_the_large_memory_must_have_room() -> None:
     assert plan.residency is not None
     assert plan.residency.copied_bytes(plan.lifetimes)[0] // 2 <= needed
     small = replace(fast, host=replace(fast.host, memory_bytes=needed))
-    assert plan_graph(graph, machine=small, memory=limit, hold="swap").peak <= limit
+    full = plan_graph(graph, machine=small, memory=limit, hold="swap")
+    assert full.peak <= limit
+    assert "are what limits, too" in " ".join(str(full).split())
+    assert "what limits" not in str(plan)
     less = limit * 10 // 6 - limit  # what the device cannot hold at the peak: no way does with half of it
     with pytest.raises(girih.PlanError, match=r"would have to lie in host memory over PCIe at once, which has"):
         plan_graph(
