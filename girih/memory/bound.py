@@ -18,7 +18,8 @@ where s is the share of its computing that the device loses to a copy (0 where a
   one run makes all of them.
 - A step that only makes a view of a storage is not counted as a touch: views can be made anew where they are read.
 - Some of the fullest steps divide the time in two, and T is the sum of both parts: what is away there went out before
-  and comes back behind, what belongs to gaps that have ended came back before, and so on.
+  and comes back behind, what belongs to gaps that have ended came back before, and so on. What is away there lies in
+  the large memory, or was dropped: no more than that holds.
 
 Solved by HiGHS. Constraints are written for a sample of the steps (any subset is a valid relaxation), refined by those
 that the solution violates. Rows are differences between one sampled step and the next, so that a gap has two entries
@@ -91,7 +92,7 @@ def memory_bound(
     prices, used = np.asarray(seconds, np.float64), lives.used
     compute = float(prices.sum())
     bound = MemoryBound(compute, compute, 0, 0, "compute")
-    own = 0.0 if host is None else host.computing_share
+    own, room = (0.0, np.inf) if host is None else (host.computing_share, float(host.memory_bytes))
     over = np.flatnonzero(used > cap)
     if not len(over):
         return bound
@@ -102,7 +103,7 @@ def memory_bound(
     def solved(splits: int) -> tuple[MemoryBound, Floats]:
         columns = gaps.columns(sampled)
         need = (used[sampled] - cap).astype(np.float64)
-        bound, share = _solved(columns, need, clock[sampled], compute, own, splits)
+        bound, share = _solved(columns, need, clock[sampled], compute, own, splits, room)
         return bound, used - gaps.away(columns, share) - cap
 
     for _ in range(1 + ROUNDS):
@@ -355,10 +356,11 @@ class _Variables(NamedTuple):
 
 
 def _solved(
-    columns: _Columns, need: Floats, clock: Floats, compute: float, own: float, splits: int
+    columns: _Columns, need: Floats, clock: Floats, compute: float, own: float, splits: int, room: float
 ) -> tuple[MemoryBound, Floats]:
     """The bound where so many bytes have to be away in the sampled steps, and of each column the share that is away.
     clock: seconds of computing before each sampled step. own: the share of its seconds that the device loses to a copy.
+    room: bytes of the large memory.
 
     Amounts are in units of the largest need, times in those of the longest.
     """
@@ -400,7 +402,8 @@ def _solved(
     leaving[sharing] = shared[columns.value[sharing]]
     prices, variables = _Prices(out, back, again, shared, leaving), _Variables(total, moved, dropped, written)
     for row in _fullest(need, splits):
-        _split(program, columns, row, need[row] / unit, (clock[row], compute / longest), prices, variables)
+        needs = need[row] / unit, room / unit
+        _split(program, columns, row, needs, (clock[row], compute / longest), prices, variables)
 
     goal = np.zeros(program.variables)
     goal[moved], goal[written], goal[seconds] = BYTES_MATTER * (out + back), BYTES_MATTER * shared, 1.0
@@ -435,12 +438,14 @@ def _split(
     program: _Program,
     columns: _Columns,
     row: int,
-    need: float,
+    needs: tuple[float, float],
     clock: tuple[float, float],
     prices: _Prices,
     variables: _Variables,
 ) -> None:
-    """The time before a sampled step, and that from it on. clock: seconds of computing before it, and of all."""
+    """The time before a sampled step, and that from it on. needs: what has to be away then, and what of it the large
+    memory holds. clock: seconds of computing before it, and of all."""
+    need, room = needs
     moved, dropped = variables.moved, variables.dropped
     begin, end = columns.rows[:, :, 0], columns.rows[:, :, 1]
     here, there = ((begin <= row) & (row < end)).T  # away then: in the first span, and in the second
@@ -461,6 +466,8 @@ def _split(
     for parts, wholes in ((gone, moved[some]), (yet, moved[other]), (left, dropped[lost])):
         program.each(np.zeros(len(parts)), (parts, 1.0), (wholes, -1.0))
     program.one(-need, (gone, -1.0), (yet, -1.0), (left, -1.0))
+    if room < need:  # what is not needed again lies nowhere
+        program.one(room, (gone[prices.back[some] > 0], 1.0), (yet[prices.back[other] > 0], 1.0))
 
     program.one(0.0, (before, -1.0), (gone, (prices.leaving * columns.made)[some]),
                 (moved, prices.out * (alone & ended)))  # fmt: skip

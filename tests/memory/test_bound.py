@@ -20,6 +20,7 @@ from girih.graph import Graph, Output, Ref
 from girih.lower import ComputeStep
 from girih.machine import Machine, machine
 from girih.machine.machine import Tier
+from girih.memory.accounts import host_bytes
 from girih.memory.bound import MemoryBound, memory_bound
 from girih.memory.lifetimes import Lifetimes, lifetimes
 from girih.memory.moves import moved
@@ -74,9 +75,12 @@ def test_no_residency_is_faster_than_the_bound(seed: int, nodes: int, recent: fl
         residency = belady(lives, cap, np.full(len(lives.steps), STEP), recent)
         bound = bound_of(lives, cap, host)
         assert bound.compute == pytest.approx(STEP * len(lives.steps))
-        assert bound.compute <= bound.seconds <= simulated(lives, cap, residency, host) * (1 + 1e-9)
+        seconds = simulated(lives, cap, residency, host)
+        assert bound.compute <= bound.seconds <= seconds * (1 + 1e-9)
         again = bound_of(lives, cap, host, recompute=True)
         assert bound.compute <= again.seconds <= bound.seconds * (1 + 1e-4)
+        needed = host_bytes(moved(lives, residency, cap))  # a large memory that is no larger than that
+        assert bound_of(lives, cap, replace(host, memory_bytes=needed)).seconds <= seconds * (1 + 1e-9)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([1.0, 0.1, 10.0]))
@@ -143,6 +147,15 @@ def test_what_is_cheap_to_make_is_made_again() -> None:
     assert again.compute == pytest.approx(STEP * len(lives.steps))
     assert again.seconds == pytest.approx(STEP * (len(lives.steps) + 1), rel=1e-3)
     assert (again.out_bytes, again.in_bytes) == pytest.approx((0, 0), abs=1)
+
+
+def test_what_the_large_memory_does_not_hold_is_made_again() -> None:
+    fast, lives = replace(HOST, out_bytes_per_second=1e15, in_bytes_per_second=1e15), waiting()
+    computing = STEP * len(lives.steps)
+    assert bound_of(lives, 1200, fast, recompute=True).seconds == pytest.approx(computing, rel=1e-5)
+    small = replace(fast, memory_bytes=100)  # of 400 bytes that have to be away
+    assert bound_of(lives, 1200, small).seconds == np.inf
+    assert bound_of(lives, 1200, small, recompute=True).seconds == pytest.approx(computing + 0.75 * STEP, rel=1e-3)
 
 
 def test_a_weight_that_nothing_replaces_is_only_copied_in() -> None:
