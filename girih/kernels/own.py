@@ -217,15 +217,64 @@ def _times(fresh: Tensor, other: Tensor) -> Tensor:
 # Softmax
 
 
+FAR = 2.0**30
+"""Beyond it numbers of float32 lie so far apart that of Σ exp(x - max) only what equals the maximum is left."""
+
+
 def logsumexp(input: Tensor, dims: Sizes) -> Tensor:
-    """log Σ exp(input) in float64, dimensions kept: float32 has a unit in the last place of 0.001 at 10,000."""
+    """log Σ exp(input) in float64, dimensions kept: float32 has a unit in the last place of 0.001 at 10,000.
+
+    Beyond `FAR`, as in rows that a mask of float32's least number covers whole, float64 would lose the logarithm beside
+    the maximum: there it is enlarged with it (`_enlarged`), and `_near_and_rest` makes it as small again.
+    """
     if input.numel() == 0:
         return torch.logsumexp(input, tuple(dims), keepdim=True).double()
     top = input.amax(tuple(dims), keepdim=True)
     out = torch.empty_like(top, dtype=torch.float64)  # before what is large: its place is its own from the start
     top.nan_to_num_(nan=torch.nan, posinf=0.0, neginf=0.0)
     out.copy_(_exp_(input - top).sum(tuple(dims), keepdim=True))
-    return out.log_().add_(top)
+    out.log_()
+    if input.dtype != out.dtype:
+        out.mul_(_enlarged(top))
+    return out.add_(top)
+
+
+def _enlarged(top: Tensor) -> Tensor:
+    """By how much the logarithm is enlarged: 1 up to `FAR`."""
+    least = _ONE_BY_FAR.get(top.dtype) if top.is_cpu else None
+    return top.abs().mul_(1 / FAR if least is None else least).clamp_min_(1.0)
+
+
+_ONE_BY_FAR = {dtype: torch.tensor(1 / FAR, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+"""As tensors, as `_LOG2_E`."""
+
+
+def add_logsumexp_(total: Tensor, part: Tensor) -> None:
+    """total = log(exp(total) + exp(part)), of logarithms that `logsumexp` may have enlarged, too."""
+    far = total.dtype == torch.float64 and total.is_cpu and _far(total.numpy(), part.numpy())
+    together = _added(total.numpy(), part.numpy()) if np.any(far) else None
+    torch.logaddexp(total, part, out=total)
+    if together is not None:
+        np.copyto(total.numpy(), together, where=far)
+
+
+def _far(first: Any, second: Any) -> Any:
+    """Which numbers are beyond `FAR` in both, as those of float32 can be."""
+    least = np.minimum(np.abs(first), np.abs(second))
+    return (least > FAR) & (least < np.inf) & (np.maximum(first, second) < np.inf)
+
+
+def _added(first: Any, second: Any) -> Any:
+    """Of numbers that are far, with logarithms enlarged."""
+    with np.errstate(all="ignore"):
+        tops = [number.astype(np.float32).astype(np.float64) for number in (first, second)]
+        rests = [
+            np.nan_to_num((number - top) / np.maximum(1.0, np.abs(top) / FAR))
+            for number, top in zip((first, second), tops, strict=True)
+        ]
+        top = np.maximum(*tops)
+        sums = np.logaddexp(*(mine - top + rest for mine, rest in zip(tops, rests, strict=True)))
+        return top + sums * np.maximum(1.0, np.abs(top) / FAR)
 
 
 _LOG2_E = {dtype: torch.tensor(math.log2(math.e), dtype=dtype) for dtype in (torch.float32, torch.float64)}
@@ -267,7 +316,8 @@ def _near_and_rest(number: Tensor, dtype: Any) -> tuple[Tensor, Tensor | None]:
     near = number.to(dtype)
     rest = near.to(number.dtype)
     torch.sub(number, rest, out=rest).nan_to_num_(0.0)  # of infinity there is no rest
-    return near, rest.to(dtype)
+    rest = rest.to(dtype)
+    return near, rest.div_(_enlarged(near))
 
 
 def softmax_gradient(grad: Tensor, output: Tensor, sum: Tensor) -> Tensor:

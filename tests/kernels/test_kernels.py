@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from girih.kernels.own import KERNELS, OVER_FIRST
+from girih.kernels.own import KERNELS, OVER_FIRST, add_logsumexp_
 from girih.kernels.philox import philox
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
@@ -134,6 +134,27 @@ def test_softmaxes_of_large_numbers_are_exact(size: float) -> None:
     torch.testing.assert_close(call("softmax_from", x, total), F.softmax(x, 1), rtol=1e-6, atol=0)
     torch.testing.assert_close(call("log_softmax_from", x, total), F.log_softmax(x, 1), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(OVER_FIRST["girih.log_softmax_from"](x.clone(), total), F.log_softmax(x, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [2.0**29, 2.0**30, 2.0**31 + 2.0**8, 1e12, 1e30, torch.finfo(torch.float32).max])
+def test_softmaxes_of_rows_that_are_all_masked_are_uniform(dtype: torch.dtype, size: float) -> None:
+    """Beside the maximum even float64 has no room for a logarithm: each probability would be 1."""
+    size = min(size, torch.finfo(dtype).max)
+    x = torch.full((4, 7), -size, dtype=dtype)
+    x[1, 2:] = torch.finfo(dtype).min
+    x[2] = size
+    x[3, 3] = 1.0
+    total = call("logsumexp", x, dims=(1,))
+    close(call("softmax_from", x, total), F.softmax(x, 1))
+    torch.testing.assert_close(call("log_softmax_from", x, total), F.log_softmax(x, 1), rtol=2e-2, atol=1e-5)
+    parts = [call("logsumexp", part, dims=(1,)) for part in x.split([3, 1, 3], 1)]
+    for part in parts[1:]:
+        add_logsumexp_(parts[0], part)
+    close(call("softmax_from", x, parts[0]), F.softmax(x, 1))
+    nothing = torch.full_like(parts[0], -torch.inf)
+    add_logsumexp_(nothing, parts[0])
+    close(call("softmax_from", x, nothing), F.softmax(x, 1))
 
 
 def test_a_softmax_of_nothing_that_counts_is_no_number_as_pytorchs() -> None:

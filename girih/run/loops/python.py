@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from girih.kernels.own import add_logsumexp_
 from girih.lower.fusion.slicing import Moving
 from girih.run.loops.form import (
     Accumulate,
@@ -40,13 +41,14 @@ COMBINED = {
     "prod": "{total}.mul_({part})",
     "max": "torch.maximum({total}, {part}, out={total})",
     "min": "torch.minimum({total}, {part}, out={total})",
-    "logsumexp": "torch.logaddexp({total}, {part}, out={total})",
+    "logsumexp": "add_logsumexp_({total}, {part})",
 }
 
 
 def compiled(form: LoopForm) -> Run:
     """The form as a function of Python's."""
     known: dict[str, Any] = {"torch": torch, "read": in_memory, "inf": math.inf, "nan": math.nan}
+    known["add_logsumexp_"] = add_logsumexp_
     known |= {name: kernel_of(operator, torch.device("cpu")) for operator, name in _names(form).items()}
     exec(compile(python_text(form), FILE, "exec"), known)
     return known["run"]  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from girih.kernels.numpy_fallback import in_place
+from girih.kernels.own import add_logsumexp_
 from girih.lower import Message, Program, TransferStep
 from girih.lower.strides import contiguous_strides, is_contiguous
 from girih.run.tiles.spill import in_memory
@@ -33,16 +34,12 @@ from girih.run.worker.parts import Cuts, Tensor, held_box, narrow, relative, sha
 TRANSFERS = 1  # position in the measured seconds
 
 
-def _combine_logsumexp(target: Tensor, part: Tensor) -> None:
-    torch.logaddexp(target, part, out=target)
-
-
 COMBINE: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "sum": partial(in_place, np.add, lambda target, part: target.add_(part)),
     "prod": partial(in_place, np.multiply, lambda target, part: target.mul_(part)),
     "max": partial(in_place, np.maximum, lambda target, part: torch.maximum(target, part, out=target)),
     "min": partial(in_place, np.minimum, lambda target, part: torch.minimum(target, part, out=target)),
-    "logsumexp": _combine_logsumexp,
+    "logsumexp": add_logsumexp_,
 }
 
 
