@@ -227,7 +227,9 @@ def _from_parquet(path: Path, keys: int | Sequence[str] | None) -> Entries:
     for name in chosen:
         if table.column(name).null_count or not pyarrow.types.is_integer(table.column(name).type):
             kind, nulls = table.column(name).type, table.column(name).null_count
-            raise ValueError(f"{path}: column {name} is {kind} with {nulls} nulls: expected keys, integers without nulls")
+            raise ValueError(
+                f"{path}: column {name} is {kind} with {nulls} nulls: expected keys, integers without nulls"
+            )
     arrays = {name: table.column(name).to_numpy() for name in names}
     rest = [name for name in names if name not in chosen]
     columns = tuple(arrays[name] for name in rest)

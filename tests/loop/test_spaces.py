@@ -51,7 +51,9 @@ def test_parquet(tmp_path: Path) -> None:
     assert listed(gl.sparse(tmp_path / "r.parquet", keys=["user", "item"])) == sorted(TRIPLES)
     with pytest.raises(ValueError, match="there is no film"):
         gl.sparse(tmp_path / "r.parquet", keys=["user", "film"])
-    parquet.write_table(pyarrow.table({"user": [1, None], "item": [0, 1], "rating": [1.0, 2.0]}), tmp_path / "n.parquet")
+    parquet.write_table(
+        pyarrow.table({"user": [1, None], "item": [0, 1], "rating": [1.0, 2.0]}), tmp_path / "n.parquet"
+    )
     with pytest.raises(ValueError, match=r"n\.parquet: column user is int64 with 1 nulls: expected keys"):
         gl.sparse(tmp_path / "n.parquet")
 
