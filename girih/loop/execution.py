@@ -224,7 +224,9 @@ class Execution:
         try:
             self.prepared.kernel.run(*nothing, *self.columns, *self.mixed[0][0])
         except REFUSALS as error:
-            raise explained(self.prepared.body.source, error) from error
+            body = self.prepared.body
+            names = [name for kind, name in self.prepared.kernel.arguments if kind == "inherited"]
+            raise explained(body.source, error, {name: self.given[name] for name in names}) from error
         for name in self.prepared.body.buffered:
             try:
                 self.apply_rows(name, 0, 0)

@@ -66,7 +66,7 @@ def explanation(
         f"dependence vectors: {', '.join(map(text, strategy.vectors)) or 'none'}",
         f"{_divided(strategy)}: {strategy.why}",
     ]
-    if strategy.workers > 1:
+    if plan.workers > 1:
         lines.append(
             f"{plan.workers} workers, {plan.spaces} × {plan.times} blocks, largest share {uneven:.2f} of the mean"
         )
@@ -76,7 +76,7 @@ def explanation(
         gap = f"gap {strategy.gap:.0%}" if strategy.gap else "the least possible"
         lines.append(
             f"between processes {strategy.cost:,} elements would move in a round, bound {strategy.bound:,}, {gap}; "
-            f"with {rounds} rounds {format_bytes(moved)}. Threads share them"
+            f"with {rounds} round{'s' if rounds > 1 else ''} {format_bytes(moved)}. Threads share them"
         )
     if here:
         lines.append(f"on threads of this process: {here}")

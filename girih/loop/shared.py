@@ -90,16 +90,20 @@ def tables(
         if len(addresses) > workers:
             raise TableError(f"{len(addresses)} servers, which the first of {workers} workers run: there are too many")
         join, servers = Joining(rank, tuple(addresses)), len(addresses)
+    if snapshots is not None and every == 0:
+        raise TableError("every=0: snapshots are taken every 1 clock or more")
+    if not isinstance(threads, int) or threads < 1 or not isinstance(restarts, int) or restarts < 0:
+        raise TableError(f"threads={threads!r}, restarts={restarts!r}: whole numbers, at least 1, and at least 0")
     options = Options(
         workers=workers,
-        servers=servers or 1,
+        servers=1 if servers is None else servers,
         staleness=staleness,
         bandwidth=0.0 if bandwidth is None else rate_of(bandwidth),
         priority=priority,
         queue=bytes_of(queue),
         patience=patience,
         timeout=timeout,
-        snapshot_every=every if snapshots is not None else 0,
+        snapshot_every=0 if snapshots is None else every,
         folder="" if snapshots is None else os.fspath(snapshots),
         keep=keep,
         seed=seed,

@@ -270,6 +270,43 @@ def test_bad_calls_say_what_was_expected() -> None:
         gl.workers(0)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"workers": 0}, "workers=0: expected a whole number from 1"),
+        ({"pipelined": 0}, "pipelined=0"),
+        ({"rounds": -1}, "rounds=-1"),
+        ({"seed": -1}, "seed=-1: expected a whole number from 0"),
+        ({"kind": "3d"}, "kind='3d': expected one of '1d', '2d', 'unimodular', 'serial'"),
+        ({"dims": 0}, "dims=0: expected a tuple of dimensions"),
+        ({"dims": (2, 0)}, r"dims=\(2, 0\): expected a tuple of dimensions of the space, each below 2"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(option: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        gl.parallel_for(gl.range(3, 3), **option)
+
+
+def test_explain_says_why_a_loop_is_serial() -> None:
+    def body(i, a):
+        a[i] = a[i - 1] + 1
+
+    def free(i, a):
+        a[i] = 1
+
+    def told(body, **options) -> str:
+        a = gl.array(np.zeros(9))
+        loop = gl.parallel_for(gl.range((1, 9)), **options)(body)
+        loop(a)
+        return str(loop.explain())
+
+    chain = told(body, workers=2)
+    assert "serial: no division keeps the order of iterations that depend on each other" in chain
+    assert "between processes" not in chain  # nothing would be
+    assert "serial: there is one worker" in told(body, workers=1)
+    assert "serial: as was asked for" in told(free, workers=2, kind="serial")
+
+
 def test_explain_says_what_happens() -> None:
     space = ratings()
     W, H = factors(space, 8)

@@ -443,8 +443,8 @@ def is_argument(value: Any) -> bool:
     return not (callable(value) or isinstance(value, ModuleType | str | type(None)))
 
 
-def explained(source: Source, error: Exception) -> LoopError:
-    """What Numba cannot compile, by the user's line."""
+def explained(source: Source, error: Exception, given: Mapping[str, Any]) -> LoopError:
+    """What Numba cannot compile, by the user's line, and which of the names given from outside it has no type for."""
     words = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = next(
         (int(part.split("(")[-1].rstrip(")")) for part in reversed(words) if part.startswith("During") and "(" in part
@@ -463,10 +463,20 @@ def explained(source: Source, error: Exception) -> LoopError:
             f"{source.file}:{line}: {text}inherited arrays are only read in a loop, under whatever name; make it "
             f"gl.array(…) and a parameter, or write to an array that the body makes"
         )
+    unknown = [f"{name} is a {type(item).__name__}" for name, item in given.items() if not _has_type(item)]
+    why = f"{' and '.join(unknown)}, which it does not know" if unknown else reason(error)
     return LoopError(
-        f"{source.file}:{line}: {text}Numba cannot compile it ({reason(error)}); "
+        f"{source.file}:{line}: {text}Numba cannot compile it ({why}); "
         f"write it with numbers, NumPy arrays and functions that Numba knows"
     )
+
+
+def _has_type(value: Any) -> bool:
+    try:
+        numba.typeof(value)
+    except (ValueError, TypeError, NotImplementedError):
+        return False
+    return True
 
 
 def reason(error: Exception) -> str:

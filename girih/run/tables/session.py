@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from girih.run.tables import snapshots
-from girih.run.tables.client import checked_rows
+from girih.run.tables.client import checked_rows, checked_values
 from girih.run.tables.options import Options, TableError, TableSpec, bytes_of
 from girih.run.tables.processes import (
     Ended,
@@ -196,7 +196,7 @@ class Session:
         if spec.name in self._views:
             raise TableError(f"there is a table {spec.name!r} already")
         if initial is not None:
-            _check_shape(spec, spec.rows, initial)
+            _check_values(spec, spec.rows, initial)
         number = len(self.specs)
         self.specs += (spec,)
         view = self._views[spec.name] = TableView(self, number)
@@ -234,7 +234,7 @@ class Session:
         """Before the first run. values: [n, width]."""
         if self._control is not None:
             raise TableError("rows are written before the first run; workers add to them")
-        _check_shape(self.specs[number], len(rows), values)
+        _check_values(self.specs[number], len(rows), values)
         self._initial.append((number, rows, values))
 
     def _write(self, number: int, rows: NDArray[Any], values: Any) -> None:
@@ -575,9 +575,10 @@ class Session:
             self._host.close()
 
 
-def _check_shape(spec: TableSpec, rows: int, values: Any) -> None:
+def _check_values(spec: TableSpec, rows: int, values: Any) -> None:
     if np.shape(values) != (rows, spec.width):
         raise TableError(f"table {spec.name!r}: values of shape {np.shape(values)}; expected {(rows, spec.width)}")
+    checked_values(spec, values.data if issparse(values) else values)
 
 
 def session(options: Options, **more: Any) -> Session:
