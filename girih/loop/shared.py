@@ -60,7 +60,8 @@ def tables(
     kept every `every` clocks, `keep` of them; restarts: how often workers that die start again from the last.
     resume: go on from the newest in the folder, or from that of a clock. patience: seconds after which a worker that
     holds others is named to the observer; timeout: seconds after which those others give up. backend: "processes" of
-    this host, or "threads". threads: that each process's libraries may use.
+    this host, "threads", or actors of Ray: "ray" on the cluster that this process is connected to (or one of this
+    host), "ray://host:port" on another. threads: that each process's libraries may use, and Ray reserves for it.
 
     Several programs that run the same code, on several hosts, give their `rank`, how many `workers` there are, and the
     `addresses` of the servers, such as ["tcp://10.0.0.1:7000"]; the program of rank r runs server r. Under torchrun
