@@ -12,6 +12,9 @@ import girih.loop as gl
 from benchmarks import loop_bodies
 from benchmarks.loop_cases import Case, problems
 from girih.capture.loops.errors import LoopError
+from girih.loop.explain import _predicted
+from girih.partition.loops.schedule import rotation, wavefront
+from girih.run.parallel.threads import Span
 from girih.simulate.loops import simulated
 
 
@@ -307,6 +310,21 @@ def test_explain_says_why_a_loop_is_serial() -> None:
     assert "serial: as was asked for" in told(free, workers=2, kind="serial")
 
 
+@pytest.mark.parametrize("latency", [0.0, 0.5, 3.0])
+def test_the_prediction_knows_what_a_hand_over_took(latency: float) -> None:
+    """Of a schedule that takes exactly what blocks and messages take, it is exact."""
+    plan = rotation(3, 1, 2)
+    blocks = np.full((plan.spaces, plan.times), 100)
+    timeline = simulated(plan, 0.01 * blocks, 1.0, latency=latency)
+    assert (timeline.seconds > 0.01 * blocks.sum() / 3) == (latency > 0)
+    spans = [
+        Span(worker, task.space, task.time, *block)
+        for worker, (tasks, own) in enumerate(zip(plan.tasks, timeline.blocks, strict=True))
+        for task, block in zip(tasks, own, strict=True)
+    ]
+    assert _predicted(plan, blocks, int(blocks.sum()), [timeline.seconds], spans) == pytest.approx(timeline.seconds)
+
+
 def test_explain_says_what_happens() -> None:
     space = ratings()
     W, H = factors(space, 8)
@@ -334,7 +352,6 @@ def test_equal_bodies_are_compiled_once() -> None:
 
 
 def test_the_unordered_schedule_is_faster_and_hides_messages() -> None:
-    from girih.partition.loops.schedule import rotation, wavefront
 
     work = np.ones((4, 4))
     ordered, unordered = simulated(wavefront(4, 4), work), simulated(rotation(4, 1), work)
