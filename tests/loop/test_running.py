@@ -231,6 +231,50 @@ def test_a_subscript_below_zero_is_no_other_element() -> None:
     gl.parallel_for(gl.range(4))(guarded)(a, b)
 
 
+def test_subscripts_of_other_arrays_are_checked() -> None:
+    """Of inherited ones, in lists too, of parts of them, and of those that the body makes: what lies behind their ends
+    would be read, or overwritten."""
+    table = np.arange(8) + 3
+
+    def inherited(i, a):
+        a[i] = table[i + 1]
+
+    def given(i, a, held):
+        a[i] = held[0][i + 1]
+
+    def part(i, a):
+        some = table[2:]
+        a[i] = some[i]
+
+    def made(i, a):
+        own = np.zeros(4)
+        own[i] = 1
+        a[i] = own[0]
+
+    a = gl.array(np.zeros(8))
+    for body, more, text in (
+        (inherited, (), r"table\[i \+ 1\]"), (given, ((table,),), r"held\[0\]\[i \+ 1\]"), (part, (), r"some\[i\]"),
+        (made, (), r"own\[i\]"),
+    ):  # fmt: skip
+        words = rf"test_running\.py:\d+: a subscript lies outside its array in {body.__name__} .*`{text}` in line \d+"
+        with pytest.raises(IndexError, match=words):
+            gl.parallel_for(gl.range(8), workers=2)(body)(a, *more)
+
+
+def test_what_is_known_to_lie_inside_is_not_checked_again() -> None:
+    space = ratings(50)
+    W, H = factors(space, 4)
+    loop = gl.parallel_for(space)(sgd)
+    assert not loop.prepared(loop.bound((W, H, 0.05), {}), 2).kernel.recipe.bounds
+
+    def rows(i, v, a):
+        for k in range(3):
+            a[i] += v[k] + v[k - 3]
+
+    loop = gl.parallel_for(gl.sparse((np.arange(9),), np.ones((9, 3))))(rows)
+    assert not loop.prepared(loop.bound((gl.array(np.zeros(9)),), {}), 2).kernel.recipe.bounds
+
+
 def test_an_index_from_data_is_checked() -> None:
     def body(i, v, a):
         a[int(v)] += 1.0

@@ -10,7 +10,7 @@ NumPy. Sums may be reassociated (SIMD); the same code runs in every schedule, so
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, ModuleType
@@ -21,7 +21,18 @@ import numpy as np
 from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
 from girih.capture.loops.errors import LoopError, short
 from girih.capture.loops.source import Source, identity, names_in
-from girih.capture.loops.values import WEAK_INT, Function, Index, Interval, Scalar, Value
+from girih.capture.loops.values import (
+    WEAK_INT,
+    Function,
+    Index,
+    Interval,
+    Scalar,
+    Tuple,
+    Value,
+    Vector,
+    is_outside,
+    views_of,
+)
 from girih.layout.jit import numba
 from girih.lower.loops.vectors import (
     OWN,
@@ -44,7 +55,7 @@ class Recipe:
 
     text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
     name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
-    their own. bounds: Numba checks every subscript.
+    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside.
     """
 
     text: str
@@ -53,6 +64,7 @@ class Recipe:
     checks: tuple[tuple[str, int, int, str], ...]
     dtypes: tuple[str, ...]
     bounds: bool
+    beyond: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,7 @@ def kernel(body: Body, boxes: bool) -> Kernel:
     tree = builder.tree()
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
-    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds,
+    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds, recipe.beyond,
                      tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
@@ -113,7 +125,17 @@ def built(recipe: Recipe, code: Any = None) -> Any:
         space[name] = _check(low, high, words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
     options = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "boundscheck": recipe.bounds}
-    return numba.njit(space[recipe.name], **options)
+    compiled = numba.njit(space[recipe.name], **options)
+
+    def run(*arguments: Any) -> None:
+        try:
+            compiled(*arguments)
+        except IndexError as error:
+            if str(error) != "index is out of bounds":  # our own checks say which subscript it was
+                raise
+            raise IndexError(recipe.beyond) from None
+
+    return run
 
 
 class _Builder:
@@ -125,7 +147,11 @@ class _Builder:
         self.single = _is_single(body)
         self.rows = Lowering(body, self.single, self.plain)
         self.checks: dict[str, tuple[int, bool, int, str]] = {}
-        self.bounds = any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts()
+        prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
+        self.others = () if prefetches else tuple(self.other_subscripts())  # a prefetch reads what the body may not
+        self.bounds = (
+            any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts() or bool(self.others)
+        )
         self.stored = {
             node.id
             for node in ast.walk(body.source.tree)
@@ -136,6 +162,27 @@ class _Builder:
         """Are there subscripts of which it is not known that they are numbers?"""
         types = self.body.notes.types
         return any(not isinstance(types.get(node), Scalar | Index | Interval) for node in self.body.notes.checks)
+
+    def other_subscripts(self) -> Iterator[ast.Subscript]:
+        """Of arrays that are not the loop's (inherited, of the entries, or made in the body), whose sizes are not known
+        here. Numba checks them, since what lies behind an array's end would be read, or written, as if it were its own.
+        """
+        types = self.body.notes.types
+        for node in ast.walk(self.body.source.tree):
+            if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Slice):
+                continue
+            base, part = types.get(id(node.value)), types.get(id(node.slice))
+            name = node.value.id if isinstance(node.value, ast.Name) else ""
+            followed = base is not None and not is_outside(base) and (views := views_of(base))
+            if followed and all(view.open is not None for view in views):
+                continue
+            if isinstance(self.body.roles.get(name), Array | Buffer) or isinstance(base, Tuple):
+                continue
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+                continue
+            length = base.length if isinstance(base, Vector) else None
+            if length is None or not isinstance(part, Interval) or part.low < -length or part.high > length:
+                yield node
 
     # -------------------------------------------------------------------------------------------- the frame
 
@@ -427,7 +474,11 @@ class _Builder:
                 said += "; below 0 it would count from the end: start the loop later, or test the index first"
             checks.append((name, -size if wraps else 0, size, said))
         dtypes = tuple(dict.fromkeys(dtype for _, dtype in self.rows.scratch.values()))
-        return Recipe(text, self.body.source.tree.name, outside, tuple(checks), dtypes, self.bounds)
+        source = self.body.source
+        places = ", ".join(f"`{short(node)}` in line {node.lineno}" for node in self.others)
+        beyond = f"{source.file}:{source.tree.lineno}: a subscript lies outside its array in {source.tree.name}"
+        beyond += f" or in a function that it calls{f'; it may be {places}' if places else ''}"
+        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond)
 
 
 def argument_name(kind: str, name: str) -> str:
