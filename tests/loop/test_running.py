@@ -275,6 +275,35 @@ def test_what_is_known_to_lie_inside_is_not_checked_again() -> None:
     assert not loop.prepared(loop.bound((gl.array(np.zeros(9)),), {}), 2).kernel.recipe.bounds
 
 
+def test_whole_numbers_have_no_result_of_their_own_for_what_python_has_none() -> None:
+    def divided(i, a):
+        a[i] = 5 // (i - 3)
+
+    def left(i, a):
+        x = 7 - i
+        x %= i
+        a[i] = x
+
+    def power(i, a):
+        a[i] = 2 ** (1 - i)
+
+    for body, kind, words in (
+        (divided, ZeroDivisionError, r"`5 // \(i - 3\)`: division of whole numbers by zero"),
+        (left, ZeroDivisionError, r"`x %= i`: division"),
+        (power, ValueError, r"`2 \*\* \(1 - i\)`: a power below 0 of whole numbers: write `2\.0"),
+    ):
+        with pytest.raises(kind, match=words):
+            gl.parallel_for(gl.range(8), workers=2)(body)(gl.array(np.zeros(8)))
+
+    def fine(i, a):
+        a[i] = 7 // (i + 1) + i % 3 + i**2 + 2.0 ** (1 - i) + 2 ** (i - 1 + 1)
+
+    a = gl.array(np.zeros(8))
+    loop = gl.parallel_for(gl.range(8), workers=2)(fine)
+    loop(a)
+    assert a[:].tolist() == [7 // (i + 1) + i % 3 + i**2 + 2.0 ** (1 - i) + 2**i for i in range(8)]
+
+
 def test_an_index_from_data_is_checked() -> None:
     def body(i, v, a):
         a[int(v)] += 1.0

@@ -55,7 +55,8 @@ class Recipe:
 
     text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
     name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
-    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside.
+    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside. operands: of whole
+    numbers, by the name of the function that checks: whether it is an exponent (else a divisor), and what is said.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Recipe:
     dtypes: tuple[str, ...]
     bounds: bool
     beyond: str
+    operands: tuple[tuple[str, bool, str], ...]
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def kernel(body: Body, boxes: bool) -> Kernel:
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
     slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds, recipe.beyond,
+                     recipe.operands,
                      tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
@@ -123,6 +126,8 @@ def built(recipe: Recipe, code: Any = None) -> Any:
         space[name] = compiled_function(value, identity(value)) if isinstance(value, FunctionType) else value
     for name, low, high, words in recipe.checks:
         space[name] = _check(low, high, words)
+    for name, power, words in recipe.operands:
+        space[name] = _operand(power, words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
     options = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "boundscheck": recipe.bounds}
     compiled = numba.njit(space[recipe.name], **options)
@@ -147,8 +152,10 @@ class _Builder:
         self.single = _is_single(body)
         self.rows = Lowering(body, self.single, self.plain)
         self.checks: dict[str, tuple[int, bool, int, str]] = {}
-        prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
-        self.others = () if prefetches else tuple(self.other_subscripts())  # a prefetch reads what the body may not
+        self.operands: dict[str, tuple[bool, str]] = {}
+        # A prefetch computes what the body may not.
+        self.prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
+        self.others = () if self.prefetches else tuple(self.other_subscripts())
         self.bounds = (
             any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts() or bool(self.others)
         )
@@ -189,6 +196,7 @@ class _Builder:
     def tree(self) -> ast.FunctionDef:
         while True:
             self.checks.clear()
+            self.operands.clear()
             self.rows.temporaries = 0
             self.rows.aliases.clear()
             try:
@@ -348,7 +356,7 @@ class _Builder:
         return self.statements(statements) or [ast.Pass()]
 
     def augmented(self, node: ast.AugAssign, before: list[ast.stmt]) -> list[ast.stmt]:
-        target, value = node.target, self.plain(node.value, before)
+        target, value = node.target, self.operand(node, node.target, node.value, self.plain(node.value, before))
         if self.single and self.type_of(target) == "float32" and self.type_of(node.value) in (WEAK_INT, "float"):
             value = as_single(value)
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else ""
@@ -440,10 +448,28 @@ class _Builder:
                 made.right = as_single(made.right)
         elif isinstance(node, ast.Constant) and isinstance(node.value, float) and self.single:
             made = as_single(made)
+        if isinstance(node, ast.BinOp):
+            made.right = self.operand(node, node.left, node.right, made.right)
         if isinstance(made, ast.expr):
             ast.copy_location(made, node)
             return self.checked(node, made)
         return made
+
+    def operand(self, node: ast.BinOp | ast.AugAssign, left: ast.expr, right: ast.expr, code: ast.expr) -> ast.expr:
+        """The right operand of whole numbers' `//`, `%` and `**`, for which Numba's result would be 0 where Python has
+        none, or a fraction."""
+        if self.prefetches or not isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Pow):
+            return code
+        if not all((self.type_of(item) or "").startswith(("int", "uint")) for item in (left, right)):
+            return code
+        power = isinstance(node.op, ast.Pow)
+        known = self.body.notes.types.get(id(right))
+        if isinstance(known, Interval) and (known.low >= (0 if power else 1) or (known.high <= 0 and not power)):
+            return code
+        what = "a power below 0 of whole numbers: write `2.0 ** …`" if power else "division of whole numbers by zero"
+        name = f"{OWN}operand{len(self.operands)}"
+        self.operands[name] = power, f"{self.body.source.file}:{node.lineno}: `{short(node)}`: {what}"
+        return _call(name, code)
 
     def is_random(self, node: ast.expr) -> bool:
         known = self.body.notes.types.get(id(node))
@@ -478,7 +504,8 @@ class _Builder:
         places = ", ".join(f"`{short(node)}` in line {node.lineno}" for node in self.others)
         beyond = f"{source.file}:{source.tree.lineno}: a subscript lies outside its array in {source.tree.name}"
         beyond += f" or in a function that it calls{f'; it may be {places}' if places else ''}"
-        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond)
+        operands = tuple((name, *told) for name, told in self.operands.items())
+        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond, operands)
 
 
 def argument_name(kind: str, name: str) -> str:
@@ -576,6 +603,20 @@ def read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _operand(power: bool, words: str) -> Any:
+    def divisor(x):  # type: ignore[no-untyped-def]
+        if x == 0:
+            raise ZeroDivisionError(words)
+        return x
+
+    def exponent(x):  # type: ignore[no-untyped-def]
+        if x < 0:
+            raise ValueError(words)
+        return x
+
+    return numba.njit(exponent if power else divisor, nogil=True)
 
 
 def _check(low: int, high: int, words: str) -> Any:
