@@ -343,8 +343,13 @@ class Execution:
         sums, numbers = buffers.flat(first.values), further.reshape(*further.shape[:2], -1)
         for own in others:
             gather(sums, buffers.flat(own.values), own.touched, low, high)
-        for own in (first, *others):
-            apply(target, sums, own.flags, own.touched, low, high, numbers)
+        try:
+            for own in (first, *others):
+                apply(target, sums, own.flags, own.touched, low, high, numbers)
+        except IndexError as error:
+            raise IndexError(
+                f"{name}: the buffer's function asks for more than {len(further)} further numbers"
+            ) from error
 
     def send(self, name: str) -> None:
         """All workers' sums to the server of the buffer's array, in the workers' order."""

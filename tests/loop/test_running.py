@@ -121,6 +121,19 @@ def test_buffers_are_applied_by_the_users_function_and_do_not_depend_on_timing()
     assert np.all(results[0] < 1)
 
 
+def test_a_buffers_function_keeps_within_its_further_numbers() -> None:
+    def revised(w, u, further):
+        further[2] += u
+        return w + u
+
+    def body(i, late):
+        late[i % 4] += 1.0
+
+    late = gl.buffer(gl.array(np.zeros(4)), revised, further=gl.array(np.ones((2, 4))))
+    with pytest.raises(IndexError, match="late: the buffer's function asks for more than 2 further numbers"):
+        gl.parallel_for(gl.range(8), workers=2)(body)(late)
+
+
 def test_what_a_failed_execution_had_buffered_is_gone() -> None:
     """And a buffer with another function is another loop."""
 
