@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--passes", type=int, default=12)
     parser.add_argument("--adaptive", action="store_true", help="AdaRevision on the servers")
     parser.add_argument("--bandwidth", help='send between clocks, within such a budget: "200 Mbit/s"')
-    parser.add_argument("--backend", default="processes", help="processes or threads")
+    parser.add_argument("--backend", default="processes", help="processes, threads, ray or ray://host:port")
     options = parser.parse_args(arguments)
     with gl.tables(options.workers, options.staleness, bandwidth=options.bandwidth, backend=options.backend) as t:
         start = 0.3 * np.random.default_rng(99).standard_normal((ITEMS, RANK))

@@ -67,8 +67,10 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], others
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, place)
-    except BaseException:
+    except BaseException as error:
         Path(beside).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = os.fspath(place)  # what was being written, which a full disk does not say
         raise
 
 

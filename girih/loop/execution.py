@@ -224,7 +224,9 @@ class Execution:
         try:
             self.prepared.kernel.run(*nothing, *self.columns, *self.mixed[0][0])
         except REFUSALS as error:
-            raise explained(self.prepared.body.source, error) from error
+            body = self.prepared.body
+            names = [name for kind, name in self.prepared.kernel.arguments if kind == "inherited"]
+            raise explained(body.source, error, {name: self.given[name] for name in names}) from error
         for name in self.prepared.body.buffered:
             try:
                 self.apply_rows(name, 0, 0)
@@ -341,8 +343,13 @@ class Execution:
         sums, numbers = buffers.flat(first.values), further.reshape(*further.shape[:2], -1)
         for own in others:
             gather(sums, buffers.flat(own.values), own.touched, low, high)
-        for own in (first, *others):
-            apply(target, sums, own.flags, own.touched, low, high, numbers)
+        try:
+            for own in (first, *others):
+                apply(target, sums, own.flags, own.touched, low, high, numbers)
+        except IndexError as error:
+            raise IndexError(
+                f"{name}: the buffer's function asks for more than {len(further)} further numbers"
+            ) from error
 
     def send(self, name: str) -> None:
         """All workers' sums to the server of the buffer's array, in the workers' order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def explanation(
         f"dependence vectors: {', '.join(map(text, strategy.vectors)) or 'none'}",
         f"{_divided(strategy)}: {strategy.why}",
     ]
-    if strategy.workers > 1:
+    if plan.workers > 1:
         lines.append(
             f"{plan.workers} workers, {plan.spaces} × {plan.times} blocks, largest share {uneven:.2f} of the mean"
         )
@@ -76,7 +77,7 @@ def explanation(
         gap = f"gap {strategy.gap:.0%}" if strategy.gap else "the least possible"
         lines.append(
             f"between processes {strategy.cost:,} elements would move in a round, bound {strategy.bound:,}, {gap}; "
-            f"with {rounds} rounds {format_bytes(moved)}. Threads share them"
+            f"with {rounds} round{'s' if rounds > 1 else ''} {format_bytes(moved)}. Threads share them"
         )
     if here:
         lines.append(f"on threads of this process: {here}")
@@ -135,7 +136,7 @@ def waited(spans: Sequence[Span], workers: int) -> float:
 def _predicted(
     plan: Schedule, work: np.ndarray | None, count: int, seconds: Sequence[float], spans: Sequence[Span]
 ) -> float | None:
-    """Seconds of the schedule with blocks as fast as the fastest were for their size."""
+    """Seconds of the schedule, if blocks are as fast for their size, and hand-overs as fast, as the medians were."""
     if not seconds or not spans:
         return None
     blocks = np.full((plan.spaces, plan.times), count / (plan.spaces * plan.times)) if work is None else work
@@ -146,4 +147,19 @@ def _predicted(
     ]
     if not each:
         return None
-    return simulated(plan, blocks * float(np.median(each))).seconds
+    late = _hand_overs(plan, spans)
+    latency = float(np.median(late)) if late else 0.0
+    return simulated(plan, blocks * float(np.median(each)), float(bool(late)), latency=latency).seconds
+
+
+def _hand_overs(plan: Schedule, spans: Sequence[Span]) -> list[float]:
+    """Seconds from when a block might have begun, its worker being free and its part done elsewhere, until it did."""
+    at = {(span.space, span.time): span for span in spans}
+    found = []
+    for tasks in plan.tasks:
+        for before, task in pairwise(tasks):
+            if task.after is not None:
+                other = plan.tasks[task.after[0]][task.after[1] - 1]
+                ready = max(at[before.space, before.time].ended, at[other.space, other.time].ended)
+                found.append(max(0.0, at[task.space, task.time].began - ready))
+    return found

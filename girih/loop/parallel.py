@@ -31,7 +31,7 @@ from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, boxes, laid_out
 from girih.lower.loops.kernel import kernel
 from girih.partition.loops.schedule import ROUNDS, Schedule, schedule
-from girih.partition.loops.strategy import LoopStrategy, choose
+from girih.partition.loops.strategy import KINDS, LoopStrategy, choose
 from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
@@ -363,9 +363,18 @@ def parallel_for(
 
     Raises:
         LoopError: the function's text cannot be read, or has what a loop body cannot have.
+        ValueError: an option cannot be.
     """
     if not isinstance(space, Space):
         raise TypeError(f"parallel_for over {type(space).__name__}: expected gl.sparse(…), gl.dense(…) or gl.range(…)")
+    for name, given, least in (("workers", workers, 1), ("pipelined", pipelined, 1), ("rounds", rounds, 1),
+                               ("seed", seed, 0)):  # fmt: skip
+        if given is not None and (not isinstance(given, int | np.integer) or given < least):
+            raise ValueError(f"{name}={given!r}: expected a whole number from {least}")
+    if kind not in (None, *KINDS):
+        raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, KINDS))}")
+    if dims is not None and not (isinstance(dims, tuple) and set(dims) <= {*range(len(space.shape))}):
+        raise ValueError(f"dims={dims!r}: expected a tuple of dimensions of the space, each below {len(space.shape)}")
     options = Options(ordered, workers, kind, dims, pipelined, rounds, seed)
     frame = sys._getframe(1)
     nearby = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)

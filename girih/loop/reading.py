@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +16,7 @@ Parse: TypeAlias = Callable[[str], "tuple[Any, Any] | None"]
 """Of a line, without its end: (key, value); None: the line is left out."""
 SHOWN = 80
 LINES = 1 << 16
+EXACT = 2**53  # from here on float64 does not have every whole number
 
 
 Read: TypeAlias = tuple[tuple[np.ndarray, ...], tuple[Column, ...], bool]
@@ -40,22 +43,43 @@ def _numbers(path: Path, keys: int | None) -> Read | None:
     """All lines at once; None: they are no plain table of numbers, and each is looked at for itself."""
     with path.open(encoding="utf-8", errors="replace") as file:
         first = next((line for line in file if line.strip() and not line.startswith("#")), "")
+    if not first:
+        return None
     separator = next((item for item in (",", ";", "\t") if item in first), None)
     try:
         table = np.loadtxt(path, delimiter=separator, ndmin=2, comments="#", dtype=np.float64)
-    except (ValueError, UnicodeDecodeError):
+    except ValueError as error:
+        _look_at(path, _plain(keys), re.search(r"could not convert .* at row (\d+)", str(error)))
         return None
     count = table.shape[1] - 1 if keys is None else keys
     if not 1 <= count <= table.shape[1] or not len(table):
         return None
     indices = table[:, :count]
-    if (indices != np.floor(indices)).any() or (indices < 0).any():
+    if (indices != np.floor(indices)).any() or not ((indices >= 0) & (indices < EXACT)).all():
         return None
     values = table[:, count:].astype(np.float32)
     columns: tuple[Column, ...] = ()
     if values.shape[1]:
         columns = (np.ascontiguousarray(values[:, 0] if values.shape[1] == 1 else values),)
     return tuple(indices[:, dim].astype(np.int64) for dim in range(count)), columns, False
+
+
+def _look_at(path: Path, parse: Parse, row: re.Match[str] | None) -> None:
+    """Parse the line that NumPy could not convert, if it says which, so that the error of a late line comes soon.
+
+    Raises:
+        ValueError: the line cannot be parsed. Other lines are not looked at.
+    """
+    if row is None:
+        return
+    with path.open("rb") as file:
+        lines = ((number, line) for number, line in enumerate(file, 1) if line.partition(b"#")[0].strip())
+        number, line = next(islice(lines, int(row[1]), None), (0, b""))
+    text = line.decode(errors="replace")
+    try:
+        parse(text.rstrip("\r\n"))
+    except ValueError as error:
+        raise _unparsed(path, number, text, error) from error
 
 
 def _plain(keys: int | None) -> Parse:
@@ -67,8 +91,8 @@ def _plain(keys: int | None) -> Parse:
         if len(words) < max(count, 1) or count < 1:
             raise ValueError(f"expected {count} numbers and a value" if keys else "expected a key and a value")
         key = tuple(int(word) for word in words[:count])
-        if min(key) < 0:
-            raise ValueError("expected keys from 0")
+        if min(key) < 0 or max(key) >= 2**63:
+            raise ValueError("expected keys from 0, below 2**63")
         rest = [float(word) for word in words[count:]]
         return key, rest[0] if len(rest) == 1 else np.array(rest, np.float32)
 
@@ -90,9 +114,13 @@ def _parsed(path: Path, parse: Parse) -> Iterator[tuple[int, Any]]:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}:{_undecodable(path)}: no UTF-8 text ({error.reason})") from error
         except Exception as error:
-            shown = line.rstrip("\n")
-            shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
-            raise ValueError(f"{path}:{number}: cannot parse {shown!r}: {type(error).__name__}: {error}") from error
+            raise _unparsed(path, number, line, error) from error
+
+
+def _unparsed(path: Path, number: int, line: str, error: Exception) -> ValueError:
+    shown = line.rstrip("\r\n")
+    shown = shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"
+    return ValueError(f"{path}:{number}: cannot parse {shown!r}: {type(error).__name__}: {error}")
 
 
 def _undecodable(path: Path) -> int:
@@ -125,8 +153,8 @@ def _collected(pairs: Iterable[tuple[int, Any]], path: Path) -> Read:
                 f"{path}:{number}: a key of {len(whole)} numbers and {_parts(parts)}, where the first line has "
                 f"{form[0]} and {_parts(form[1])}"
             )
-        if any(not isinstance(item, int | np.integer) or item < 0 for item in whole):
-            raise ValueError(f"{path}:{number}: the key is {key!r}: expected integers from 0")
+        if any(not isinstance(item, int | np.integer) or not 0 <= item < 2**63 for item in whole):
+            raise ValueError(f"{path}:{number}: the key is {key!r}: expected integers from 0, below 2**63")
         keys.append(whole)
         values.append(value)
         numbers.append(number)

@@ -60,7 +60,8 @@ def tables(
     kept every `every` clocks, `keep` of them; restarts: how often workers that die start again from the last.
     resume: go on from the newest in the folder, or from that of a clock. patience: seconds after which a worker that
     holds others is named to the observer; timeout: seconds after which those others give up. backend: "processes" of
-    this host, or "threads". threads: that each process's libraries may use.
+    this host, "threads", or actors of Ray: "ray" on the cluster that this process is connected to (or one of this
+    host), "ray://host:port" on another. threads: that each process's libraries may use, and Ray reserves for it.
 
     Several programs that run the same code, on several hosts, give their `rank`, how many `workers` there are, and the
     `addresses` of the servers, such as ["tcp://10.0.0.1:7000"]; the program of rank r runs server r. Under torchrun
@@ -90,16 +91,20 @@ def tables(
         if len(addresses) > workers:
             raise TableError(f"{len(addresses)} servers, which the first of {workers} workers run: there are too many")
         join, servers = Joining(rank, tuple(addresses)), len(addresses)
+    if snapshots is not None and every == 0:
+        raise TableError("every=0: snapshots are taken every 1 clock or more")
+    if not isinstance(threads, int) or threads < 1 or not isinstance(restarts, int) or restarts < 0:
+        raise TableError(f"threads={threads!r}, restarts={restarts!r}: whole numbers, at least 1, and at least 0")
     options = Options(
         workers=workers,
-        servers=servers or 1,
+        servers=1 if servers is None else servers,
         staleness=staleness,
         bandwidth=0.0 if bandwidth is None else rate_of(bandwidth),
         priority=priority,
         queue=bytes_of(queue),
         patience=patience,
         timeout=timeout,
-        snapshot_every=every if snapshots is not None else 0,
+        snapshot_every=0 if snapshots is None else every,
         folder="" if snapshots is None else os.fspath(snapshots),
         keep=keep,
         seed=seed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -177,7 +179,12 @@ def _from_file(path: Path, shape: Sequence[int] | None, parse: Parse | None, key
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix == ".npz":
-        made = _from_npz(path)
+        try:
+            if not zipfile.is_zipfile(path):
+                raise zipfile.BadZipFile("it is no zip file")
+            made = _from_npz(path)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise ValueError(f"{path} is no whole .npz file: {error}") from error
     elif path.suffix in (".parquet", ".pq"):
         made = _from_parquet(path, keys)
     else:
@@ -207,7 +214,8 @@ def _from_npz(path: Path) -> Entries:
 
 def _from_parquet(path: Path, keys: int | Sequence[str] | None) -> Entries:
     try:
-        import pyarrow.parquet as parquet
+        import pyarrow
+        from pyarrow import parquet
     except ImportError as error:
         raise ImportError("reading Parquet needs pyarrow: pip install 'girih[loops]'") from error
     table = parquet.read_table(path)
@@ -216,6 +224,12 @@ def _from_parquet(path: Path, keys: int | Sequence[str] | None) -> Entries:
     missing = [name for name in chosen if name not in names]
     if missing:
         raise ValueError(f"{path} has columns {', '.join(names)}: there is no {missing[0]}")
+    for name in chosen:
+        if table.column(name).null_count or not pyarrow.types.is_integer(table.column(name).type):
+            kind, nulls = table.column(name).type, table.column(name).null_count
+            raise ValueError(
+                f"{path}: column {name} is {kind} with {nulls} nulls: expected keys, integers without nulls"
+            )
     arrays = {name: table.column(name).to_numpy() for name in names}
     rest = [name for name in names if name not in chosen]
     columns = tuple(arrays[name] for name in rest)
@@ -249,6 +263,10 @@ def _entries(
             at = int(np.argmax((arrays[dim] < 0) | (arrays[dim] >= size)))
             raise ValueError(f"entry {at} has key {int(arrays[dim][at])} in dimension {dim}: expected 0 ≤ key < {size}")
     made = tuple(column if isinstance(column, Ragged) else np.ascontiguousarray(column) for column in columns)
+    for number, column in enumerate(made):
+        dtype = column.data.dtype if isinstance(column, Ragged) else column.dtype
+        if dtype.kind not in "biuf":
+            raise ValueError(f"values of column {number} are {dtype}: expected numbers")
     return Entries(tuple(_compact(item) for item in arrays), made, tuple(map(int, sizes)), is_tuple)
 
 

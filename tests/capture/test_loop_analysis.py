@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -410,7 +411,9 @@ def test_what_numba_cannot_compile_is_named() -> None:
     def other(i, a):
         a[i] = 1.0 if held else 2.0
 
-    with pytest.raises(LoopError, match=r"test_loop_analysis\.py:\d+: .*Numba cannot compile it"):
+    with pytest.raises(
+        LoopError, match=r"test_loop_analysis\.py:\d+: .*cannot compile it \(held is a object, which it"
+    ):
         gl.parallel_for(gl.range(4))(other)(gl.array(np.zeros(4)))
 
     def written_by_another_name(i, a, table):
@@ -419,6 +422,17 @@ def test_what_numba_cannot_compile_is_named() -> None:
 
     with pytest.raises(LoopError, match=r"`row\[0\] = a\[i\]`: inherited arrays are only read in a loop"):
         gl.parallel_for(gl.range(4))(written_by_another_name)(gl.array(np.zeros(4)), np.zeros((2, 2)))
+
+
+def test_a_library_that_cannot_be_followed_is_named_where_it_is_called() -> None:
+    def body(i, a):
+        a[i] = len(json.dumps(i))
+
+    line = body.__code__.co_firstlineno + 1
+    with pytest.raises(
+        LoopError, match=rf"\.py:{line}: `json\.dumps\(i\)`: json\.dumps cannot be followed \(.*any number"
+    ):
+        gl.parallel_for(gl.range(4))(body)(gl.array(np.zeros(4)))
 
 
 def test_arrays_that_share_memory_are_refused() -> None:

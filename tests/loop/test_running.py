@@ -12,6 +12,9 @@ import girih.loop as gl
 from benchmarks import loop_bodies
 from benchmarks.loop_cases import Case, problems
 from girih.capture.loops.errors import LoopError
+from girih.loop.explain import _predicted
+from girih.partition.loops.schedule import rotation, wavefront
+from girih.run.parallel.threads import Span
 from girih.simulate.loops import simulated
 
 
@@ -116,6 +119,19 @@ def test_buffers_are_applied_by_the_users_function_and_do_not_depend_on_timing()
         assert loop.explain().kind == "1d"
     assert np.array_equal(*results)
     assert np.all(results[0] < 1)
+
+
+def test_a_buffers_function_keeps_within_its_further_numbers() -> None:
+    def revised(w, u, further):
+        further[2] += u
+        return w + u
+
+    def body(i, late):
+        late[i % 4] += 1.0
+
+    late = gl.buffer(gl.array(np.zeros(4)), revised, further=gl.array(np.ones((2, 4))))
+    with pytest.raises(IndexError, match="late: the buffer's function asks for more than 2 further numbers"):
+        gl.parallel_for(gl.range(8), workers=2)(body)(late)
 
 
 def test_what_a_failed_execution_had_buffered_is_gone() -> None:
@@ -228,6 +244,79 @@ def test_a_subscript_below_zero_is_no_other_element() -> None:
     gl.parallel_for(gl.range(4))(guarded)(a, b)
 
 
+def test_subscripts_of_other_arrays_are_checked() -> None:
+    """Of inherited ones, in lists too, of parts of them, and of those that the body makes: what lies behind their ends
+    would be read, or overwritten."""
+    table = np.arange(8) + 3
+
+    def inherited(i, a):
+        a[i] = table[i + 1]
+
+    def given(i, a, held):
+        a[i] = held[0][i + 1]
+
+    def part(i, a):
+        some = table[2:]
+        a[i] = some[i]
+
+    def made(i, a):
+        own = np.zeros(4)
+        own[i] = 1
+        a[i] = own[0]
+
+    a = gl.array(np.zeros(8))
+    for body, more, text in (
+        (inherited, (), r"table\[i \+ 1\]"), (given, ((table,),), r"held\[0\]\[i \+ 1\]"), (part, (), r"some\[i\]"),
+        (made, (), r"own\[i\]"),
+    ):  # fmt: skip
+        words = rf"test_running\.py:\d+: a subscript lies outside its array in {body.__name__} .*`{text}` in line \d+"
+        with pytest.raises(IndexError, match=words):
+            gl.parallel_for(gl.range(8), workers=2)(body)(a, *more)
+
+
+def test_what_is_known_to_lie_inside_is_not_checked_again() -> None:
+    space = ratings(50)
+    W, H = factors(space, 4)
+    loop = gl.parallel_for(space)(sgd)
+    assert not loop.prepared(loop.bound((W, H, 0.05), {}), 2).kernel.recipe.bounds
+
+    def rows(i, v, a):
+        for k in range(3):
+            a[i] += v[k] + v[k - 3]
+
+    loop = gl.parallel_for(gl.sparse((np.arange(9),), np.ones((9, 3))))(rows)
+    assert not loop.prepared(loop.bound((gl.array(np.zeros(9)),), {}), 2).kernel.recipe.bounds
+
+
+def test_whole_numbers_have_no_result_of_their_own_for_what_python_has_none() -> None:
+    def divided(i, a):
+        a[i] = 5 // (i - 3)
+
+    def left(i, a):
+        x = 7 - i
+        x %= i
+        a[i] = x
+
+    def power(i, a):
+        a[i] = 2 ** (1 - i)
+
+    for body, kind, words in (
+        (divided, ZeroDivisionError, r"`5 // \(i - 3\)`: division of whole numbers by zero"),
+        (left, ZeroDivisionError, r"`x %= i`: division"),
+        (power, ValueError, r"`2 \*\* \(1 - i\)`: a power below 0 of whole numbers: write `2\.0"),
+    ):
+        with pytest.raises(kind, match=words):
+            gl.parallel_for(gl.range(8), workers=2)(body)(gl.array(np.zeros(8)))
+
+    def fine(i, a):
+        a[i] = 7 // (i + 1) + i % 3 + i**2 + 2.0 ** (1 - i) + 2 ** (i - 1 + 1)
+
+    a = gl.array(np.zeros(8))
+    loop = gl.parallel_for(gl.range(8), workers=2)(fine)
+    loop(a)
+    assert a[:].tolist() == [7 // (i + 1) + i % 3 + i**2 + 2.0 ** (1 - i) + 2**i for i in range(8)]
+
+
 def test_an_index_from_data_is_checked() -> None:
     def body(i, v, a):
         a[int(v)] += 1.0
@@ -270,6 +359,58 @@ def test_bad_calls_say_what_was_expected() -> None:
         gl.workers(0)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"workers": 0}, "workers=0: expected a whole number from 1"),
+        ({"pipelined": 0}, "pipelined=0"),
+        ({"rounds": -1}, "rounds=-1"),
+        ({"seed": -1}, "seed=-1: expected a whole number from 0"),
+        ({"kind": "3d"}, "kind='3d': expected one of '1d', '2d', 'unimodular', 'serial'"),
+        ({"dims": 0}, "dims=0: expected a tuple of dimensions"),
+        ({"dims": (2, 0)}, r"dims=\(2, 0\): expected a tuple of dimensions of the space, each below 2"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(option: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        gl.parallel_for(gl.range(3, 3), **option)
+
+
+def test_explain_says_why_a_loop_is_serial() -> None:
+    def body(i, a):
+        a[i] = a[i - 1] + 1
+
+    def free(i, a):
+        a[i] = 1
+
+    def told(body, **options) -> str:
+        a = gl.array(np.zeros(9))
+        loop = gl.parallel_for(gl.range((1, 9)), **options)(body)
+        loop(a)
+        return str(loop.explain())
+
+    chain = told(body, workers=2)
+    assert "serial: no division keeps the order of iterations that depend on each other" in chain
+    assert "between processes" not in chain  # nothing would be
+    assert "serial: there is one worker" in told(body, workers=1)
+    assert "serial: as was asked for" in told(free, workers=2, kind="serial")
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.5, 3.0])
+def test_the_prediction_knows_what_a_hand_over_took(latency: float) -> None:
+    """Of a schedule that takes exactly what blocks and messages take, it is exact."""
+    plan = rotation(3, 1, 2)
+    blocks = np.full((plan.spaces, plan.times), 100)
+    timeline = simulated(plan, 0.01 * blocks, 1.0, latency=latency)
+    assert (timeline.seconds > 0.01 * blocks.sum() / 3) == (latency > 0)
+    spans = [
+        Span(worker, task.space, task.time, *block)
+        for worker, (tasks, own) in enumerate(zip(plan.tasks, timeline.blocks, strict=True))
+        for task, block in zip(tasks, own, strict=True)
+    ]
+    assert _predicted(plan, blocks, int(blocks.sum()), [timeline.seconds], spans) == pytest.approx(timeline.seconds)
+
+
 def test_explain_says_what_happens() -> None:
     space = ratings()
     W, H = factors(space, 8)
@@ -297,7 +438,6 @@ def test_equal_bodies_are_compiled_once() -> None:
 
 
 def test_the_unordered_schedule_is_faster_and_hides_messages() -> None:
-    from girih.partition.loops.schedule import rotation, wavefront
 
     work = np.ones((4, 4))
     ordered, unordered = simulated(wavefront(4, 4), work), simulated(rotation(4, 1), work)

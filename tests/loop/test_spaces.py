@@ -51,6 +51,49 @@ def test_parquet(tmp_path: Path) -> None:
     assert listed(gl.sparse(tmp_path / "r.parquet", keys=["user", "item"])) == sorted(TRIPLES)
     with pytest.raises(ValueError, match="there is no film"):
         gl.sparse(tmp_path / "r.parquet", keys=["user", "film"])
+    parquet.write_table(
+        pyarrow.table({"user": [1, None], "item": [0, 1], "rating": [1.0, 2.0]}), tmp_path / "n.parquet"
+    )
+    with pytest.raises(ValueError, match=r"n\.parquet: column user is int64 with 1 nulls: expected keys"):
+        gl.sparse(tmp_path / "n.parquet")
+
+
+def test_damaged_npz_files_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, keys0=np.arange(1000), values=np.arange(1000.0))
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[2000] ^= 255
+    for wrong in (whole[: len(whole) // 2], bytes(flipped), b"no archive"):
+        path.write_bytes(wrong)
+        with pytest.raises(ValueError, match=r"a\.npz is no whole \.npz file"):
+            gl.sparse(path)
+
+
+def test_keys_beyond_what_float64_counts_are_exact(tmp_path: Path) -> None:
+    path = tmp_path / "keys.csv"
+    path.write_text("0,9007199254740993,2.5\n")
+    assert gl.sparse(path).listed().keys[1][0] == 2**53 + 1
+    path.write_text("0,99999999999999999999,2.5\n")
+    with pytest.raises(ValueError, match=r"keys\.csv:1: .*below 2\*\*63"):
+        gl.sparse(path)
+    path.write_text("# nothing\n\n")
+    with pytest.raises(ValueError, match=r"keys\.csv has no entries"):
+        gl.sparse(path)
+
+
+def test_the_line_that_numpy_stops_at_is_looked_at_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line before it is parsed one by one, which would take ten times as long."""
+    path = tmp_path / "late.csv"
+    path.write_text("# users, items\n\n" + "1,2,3.5\n" * 1000 + "1,two,3.5\n")
+    monkeypatch.setattr(reading, "_collected", None)
+    with pytest.raises(ValueError, match=r"late\.csv:1003: cannot parse '1,two,3\.5'"):
+        gl.sparse(path)
+
+
+def test_values_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="values of column 0 are <U1: expected numbers"):
+        gl.sparse((np.arange(2),), np.array(["a", "b"]))
 
 
 def test_a_line_that_cannot_be_parsed_is_named(tmp_path: Path) -> None:

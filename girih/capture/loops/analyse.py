@@ -920,7 +920,20 @@ class _Run:
         return UNKNOWN
 
     def user_function(self, node: ast.Call, target: FunctionType, scope: _Scope) -> Value:
-        """Follow a call: what the function reads and writes through its parameters counts for this line too."""
+        """Follow a call: what the function reads and writes through its parameters counts for this line too.
+
+        Raises:
+            LoopError: it cannot be followed; of a function of another module, the line that calls it is named too.
+        """
+        try:
+            return self.followed(node, target, scope)
+        except LoopError as error:
+            if target.__module__ == scope.function.__module__:
+                raise
+            what = f"{target.__module__}.{target.__qualname__} cannot be followed ({error})"
+            raise self.refused(scope, node, what, "write what it does in the body, or with NumPy") from error
+
+    def followed(self, node: ast.Call, target: FunctionType, scope: _Scope) -> Value:
         if target in self.calls or len(self.calls) >= MOST_CALLS:
             raise self.refused(scope, node, "functions that call themselves are not followed", "write it with a loop")
         source = read_source(target)

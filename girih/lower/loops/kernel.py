@@ -10,7 +10,7 @@ NumPy. Sums may be reassociated (SIMD); the same code runs in every schedule, so
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType, ModuleType
@@ -21,7 +21,18 @@ import numpy as np
 from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited, key_and_value
 from girih.capture.loops.errors import LoopError, short
 from girih.capture.loops.source import Source, identity, names_in
-from girih.capture.loops.values import WEAK_INT, Function, Index, Interval, Scalar, Value
+from girih.capture.loops.values import (
+    WEAK_INT,
+    Function,
+    Index,
+    Interval,
+    Scalar,
+    Tuple,
+    Value,
+    Vector,
+    is_outside,
+    views_of,
+)
 from girih.layout.jit import numba
 from girih.lower.loops.vectors import (
     OWN,
@@ -44,7 +55,8 @@ class Recipe:
 
     text: the lowered function. outside: the user's functions and modules that it names. checks: of subscripts, by the
     name of the function that checks: (least, one more than the largest, what is said). dtypes: of vectors in memory of
-    their own. bounds: Numba checks every subscript.
+    their own. bounds: Numba checks every subscript. beyond: what is said where it finds one outside. operands: of whole
+    numbers, by the name of the function that checks: whether it is an exponent (else a divisor), and what is said.
     """
 
     text: str
@@ -53,6 +65,8 @@ class Recipe:
     checks: tuple[tuple[str, int, int, str], ...]
     dtypes: tuple[str, ...]
     bounds: bool
+    beyond: str
+    operands: tuple[tuple[str, bool, str], ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,8 @@ def kernel(body: Body, boxes: bool) -> Kernel:
     tree = builder.tree()
     _set_lines(tree, body.source.tree.lineno)
     recipe = builder.recipe(ast.unparse(tree))
-    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds,
+    slot = _of_text((recipe.text, body.source.function.__code__, recipe.checks, recipe.bounds, recipe.beyond,
+                     recipe.operands,
                      tuple((name, identity(value)) for name, value in recipe.outside)))  # fmt: skip
     if "run" not in slot:
         code = compile(ast.Module([tree], []), body.source.function.__code__.co_filename, "exec")
@@ -111,9 +126,21 @@ def built(recipe: Recipe, code: Any = None) -> Any:
         space[name] = compiled_function(value, identity(value)) if isinstance(value, FunctionType) else value
     for name, low, high, words in recipe.checks:
         space[name] = _check(low, high, words)
+    for name, power, words in recipe.operands:
+        space[name] = _operand(power, words)
     exec(compile(recipe.text, "<loop>", "exec") if code is None else code, space)
     options = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "boundscheck": recipe.bounds}
-    return numba.njit(space[recipe.name], **options)
+    compiled = numba.njit(space[recipe.name], **options)
+
+    def run(*arguments: Any) -> None:
+        try:
+            compiled(*arguments)
+        except IndexError as error:
+            if str(error) != "index is out of bounds":  # our own checks say which subscript it was
+                raise
+            raise IndexError(recipe.beyond) from None
+
+    return run
 
 
 class _Builder:
@@ -125,7 +152,13 @@ class _Builder:
         self.single = _is_single(body)
         self.rows = Lowering(body, self.single, self.plain)
         self.checks: dict[str, tuple[int, bool, int, str]] = {}
-        self.bounds = any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts()
+        self.operands: dict[str, tuple[bool, str]] = {}
+        # A prefetch computes what the body may not.
+        self.prefetches = any(isinstance(role, Buffer) and role.notes for role in body.roles.values())
+        self.others = () if self.prefetches else tuple(self.other_subscripts())
+        self.bounds = (
+            any(size < 0 for size, _ in body.notes.checks.values()) or self.unknown_subscripts() or bool(self.others)
+        )
         self.stored = {
             node.id
             for node in ast.walk(body.source.tree)
@@ -137,11 +170,33 @@ class _Builder:
         types = self.body.notes.types
         return any(not isinstance(types.get(node), Scalar | Index | Interval) for node in self.body.notes.checks)
 
+    def other_subscripts(self) -> Iterator[ast.Subscript]:
+        """Of arrays that are not the loop's (inherited, of the entries, or made in the body), whose sizes are not known
+        here. Numba checks them, since what lies behind an array's end would be read, or written, as if it were its own.
+        """
+        types = self.body.notes.types
+        for node in ast.walk(self.body.source.tree):
+            if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Slice):
+                continue
+            base, part = types.get(id(node.value)), types.get(id(node.slice))
+            name = node.value.id if isinstance(node.value, ast.Name) else ""
+            followed = base is not None and not is_outside(base) and (views := views_of(base))
+            if followed and all(view.open is not None for view in views):
+                continue
+            if isinstance(self.body.roles.get(name), Array | Buffer) or isinstance(base, Tuple):
+                continue
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+                continue
+            length = base.length if isinstance(base, Vector) else None
+            if length is None or not isinstance(part, Interval) or part.low < -length or part.high > length:
+                yield node
+
     # -------------------------------------------------------------------------------------------- the frame
 
     def tree(self) -> ast.FunctionDef:
         while True:
             self.checks.clear()
+            self.operands.clear()
             self.rows.temporaries = 0
             self.rows.aliases.clear()
             try:
@@ -301,7 +356,7 @@ class _Builder:
         return self.statements(statements) or [ast.Pass()]
 
     def augmented(self, node: ast.AugAssign, before: list[ast.stmt]) -> list[ast.stmt]:
-        target, value = node.target, self.plain(node.value, before)
+        target, value = node.target, self.operand(node, node.target, node.value, self.plain(node.value, before))
         if self.single and self.type_of(target) == "float32" and self.type_of(node.value) in (WEAK_INT, "float"):
             value = as_single(value)
         name = target.value.id if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) else ""
@@ -393,10 +448,28 @@ class _Builder:
                 made.right = as_single(made.right)
         elif isinstance(node, ast.Constant) and isinstance(node.value, float) and self.single:
             made = as_single(made)
+        if isinstance(node, ast.BinOp):
+            made.right = self.operand(node, node.left, node.right, made.right)
         if isinstance(made, ast.expr):
             ast.copy_location(made, node)
             return self.checked(node, made)
         return made
+
+    def operand(self, node: ast.BinOp | ast.AugAssign, left: ast.expr, right: ast.expr, code: ast.expr) -> ast.expr:
+        """The right operand of whole numbers' `//`, `%` and `**`, for which Numba's result would be 0 where Python has
+        none, or a fraction."""
+        if self.prefetches or not isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Pow):
+            return code
+        if not all((self.type_of(item) or "").startswith(("int", "uint")) for item in (left, right)):
+            return code
+        power = isinstance(node.op, ast.Pow)
+        known = self.body.notes.types.get(id(right))
+        if isinstance(known, Interval) and (known.low >= (0 if power else 1) or (known.high <= 0 and not power)):
+            return code
+        what = "a power below 0 of whole numbers: write `2.0 ** …`" if power else "division of whole numbers by zero"
+        name = f"{OWN}operand{len(self.operands)}"
+        self.operands[name] = power, f"{self.body.source.file}:{node.lineno}: `{short(node)}`: {what}"
+        return _call(name, code)
 
     def is_random(self, node: ast.expr) -> bool:
         known = self.body.notes.types.get(id(node))
@@ -427,7 +500,12 @@ class _Builder:
                 said += "; below 0 it would count from the end: start the loop later, or test the index first"
             checks.append((name, -size if wraps else 0, size, said))
         dtypes = tuple(dict.fromkeys(dtype for _, dtype in self.rows.scratch.values()))
-        return Recipe(text, self.body.source.tree.name, outside, tuple(checks), dtypes, self.bounds)
+        source = self.body.source
+        places = ", ".join(f"`{short(node)}` in line {node.lineno}" for node in self.others)
+        beyond = f"{source.file}:{source.tree.lineno}: a subscript lies outside its array in {source.tree.name}"
+        beyond += f" or in a function that it calls{f'; it may be {places}' if places else ''}"
+        operands = tuple((name, *told) for name, told in self.operands.items())
+        return Recipe(text, source.tree.name, outside, tuple(checks), dtypes, self.bounds, beyond, operands)
 
 
 def argument_name(kind: str, name: str) -> str:
@@ -443,8 +521,8 @@ def is_argument(value: Any) -> bool:
     return not (callable(value) or isinstance(value, ModuleType | str | type(None)))
 
 
-def explained(source: Source, error: Exception) -> LoopError:
-    """What Numba cannot compile, by the user's line."""
+def explained(source: Source, error: Exception, given: Mapping[str, Any]) -> LoopError:
+    """What Numba cannot compile, by the user's line, and which of the names given from outside it has no type for."""
     words = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = next(
         (int(part.split("(")[-1].rstrip(")")) for part in reversed(words) if part.startswith("During") and "(" in part
@@ -463,10 +541,20 @@ def explained(source: Source, error: Exception) -> LoopError:
             f"{source.file}:{line}: {text}inherited arrays are only read in a loop, under whatever name; make it "
             f"gl.array(…) and a parameter, or write to an array that the body makes"
         )
+    unknown = [f"{name} is a {type(item).__name__}" for name, item in given.items() if not _has_type(item)]
+    why = f"{' and '.join(unknown)}, which it does not know" if unknown else reason(error)
     return LoopError(
-        f"{source.file}:{line}: {text}Numba cannot compile it ({reason(error)}); "
+        f"{source.file}:{line}: {text}Numba cannot compile it ({why}); "
         f"write it with numbers, NumPy arrays and functions that Numba knows"
     )
+
+
+def _has_type(value: Any) -> bool:
+    try:
+        numba.typeof(value)
+    except (ValueError, TypeError, NotImplementedError):
+        return False
+    return True
 
 
 def reason(error: Exception) -> str:
@@ -515,6 +603,20 @@ def read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _operand(power: bool, words: str) -> Any:
+    def divisor(x):  # type: ignore[no-untyped-def]
+        if x == 0:
+            raise ZeroDivisionError(words)
+        return x
+
+    def exponent(x):  # type: ignore[no-untyped-def]
+        if x < 0:
+            raise ValueError(words)
+        return x
+
+    return numba.njit(exponent if power else divisor, nogil=True)
 
 
 def _check(low: int, high: int, words: str) -> Any:

@@ -111,7 +111,7 @@ def choose(
     cost, (chosen, space, time, found), movements = min(priced, key=lambda item: item[0])
     return LoopStrategy(
         chosen, ordered, workers, vectors, movements, min(least_moved(body, ordered, workers), cost),
-        _why(chosen, vectors, space, time), space, time, found,
+        _why(chosen, vectors, space, time, len(options) > 1, workers), space, time, found,
         tuple((_words(*option[:3]), elements) for elements, option, _ in priced),
     )  # fmt: skip
 
@@ -243,7 +243,10 @@ def named(form: Form | None) -> str:
     return "".join(terms)
 
 
-def _why(kind: str, vectors: tuple[Vector, ...], space: Form | None, time: Form | None) -> str:
+def _why(
+    kind: str, vectors: tuple[Vector, ...], space: Form | None, time: Form | None, others: bool, workers: int
+) -> str:
+    """others: whether it might have been divided in another way."""
     if kind == "1d":
         if not vectors:
             return "no iteration depends on another"
@@ -252,4 +255,6 @@ def _why(kind: str, vectors: tuple[Vector, ...], space: Form | None, time: Form 
         return f"iterations that differ in both {named(space)} and {named(time)} do not depend on each other"
     if kind == "unimodular":
         return f"no dependence points backwards in {named(space)} or in {named(time)}"
-    return "no division keeps the order of iterations that depend on each other" if vectors else "there is one worker"
+    if workers == 1:
+        return "there is one worker"
+    return "as was asked for" if others else "no division keeps the order of iterations that depend on each other"

@@ -75,7 +75,7 @@ def reviser(function: Callable[[float, float, np.ndarray], float]) -> tuple[Any,
     gather adds rows of one worker's buffer to the first worker's; apply then calls function(element, sum, further) once
     for each element, with all workers' sum, and empties the row. further: [columns, rows, width].
     """
-    element = numba.njit(function, nogil=True)
+    element = numba.njit(function, nogil=True, boundscheck=True)  # of `further` it may ask for a column too many
 
     @numba.njit(nogil=True)
     def gather(first, values, touched, low, high):  # type: ignore[no-untyped-def]

@@ -414,3 +414,19 @@ def checked_rows(spec: TableSpec, rows: Any) -> Rows:
         wrong = found[(found < 0) | (found >= spec.rows)][0]
         raise TableError(f"table {spec.name!r} has no row {wrong}: its rows are 0 to {spec.rows - 1}")
     return found
+
+
+def checked_values(spec: TableSpec, values: Any) -> Rows:
+    """Numbers of a table's dtype, in one piece of memory.
+
+    Raises:
+        TableError: they are no numbers, or fractions for a table of whole ones.
+    """
+    found = np.asarray(values)
+    whole = spec.kind.kind == "i"
+    if found.dtype.kind not in "biuf" or (whole and found.dtype.kind == "f" and (found != np.floor(found)).any()):
+        raise TableError(
+            f"table {spec.name!r} has {spec.dtype}: expected {'whole ' if whole else ''}numbers, not {found.dtype} "
+            f"{found.ravel()[:3].tolist()}"
+        )
+    return np.ascontiguousarray(found, spec.kind)

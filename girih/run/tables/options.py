@@ -12,6 +12,8 @@ from girih.machine.units import BYTES_PER_SECOND, parse_amount, parse_bytes
 
 Priority = Literal["random", "round-robin", "absolute", "relative"]
 PRIORITIES: tuple[Priority, ...] = ("random", "round-robin", "absolute", "relative")
+FUNCTION = ("columns", "seen", "start", "apply")
+"""What a function of the servers has (`ServerFunction`)."""
 DTYPES = ("float32", "float64", "int32", "int64")
 
 
@@ -48,6 +50,11 @@ class TableSpec:
             raise TableError(f"table {self.name!r}: only updates of floats travel in 16 bits, not of {self.dtype}")
         if self.function is not None and (self.sparse or not self.dtype.startswith("float")):
             raise TableError(f"table {self.name!r}: a function of the servers needs dense rows of floats")
+        if missing := [name for name in FUNCTION if self.function is not None and not hasattr(self.function, name)]:
+            raise TableError(
+                f"table {self.name!r}: function {self.function!r} has no {', '.join(missing)}: expected an object with "
+                f"{', '.join(FUNCTION)}, such as AdaRevision(step=0.1)"
+            )
         if self.memory < 4096:
             raise TableError(f"table {self.name!r}: memory {self.memory} bytes; a worker needs at least 4096")
 
@@ -88,6 +95,11 @@ class Options:
     tick: float = field(default=0.002)
 
     def __post_init__(self) -> None:
+        for name in ("workers", "servers", "staleness", "snapshot_every", "keep", "seed"):
+            if not isinstance(found := getattr(self, name), int | np.integer):
+                raise TableError(f"{name} {found!r}: it is a whole number")
+        if not (self.patience > 0 and self.timeout > 0):
+            raise TableError(f"patience {self.patience} s, timeout {self.timeout} s: both are above 0")
         if self.workers < 1 or self.servers < 1:
             raise TableError(f"{self.workers} workers and {self.servers} servers: at least one of each is needed")
         if self.workers > 1 << 15 or self.servers > 1 << 15:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import zmq
@@ -116,6 +116,8 @@ class ProcessHost:
 class ProcessJob:
     """A process that does one piece of work."""
 
+    look = 0.002
+
     def __init__(self, work: ServerWork | WorkerWork, threads: int) -> None:
         self.pipe, theirs = Pipe()
         with theirs:
@@ -190,7 +192,7 @@ class ThreadHost:
 
 
 class ThreadJob:
-    pid = 0
+    look = 0.002
 
     def __init__(self, work: ServerWork | WorkerWork, context: Any) -> None:
         self._outcome: Ended | None = None
@@ -199,6 +201,10 @@ class ThreadJob:
         self._value: Any = None
         self._thread = threading.Thread(target=self._run, args=(work, context), daemon=True)
         self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        return 0
 
     def _run(self, work: ServerWork | WorkerWork, context: Any) -> None:
         self._outcome = outcome_of(work, context, self._ready, self._stop.is_set)
@@ -225,7 +231,27 @@ class ThreadJob:
         self._thread.join(5.0)
 
 
-Job = ProcessJob | ThreadJob
+class Job(Protocol):
+    """A server or worker that was started somewhere. look: seconds between two looks whether it has ended."""
+
+    look: float
+
+    @property
+    def pid(self) -> int: ...
+    def ready(self, seconds: float) -> Any: ...
+    def ended(self) -> Ended | None: ...
+    def kill(self) -> None: ...
+    def leave(self) -> None: ...
+
+
+class Host(Protocol):
+    """Where jobs are started. context: of the sockets of the program itself."""
+
+    context: Any
+
+    def address(self, server: int) -> str: ...
+    def start(self, work: ServerWork | WorkerWork) -> Job: ...
+    def close(self) -> None: ...
 
 
 def outcome_of(
@@ -247,7 +273,7 @@ def wait_for(jobs: Sequence[Job], seconds: float) -> None:
     else:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not any(job.ended() for job in jobs):
-            time.sleep(0.002)
+            time.sleep(max(job.look for job in jobs))
 
 
 # ------------------------------------------------------------------------------------------- in the process

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from girih.run.tables import snapshots
-from girih.run.tables.client import checked_rows
+from girih.run.tables.client import checked_rows, checked_values
 from girih.run.tables.options import Options, TableError, TableSpec, bytes_of
 from girih.run.tables.processes import (
     Ended,
+    Host,
     Job,
     ProcessHost,
     ServerWork,
@@ -124,8 +125,11 @@ class Session:
         observer: Callable[[Event], None] | None = None,
         join: Joining | None = None,
     ) -> None:
-        if backend not in ("processes", "threads"):
-            raise TableError(f"backend {backend!r}: it must be 'processes' or 'threads'")
+        ray = backend == "ray" or backend.startswith("ray://")
+        if backend not in ("processes", "threads") and not ray:
+            raise TableError(f"backend {backend!r}: it must be 'processes', 'threads', 'ray' or 'ray://host:port'")
+        if ray and join is not None:
+            raise TableError(f"backend {backend!r} starts workers on Ray: give it no rank, addresses or torchrun")
         if restarts and not options.snapshot_every:
             raise TableError("workers can only start again from a snapshot: give snapshots=FOLDER")
         self.options = options
@@ -134,7 +138,13 @@ class Session:
         self.clock = 0
         self._memory = bytes_of(memory)
         self._restarts, self._resume, self._observer, self._join = restarts, resume, observer, join
-        self._host = ThreadHost(threads) if backend == "threads" else ProcessHost(threads)
+        self._host: Host
+        if ray:
+            from girih.run.tables.ray_host import RayHost
+
+            self._host = RayHost(threads, backend)
+        else:
+            self._host = ThreadHost(threads) if backend == "threads" else ProcessHost(threads)
         self._servers: dict[int, Job] = {}
         self._control: Control | None = None
         self._addresses: tuple[str, ...] = ()
@@ -142,7 +152,7 @@ class Session:
         self._initial: list[tuple[int, NDArray[Any], Any]] = []
         self._resumed = False
         self._epoch = 0
-        self._pids: tuple[int, ...] = ()
+        self._workers: tuple[Job, ...] = ()
 
     # ------------------------------------------------------------------------------------------- tables
 
@@ -196,7 +206,7 @@ class Session:
         if spec.name in self._views:
             raise TableError(f"there is a table {spec.name!r} already")
         if initial is not None:
-            _check_shape(spec, spec.rows, initial)
+            _check_values(spec, spec.rows, initial)
         number = len(self.specs)
         self.specs += (spec,)
         view = self._views[spec.name] = TableView(self, number)
@@ -234,7 +244,7 @@ class Session:
         """Before the first run. values: [n, width]."""
         if self._control is not None:
             raise TableError("rows are written before the first run; workers add to them")
-        _check_shape(self.specs[number], len(rows), values)
+        _check_values(self.specs[number], len(rows), values)
         self._initial.append((number, rows, values))
 
     def _write(self, number: int, rows: NDArray[Any], values: Any) -> None:
@@ -358,7 +368,7 @@ class Session:
                 )
                 for rank in range(self.options.workers)
             ]  # fmt: skip
-            self._pids = tuple(job.pid for job in jobs)
+            self._workers = tuple(jobs)
             try:
                 lost = self._watch(jobs)
             finally:
@@ -392,7 +402,7 @@ class Session:
     @property
     def pids(self) -> tuple[int, ...]:
         """Process numbers of the workers of the present or last run."""
-        return self._pids
+        return tuple(job.pid for job in self._workers)
 
     @property
     def server_pids(self) -> tuple[int, ...]:
@@ -510,8 +520,12 @@ class Session:
                 server = self._servers[number] = self._host.start(
                     ServerWork(number, self._addresses[number], self.specs, self.options)
                 )
-                if server.ready(START_SECONDS) is None:
+                address = server.ready(START_SECONDS)
+                if address is None:
                     self._failed("server", number, server.ended())
+                if address != self._addresses[number]:
+                    self._addresses = (*self._addresses[:number], address, *self._addresses[number + 1 :])
+                    self._ready().reach(number, address)
         clock, wrong = snapshots.newest(self.options.folder, self.specs, self.options)
         for error in wrong:
             if not isinstance(error, snapshots.SnapshotIncompleteError):
@@ -575,9 +589,10 @@ class Session:
             self._host.close()
 
 
-def _check_shape(spec: TableSpec, rows: int, values: Any) -> None:
+def _check_values(spec: TableSpec, rows: int, values: Any) -> None:
     if np.shape(values) != (rows, spec.width):
         raise TableError(f"table {spec.name!r}: values of shape {np.shape(values)}; expected {(rows, spec.width)}")
+    checked_values(spec, values.data if issparse(values) else values)
 
 
 def session(options: Options, **more: Any) -> Session:

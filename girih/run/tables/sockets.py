@@ -375,15 +375,22 @@ class Control:
     def __init__(self, addresses: tuple[str, ...], context: Any, timeout: float, number: int = 0) -> None:
         self._timeout = timeout
         self._asked = 0
-        self._addresses = addresses
-        self._sockets = []
-        for address in addresses:
-            socket = context.socket(zmq.DEALER)
-            socket.setsockopt(zmq.IDENTITY, SESSION + b"%d" % number)
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.set_hwm(0)
-            connect(socket, address)
-            self._sockets.append(socket)
+        self._context, self._number = context, number
+        self._addresses = list(addresses)
+        self._sockets = [self._line(address) for address in addresses]
+
+    def _line(self, address: str) -> Any:
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, SESSION + b"%d" % self._number)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.set_hwm(0)
+        connect(socket, address)
+        return socket
+
+    def reach(self, server: int, address: str) -> None:
+        """The server was started anew, at another address."""
+        self._sockets[server].close()
+        self._addresses[server], self._sockets[server] = address, self._line(address)
 
     def ask(self, server: int, name: str, timeout: float | None = None, **fields: Any) -> Any:
         """Have a server do something, and wait for its answer.

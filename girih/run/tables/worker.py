@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from girih.run.tables import snapshots
-from girih.run.tables.client import Read, checked_rows
+from girih.run.tables.client import Read, checked_rows, checked_values
 from girih.run.tables.messages import encoded
 from girih.run.tables.options import TableError, TableSpec
 from girih.run.tables.sockets import Lines
@@ -87,7 +87,7 @@ class Table:
             entries = csr_array(deltas).tocoo()
             self.inc_entries(wanted[entries.coords[0]], entries.coords[1], entries.data)
             return
-        changes = np.ascontiguousarray(deltas.toarray() if thin else deltas, self.spec.kind)
+        changes = checked_values(self.spec, deltas.toarray() if thin else deltas)
         with self._lines.lock:
             self._lines.client.inc_dense(self._number, wanted, changes)
             self._make_room()
@@ -95,7 +95,7 @@ class Table:
     def inc_entries(self, rows: Any, keys: Any, deltas: Any) -> None:
         """Add to single values (rows[i], keys[i])."""
         wanted, columns = checked_rows(self.spec, rows), np.asarray(keys)
-        changes = np.ascontiguousarray(deltas, self.spec.kind)
+        changes = checked_values(self.spec, deltas)
         if not len(wanted) == len(columns) == len(changes):
             raise TableError(
                 f"table {self.spec.name!r}: {len(wanted)} rows, {len(columns)} keys and {len(changes)} deltas; "

@@ -81,7 +81,8 @@ def launched(what: str, address: str, seconds: float) -> Meeting:
     own, launcher = route(host, int(port))
     whole = PrefixStore(f"girih/{what}/{restarts}", _store_at(host, port, restarts, seconds))
     number = whole.add(f"{rank}", 1)
-    meeting = Meeting(PrefixStore(f"{number}", whole), rank, size, address or own)
+    listening = route(address, int(port))[1] if address else own  # ZeroMQ listens at addresses, and not at names
+    meeting = Meeting(PrefixStore(f"{number}", whole), rank, size, listening)
     meeting.tell("route", f"{meeting.address} {launcher}")
     if is_loopback(meeting.address):
         # The launcher's host may know itself by a name that leads to the loopback: how others reach it they know.

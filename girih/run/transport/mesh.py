@@ -72,8 +72,8 @@ class Mesh:
             raise
 
     def _listen(self, meeting: Meeting) -> None:
-        public, secret = zmq.curve_keypair()
         self._inbox = self._context.socket(zmq.PULL)
+        public, secret = zmq.curve_keypair()
         self._inbox.set(zmq.IPV6, int(":" in meeting.address))
         self._inbox.set(zmq.CURVE_SERVER, 1)
         self._inbox.set(zmq.CURVE_SECRETKEY, secret)
@@ -169,7 +169,7 @@ class Mesh:
         self._open = False
         for peer in self._lines:
             with suppress(zmq.ZMQError):
-                self._send(peer, FAILED if failed else BYE, failed.encode())
+                self._send(peer, FAILED if failed else BYE, failed.encode(), flags=zmq.NOBLOCK)
         if not failed:
             with suppress(TransportError):
                 self._hear(lambda: [peer for peer in self.others if peer not in self._left | self._gone], self.timeout)
@@ -182,10 +182,11 @@ class Mesh:
 
     # ------------------------------------------------------------------------------------------- lines
 
-    def _send(self, peer: int, kind: int, *parts: Any) -> Any:
-        """What says when the message has left. Its arrays are not copied."""
+    def _send(self, peer: int, kind: int, *parts: Any, flags: int = 0) -> Any:
+        """What says when the message has left. Its arrays are not copied. A line that leads nowhere yet, as one whose
+        making failed, would wait for ever, but for NOBLOCK in flags."""
         head = HEAD.pack(self.rank, kind)
-        return self._lines[peer].send_multipart([head, *parts], copy=False, track=True)
+        return self._lines[peer].send_multipart([head, *parts], flags, copy=False, track=True)
 
     def _wait(self, waited: Callable[[], list[int]], what: str, pause: int = 0) -> None:
         if not self._open:

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammaln
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import girih.loop as gl
 from girih.loop.apps.lda import LDA, Sweep, read_corpus
 from girih.loop.apps.lda.cells import light
-from girih.loop.apps.lda.estimator import NotFittedError, started
+from girih.loop.apps.lda.estimator import started
 from girih.loop.apps.lda.layout import blocks_of, laid_out, shares, sliced, word_counts
 from girih.loop.apps.lda.schedule import Cells, Model, Passes, threads
 from girih.loop.apps.lda.tables import DENSE, HybridTable, alias_tables, count_of, put, take
@@ -299,7 +300,7 @@ def test_it_is_an_estimator() -> None:
     copy = clone(model)
     assert copy is not model
     assert copy.get_params() == model.get_params()
-    assert repr(model) == "LDA(n_components=4, max_iter=5, sampler='light', workers=2)"
+    assert repr(model) == "LDA(max_iter=5, n_components=4, sampler='light', workers=2)"
     assert model.set_params(n_components=3) is model
     pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), model)
     shares_of = pipeline.fit_transform(counts)
@@ -309,7 +310,7 @@ def test_it_is_an_estimator() -> None:
     assert model.components_.shape == (3, WORDS)
     assert model.components_.sum() == pytest.approx(counts.sum() + WORDS, rel=1e-6)
     assert model.n_features_in_ == WORDS
-    with pytest.raises(ValueError, match="no option 'topics'"):
+    with pytest.raises(ValueError, match="Invalid parameter 'topics'"):
         model.set_params(topics=3)
 
 
@@ -357,10 +358,10 @@ def test_options_out_of_range_are_refused(wrong: dict, message: str) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(MemoryError, match=r"40 words by 10 topics needs .* use sampler='warp'"):
         LDA(10, sampler="gibbs", memory="1KB").fit(generated(10)[0])
-    with pytest.raises(NotFittedError, match="call fit first"):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         _ = LDA().transform(generated(10)[0])
     model = LDA(3, max_iter=1, sampler="warp").fit(generated(10)[0])
-    with pytest.raises(ValueError, match="X has 39 words: expected 40"):
+    with pytest.raises(ValueError, match="X has 39 features, but LDA is expecting 40"):
         model.transform(np.zeros((2, 39), np.int64))
 
 

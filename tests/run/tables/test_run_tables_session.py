@@ -182,6 +182,11 @@ def test_options_that_cannot_be() -> None:
         ({"workers": 2, "rank": 2, "addresses": ["tcp://a:1"]}, "rank 2 of 2"),
         ({"workers": 1, "rank": 0, "addresses": ["tcp://a:1", "tcp://a:2"]}, "too many"),
         ({"workers": 2, "backend": "fibers"}, "'fibers'"),
+        ({"workers": 1.5}, "workers 1.5: it is a whole number"),
+        ({"workers": 2, "servers": 0}, "0 servers: at least one"),
+        ({"workers": 2, "snapshots": "there", "every": 0}, "every=0"),
+        ({"workers": 2, "threads": 0}, "threads=0"),
+        ({"workers": 2, "patience": -1.0}, "patience -1.0 s"),
     ):
         if words is not None:
             with pytest.raises(TableError, match=words):
@@ -201,6 +206,10 @@ def test_tables_that_cannot_be() -> None:
             t.dense("a", 1, 1, "int32", half=True)
         with pytest.raises(TableError, match="dense rows of floats"):
             t.dense("a", 1, 1, "int32", function=gl.AdaRevision(1.0))
+        with pytest.raises(TableError, match="function 3 has no columns, seen, start, apply"):
+            t.dense("a", 1, 1, function=3)
+        with pytest.raises(TableError, match=r"expected whole numbers, not float64 \[0\.5\]"):
+            t.dense("b", 1, 1, "int64", initial=[[0.5]])
         with pytest.raises(TableError, match="no tables"):
             t.run(fill, 1)
         with pytest.raises(TableError, match=r"shape \(2, 3\); expected \(3, 2\)"):
@@ -225,6 +234,7 @@ def test_errors_in_a_worker_come_back(backend: str) -> None:
                 lambda: t["x"].inc_rows([0, 1], np.ones((1, 4))),
                 lambda: t["x"].get_rows([0.5]),
                 lambda: t["y"],
+                lambda: t["n"].inc(0, 0, 1.5),  # would be 1
                 lambda: 1 / 0,
             )[what]()
         for _ in range(20):
@@ -232,11 +242,13 @@ def test_errors_in_a_worker_come_back(backend: str) -> None:
 
     words = (
         "no row 10: its rows are 0 to 9", "keys are whole numbers from 0 to 3", r"expected \(2, 4\)",
-        "given by whole numbers", "no table 'y': there are x", "ZeroDivisionError",
+        "given by whole numbers", "no table 'y': there are x, n", "'n' has int64: expected whole numbers",
+        "ZeroDivisionError",
     )  # fmt: skip
-    for what in range(6) if backend == "threads" else [5]:
+    for what in range(7) if backend == "threads" else [6]:
         with gl.tables(2, 1, backend=backend, timeout=60) as t:
             t.dense("x", 10, 4)
+            t.dense("n", 1, 1, "int64")
             with pytest.raises(TablesError, match=f"worker 1 failed.*{words[what]}"):
                 t.run(wrong, what)
 

@@ -140,6 +140,13 @@ def test_addresses_that_are_not_this_hosts_or_cannot_be_reached() -> None:
         Mesh(Meeting(store, 0, 2, "127.0.0.1"), 0.5)
 
 
+def test_a_place_that_cannot_be_is_refused_and_nothing_waits_for_it() -> None:
+    store = HashStore()
+    Meeting(store, 1, 2, "").tell("place", f"tcp://127.0.0.1:port {zmq.curve_keypair()[0].decode()}")
+    with pytest.raises(zmq.ZMQError):
+        Mesh(Meeting(store, 0, 2, "127.0.0.1"), 0.5)
+
+
 def test_strangers_are_not_heard() -> None:
     """Neither who speaks without a key, nor with another one, nor who speaks otherwise."""
     lies = HEAD.pack(1, meshes.FAILED), b"lies"
@@ -179,6 +186,10 @@ def test_the_launchers_host_learns_how_others_reach_it(monkeypatch: pytest.Monke
         PrefixStore(f"{number}", PrefixStore("girih/loops/", store)).set("route/1", f"10.1.2.4 10.1.2.{number}")
         assert launched("loops", "", 20.0).address == f"10.1.2.{number}"
     assert launched("tables", "10.9.8.7", 20.0).address == "10.9.8.7"
+    PrefixStore("2", PrefixStore("girih/tables/", store)).set("route/1", "10.1.2.4 10.1.2.2")
+    assert launched("tables", "localhost", 20.0).address == "10.1.2.2"  # a name, which leads to the loopback
+    with pytest.raises(TransportError, match=r"no way to no\.such\.host\.invalid"):
+        launched("tables", "no.such.host.invalid", 20.0)
     with pytest.raises(TransportError, match=r"rank 1 has not come within 0\.1 s"):
         launched("loops", "", 0.1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from girih.loop.apps.lda import progress
 from girih.loop.apps.lda.corpora import Corpus, read_corpus
@@ -28,10 +29,6 @@ TRIAL = 300_000
 MOST_WORKERS = 64
 
 
-class NotFittedError(ValueError, AttributeError):
-    """What is asked for is known after `fit` only; the bases are those of scikit-learn's error of this name."""
-
-
 @dataclass(frozen=True)
 class Sweep:
     """What the observer is told after a sweep. seconds: of this sweep; likelihood: None where it was not asked for."""
@@ -43,7 +40,7 @@ class Sweep:
     likelihood: float | None
 
 
-class LDA:
+class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation by sampling the topic of each token (thesis §4.1).
 
     n_components: topics, K. doc_topic_prior, topic_word_prior: α and β; None: 1 / K, as scikit-learn. max_iter: sweeps.
@@ -98,39 +95,15 @@ class LDA:
         self.resume = resume
         self.observer = observer
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        names = list(inspect.signature(type(self)).parameters)
-        return {name: getattr(self, name) for name in names}
-
-    def set_params(self, **options: Any) -> LDA:
-        """Change options.
-
-        Raises:
-            ValueError: there is no option of that name.
-        """
-        for name, value in options.items():
-            if name not in self.get_params():
-                raise ValueError(f"LDA has no option {name!r}: expected {', '.join(self.get_params())}")
-            setattr(self, name, value)
-        return self
-
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
-
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(),
-            input_tags=InputTags(sparse=True, positive_only=True),
-        )
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.positive_only = True
+        tags.input_tags.categorical = True  # whole numbers; scikit-learn has no word for counts
+        tags.transformer_tags.preserves_dtype = []
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "word_topic_")
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = {name: value for name, value in self.get_params().items() if value != defaults[name].default}
-        return f"LDA({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     # ------------------------------------------------------------------------------------------------- training
 
@@ -146,7 +119,7 @@ class LDA:
             MemoryError: the sampler's table does not fit into `memory`.
         """
         model = self._model()
-        corpus = read_corpus(X, directory=self.directory)
+        corpus = read_corpus(self._checked(X, True), directory=self.directory)
         resumed = self.resume and self.checkpoint is not None and Path(self.checkpoint).exists()
         chosen = self._chosen(corpus, model, resumed)
         state = started(corpus, model, chosen)
@@ -175,7 +148,7 @@ class LDA:
         self.likelihoods_ = done.likelihoods
         self.sampler_ = chosen
         self.n_iter_ = done.sweeps
-        self.n_features_in_ = corpus.vocabulary
+        self.n_features_in_, self._n_features_out = corpus.vocabulary, self.n_components
         self.word_topic_ = state.word_topic()
         self.doc_topic_prior_, self.topic_word_prior_ = model.alpha, model.beta
         return self
@@ -196,8 +169,12 @@ class LDA:
             )
         return self.sampler
 
-    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
-        return self.fit(X).transform(X)
+    def _checked(self, X: Any, first: bool) -> Any:
+        """A matrix, or what can be made one, as scikit-learn checks it: its shape, and numbers that are none or below
+        0. Other sources as they are. first: its number of words is what others are compared with."""
+        if hasattr(X, "tocsr") or hasattr(X, "__array__"):
+            return validate_data(self, X, reset=first, accept_sparse="csr", ensure_non_negative=True)
+        return X
 
     def _model(self) -> Model:
         topics = self.n_components
@@ -258,16 +235,12 @@ class LDA:
         return float(log_chances(matrix.indptr, words, matrix.data, chances, shares) / matrix.data.sum())
 
     def _fitted(self) -> scipy.sparse.csr_matrix:
-        if not hasattr(self, "word_topic_"):
-            raise NotFittedError("this LDA is not fitted: call fit first")
+        check_is_fitted(self)
         return self.word_topic_
 
     def _matrix(self, X: Any) -> scipy.sparse.csr_matrix:
         words = self._fitted().shape[0]
-        shape = getattr(X, "shape", (0, words))
-        if len(shape) == 2 and shape[1] != words:
-            raise ValueError(f"X has {shape[1]:,} words: expected {words:,}, as in fit")
-        corpus = read_corpus(X, vocabulary=words)
+        corpus = read_corpus(self._checked(X, False), vocabulary=words)
         table = scipy.sparse.csr_matrix(
             (np.ones(corpus.tokens, np.float32), np.asarray(corpus.words), corpus.starts),
             shape=(corpus.documents, words),

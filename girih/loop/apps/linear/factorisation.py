@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +19,7 @@ import girih.loop as gl
 from girih.loop.apps.linear import bodies, checks
 
 
-class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class MatrixFactorisation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """rating ≈ mean_ + W[user] · components_[:, item].
 
     n_components: the rank. epochs: passes over the ratings. step: size of steps. optimizer: "sgd", "adagrad" or
@@ -60,15 +60,6 @@ class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc
         Raises:
             ValueError: a parameter cannot be; there are no ratings, or some are infinite or NaN; the factors diverge.
         """
-        self._fit(X)
-        return self
-
-    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """Fit, and the users' factors, (users, rank)."""
-        self._fit(X)
-        return self.user_factors_
-
-    def _fit(self, X: Any) -> None:
         checks.whole("n_components", self.n_components, 1)
         checks.whole("epochs", self.epochs, 1)
         checks.positive("step", self.step)
@@ -96,7 +87,8 @@ class MatrixFactorisation(TransformerMixin, BaseEstimator):  # type: ignore[misc
             raise ValueError(f"the factors grew beyond all numbers with step={self.step!r}: give a smaller one")
         self.user_factors_ = W.numpy()
         self.components_ = H.numpy().T.copy()
-        self.n_features_in_ = shape[1]
+        self.n_features_in_, self._n_features_out = shape[1], self.n_components
+        return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Factors of users, known or not, from their ratings: X as for fit, with as many items. (users, rank)."""
