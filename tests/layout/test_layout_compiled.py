@@ -64,3 +64,25 @@ def test_a_function_is_compiled_when_the_work_is_enough(monkeypatch: pytest.Monk
     assert _doubled(values) == 30.0
     assert _doubled._machine is not None
     assert _Budget.left == 4.0
+
+
+@inside()
+def _places(values: np.ndarray, step: int) -> int:
+    return len(values) // step
+
+
+@compiled()
+def _all_places(values: np.ndarray, step: int) -> int:
+    return _places(values, step) + _places(values, values[0]) + _places(values, 2) + _places(values, True)
+
+
+def test_an_inner_function_is_compiled_once_for_all_integers() -> None:
+    assert _all_places(np.arange(2, 8, dtype=np.int32), 3) == 2 + 3 + 3 + 6
+    assert [str(kinds[1]) for kinds in _places.machine.signatures] == ["int64", "bool"]
+
+
+def test_an_inner_function_stays_plain_python_when_python_calls_it() -> None:
+    assert _all_places(np.arange(2, 8, dtype=np.int32), 3) == 14
+    assert _places._machine is not None
+    assert _places(np.arange(4), 2) == 2
+    assert _all_places.plain(np.arange(2, 8, dtype=np.int32), 3) == 14
