@@ -1,6 +1,7 @@
 """Programs as `python FILE` runs them, each in a process of its own, which is forked from one that has loaded PyTorch.
 
-Loading PyTorch takes more than a second of a core, and most programs of the documentation do little else. All else is
+Loading PyTorch takes more than a second of a core, and what its optimizers load as long again (`torch._dynamo`); most
+programs of the documentation do little else. All else is
 as in a new process: no module of girih is loaded, and what runs at the end of a process runs.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from girih.run.engines.fork_server import Kind, launch
 
-KIND = Kind(__name__, "main", ("torch",))
+KIND = Kind(__name__, "main", ("torch", "torch._dynamo"))
 
 
 def run(program: Path, environment: Mapping[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
