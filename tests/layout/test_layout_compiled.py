@@ -7,6 +7,7 @@ import pytest
 
 from girih.layout import Mesh, Placements, kernels
 from girih.layout.compiled import Compiled, _Budget, compiled, inside
+from girih.layout.jit import numba
 from girih.layout.transfer import full_layouts, held_by_levels
 
 
@@ -77,8 +78,14 @@ def _all_places(values: np.ndarray, step: int) -> int:
 
 
 def test_an_inner_function_is_compiled_once_for_all_integers() -> None:
-    assert _all_places(np.arange(2, 8, dtype=np.int32), 3) == 2 + 3 + 3 + 6
-    assert [str(kinds[1]) for kinds in _places.machine.signatures] == ["int64", "bool"]
+    values, types = numba.typeof(np.arange(3)), numba.types
+    for kind in (types.int8, types.int32, types.int64, types.literal(2), types.literal(-1)):
+        _places.machine.get_call_template((values, kind), {})
+    assert [kinds for kinds in _places.machine.signatures if kinds[0] == values] == [(values, types.int64)]
+    for kind in (types.uint64, types.boolean, types.literal(True)):
+        _places.machine.get_call_template((values, kind), {})
+    kept = {(values, kind) for kind in (types.int64, types.uint64, types.boolean)}
+    assert {kinds for kinds in _places.machine.signatures if kinds[0] == values} == kept
 
 
 def test_an_inner_function_stays_plain_python_when_python_calls_it() -> None:
