@@ -27,7 +27,7 @@ LIMITS = {"models": 0.5, "machines": 0.5, "show": 0.5, "ops": 0.8, "plan again":
 
 def measure(options: argparse.Namespace) -> Report:
     with tempfile.TemporaryDirectory() as folder:
-        seconds = _seconds(Path(folder), 1 if options.quick else options.repeats)
+        seconds = _seconds(Path(folder), 1 if options.quick else options.repeats, warm=not options.quick)
     torch = statistics.median(seconds.pop(TORCH))
     rows: list[Row] = []
     misses = []
@@ -57,8 +57,8 @@ def measure(options: argparse.Namespace) -> Report:
     return Report(title, columns, tuple(rows), f"{words} × importing torch", tuple(misses))
 
 
-def _seconds(folder: Path, repeats: int) -> dict[str, list[float]]:
-    """Wall seconds of each command in each turn."""
+def _seconds(folder: Path, repeats: int, warm: bool) -> dict[str, list[float]]:
+    """Wall seconds of each command in each turn. warm: each once before."""
     plan = str(folder / "plan.json")
     girih = [sys.executable, "-m", "girih"]
     commands = {
@@ -71,8 +71,9 @@ def _seconds(folder: Path, repeats: int) -> dict[str, list[float]]:
         "plan first": [*girih, "plan", "gpt-tiny"],
     }
     known = _environment(folder / "known")
-    for command in (*commands.values(), [*girih, "plan", "gpt-tiny", "-o", plan]):  # files into the system's cache
-        if command != commands["show"]:
+    _timed([*girih, "plan", "gpt-tiny", "-o", plan], known)
+    for name, command in commands.items() if warm else ():  # files into the system's cache
+        if name != "plan first":
             _timed(command, known)
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(repeats):

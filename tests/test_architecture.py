@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,8 +90,13 @@ def is_module(name: str) -> bool:
     return place.is_dir() or place.with_suffix(".py").exists()
 
 
-def imports_of(file: Path) -> Iterator[Import]:
+@cache
+def imports_of(file: Path) -> tuple[Import, ...]:
     """Every import of girih, those inside functions and for type checking too; relative ones are refused."""
+    return tuple(_imports_of(file))
+
+
+def _imports_of(file: Path) -> Iterator[Import]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))):
         if isinstance(node, ast.Import):
             names = [item.name for item in node.names]

@@ -12,11 +12,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked_programs
 import pytest
 
 from girih.cli.main import main
@@ -75,8 +74,7 @@ def test_a_program_runs_as_printed(page: Path, line: int, text: str, tmp_path: P
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     surroundings = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    command = [sys.executable, "-W", "error::SyntaxWarning", "program.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
+    done = forked_programs.run(tmp_path / "program.py", surroundings, timeout=300)
     assert done.returncode == 0, f"{page.name}:{line}: {done.stderr}"
     printed = set(map(str.rstrip, done.stdout.splitlines()))
     missing = [shown for shown in shown_behind(page, line, text) if shown not in printed]

@@ -56,9 +56,18 @@ class Compiled:
                     names[name] = names[name].machine
             function = FunctionType(code, names, plain.__name__, plain.__defaults__, plain.__closure__)
             function.__qualname__, function.__module__ = plain.__qualname__, plain.__module__
-            self._machine = numba.njit(cache=True, **self.options)(function)
+            # Without a second way in, for C, which nobody takes: it is compiled with each function.
+            self._machine = numba.njit(cache=True, no_cfunc_wrapper=True, **self.options)(function)
             _forget_what_is_gone(self._machine)
+            _compile_for_all_integers(self._machine)
         return self._machine
+
+
+class _Inside(Compiled):
+    """Has no way in from Python when compiled, which would take as long to compile as the function itself."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.plain(*arguments)
 
 
 def _forget_what_is_gone(machine: Any) -> None:
@@ -70,6 +79,21 @@ def _forget_what_is_gone(machine: Any) -> None:
         machine._cache.flush()
 
 
+def _compile_for_all_integers(machine: Any) -> None:
+    """Within compiled functions, this one is called with integers of 64 bits. Numba would compile it anew for those of
+    32 bits, and for each constant."""
+    from girih.layout.jit import numba
+
+    template = machine.get_call_template
+
+    def general(arguments: Any, named: Any) -> Any:
+        kinds = map(numba.types.unliteral, arguments)
+        small = numba.types.signed_domain
+        return template(tuple(numba.int64 if kind in small else kind for kind in kinds), named)
+
+    machine.get_call_template = general
+
+
 def compiled(work: Callable[..., float] | None = None, **options: Any) -> Callable[[Function], Compiled]:
     """Decorator. work: turns of the innermost loops for given arguments, about; None: always compiled, as what has much
     work at any size. options: Numba's."""
@@ -78,8 +102,4 @@ def compiled(work: Callable[..., float] | None = None, **options: Any) -> Callab
 
 def inside(**options: Any) -> Callable[[Function], Compiled]:
     """Decorator of a function that only compiled ones call: its work is counted as theirs. options: Numba's."""
-    return compiled(_counted, **options)
-
-
-def _counted(*_: Any) -> float:
-    return 0.0
+    return lambda function: _Inside(function, None, {**options, "no_cpython_wrapper": True})

@@ -240,7 +240,10 @@ def hulls(regions, sizes):  # type: ignore[no-untyped-def]
     held = np.empty((count, axes + 1, devices, dimensions, 2), np.int64)
     low, high = np.empty(dimensions, np.int64), np.empty(dimensions, np.int64)
     for p in range(count):
-        held[p, axes] = regions[p]
+        for device in range(devices):
+            for d in range(dimensions):
+                for end in range(2):
+                    held[p, axes, device, d, end] = regions[p, device, d, end]
         group = 1  # devices that agree on the axes before `level` are neighbours
         for level in range(axes - 1, -1, -1):
             inner = group
@@ -250,15 +253,15 @@ def hulls(regions, sizes):  # type: ignore[no-untyped-def]
                 high[:] = 0
                 any_row = False
                 for other in range(first, first + group, inner):
-                    part = held[p, level + 1, other]
                     empty = False
                     for d in range(dimensions):
-                        empty |= part[d, 1] <= part[d, 0]
+                        empty |= held[p, level + 1, other, d, 1] <= held[p, level + 1, other, d, 0]
                     if empty:
                         continue
                     for d in range(dimensions):
-                        low[d] = min(low[d], part[d, 0]) if any_row else part[d, 0]
-                        high[d] = max(high[d], part[d, 1]) if any_row else part[d, 1]
+                        start, stop = held[p, level + 1, other, d, 0], held[p, level + 1, other, d, 1]
+                        low[d] = min(low[d], start) if any_row else start
+                        high[d] = max(high[d], stop) if any_row else stop
                     any_row = True
                 for other in range(first, first + group):
                     for d in range(dimensions):

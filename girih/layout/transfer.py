@@ -49,6 +49,9 @@ class Placement:
     regions: Regions
     partial: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        self.regions.setflags(write=False)  # as they mostly are: loops are compiled for one kind of array
+
     @staticmethod
     def of(layout: Sharding | Layout, shape: tuple[int, ...], mesh: Mesh) -> Placement:
         return _placement_of(layout, shape, mesh)
@@ -67,6 +70,9 @@ class Placements:
     partial: NDArray[np.int64]
     named: bool = False  # made of layouts by `of`: equal layouts give this very object
     keys: NDArray[np.int64] | None = None  # [count, …]: placements with equal keys are equal
+
+    def __post_init__(self) -> None:
+        self.regions.setflags(write=False)
 
     @staticmethod
     def of(layouts: Sequence[Layout], shape: tuple[int, ...], mesh: Mesh) -> Placements:

@@ -7,6 +7,7 @@ import pytest
 
 from girih.layout import Mesh, Placements, kernels
 from girih.layout.compiled import Compiled, _Budget, compiled, inside
+from girih.layout.jit import numba
 from girih.layout.transfer import full_layouts, held_by_levels
 
 
@@ -64,3 +65,31 @@ def test_a_function_is_compiled_when_the_work_is_enough(monkeypatch: pytest.Monk
     assert _doubled(values) == 30.0
     assert _doubled._machine is not None
     assert _Budget.left == 4.0
+
+
+@inside()
+def _places(values: np.ndarray, step: int) -> int:
+    return len(values) // step
+
+
+@compiled()
+def _all_places(values: np.ndarray, step: int) -> int:
+    return _places(values, step) + _places(values, values[0]) + _places(values, 2) + _places(values, True)
+
+
+def test_an_inner_function_is_compiled_once_for_all_integers() -> None:
+    values, types = numba.typeof(np.arange(3)), numba.types
+    for kind in (types.int8, types.int32, types.int64, types.literal(2), types.literal(-1)):
+        _places.machine.get_call_template((values, kind), {})
+    assert [kinds for kinds in _places.machine.signatures if kinds[0] == values] == [(values, types.int64)]
+    for kind in (types.uint64, types.boolean, types.literal(True)):
+        _places.machine.get_call_template((values, kind), {})
+    kept = {(values, kind) for kind in (types.int64, types.uint64, types.boolean)}
+    assert {kinds for kinds in _places.machine.signatures if kinds[0] == values} == kept
+
+
+def test_an_inner_function_stays_plain_python_when_python_calls_it() -> None:
+    assert _all_places(np.arange(2, 8, dtype=np.int32), 3) == 14
+    assert _places._machine is not None
+    assert _places(np.arange(4), 2) == 2
+    assert _all_places.plain(np.arange(2, 8, dtype=np.int32), 3) == 14
