@@ -111,7 +111,7 @@ class Table:
         self.refused: set[tuple[int, int]] = set()
         """(template, constant) that never say anything."""
         self.values: list[Any] = []
-        self.size, self.kind, self.row, self.order = (np.zeros(0, np.int64) for _ in range(4))
+        self.size, self.depth, self.kind, self.row, self.order = (np.zeros(0, np.int64) for _ in range(5))
         self.template, self.first, self.second = (np.zeros(0, np.int64) for _ in range(3))
         self.alive = np.zeros(0, bool)
         """Those of which larger terms are made."""
@@ -200,6 +200,9 @@ class Table:
             joined(name, [np.repeat([getattr(block, name) for block, _ in blocks], many)])
         joined("size", [np.full(sum(many), size)])
         joined("alive", [np.ones(sum(many), bool)])
+        first, second = self.first[len(self.depth) :], self.second[len(self.depth) :]
+        below = np.append(self.depth, 0)  # of no operand: the last
+        joined("depth", [np.maximum(below[first], below[second]) + 1 if size else np.zeros(len(first), np.int64)])
 
     def _sort(self) -> None:
         """Makes the classes that were added known, with the operators that each consists of."""
