@@ -98,6 +98,7 @@ class Pruner:
         """
         self._enter(level)
         state = self._state(level, size)
+        self._gather(np.ones(self.starts[size], bool))
         in_order = level.canonical[state.rows] & self._varies(level, state.rows)
         counts = Counts(size, level.looked_at)
         self.counts.append(counts)
@@ -109,8 +110,7 @@ class Pruner:
                 yield rule
         if observer is not None:
             observer(f"applying {len(self.kept)} rules to terms of {size} operators", 0.0)
-        self._apply(self.kept, state)
-        state.flatten()
+        self._saturate(state)
         shared = self._shares(level, state.rows[in_order & state.settled])
         counts.unshared = counts.renamed - int(shared.sum())
         state.forget_settled()
@@ -170,6 +170,7 @@ class Pruner:
             if not any(rule.size > size for rule in others):
                 continue
             state = self._state(levels[size - 1], size)
+            self._gather(np.ones(self.starts[size], bool))
             self._apply(others, state)
             self.kept = others
             for rule in mine:
@@ -221,7 +222,20 @@ class Pruner:
         """Makes the terms of a level known."""
         self.starts.append(self.starts[-1] + len(level))
         self.terms.commuting[list(self.table.commuting)] = True
-        self.terms.enter(level.template, level.first, level.second, level.classes, len(self.table.size))
+        self.terms.enter(level.template, level.first, level.second, level.classes)
+
+    def _saturate(self, state: _State) -> None:
+        """Applies the kept rules until nothing new follows: what is found to be equal is matched in the next pass."""
+        before = -1
+        state.flatten()
+        while (now := int(state.settled.sum())) > before:
+            before = now
+            self._apply(self.kept, state)
+            state.flatten()
+            self._gather(np.append(np.ones(state.start, bool), state.is_true()))
+
+    def _gather(self, known: NDArray[np.bool_]) -> None:
+        self.terms.gather(known, len(self.table.size))
 
     def _know(self, state: _State) -> None:
         """Larger terms are taken for what only those terms of this level are that are known to be true."""
@@ -371,7 +385,7 @@ class Pruner:
         take any rank, of any but a scalar's."""
         ranks = np.array([len(kind.shape) for kind in self.table.kinds])
         own = np.array([len(item.shape) for item in self.table.inputs])[:, None]
-        return np.concatenate((ranks == own, (ranks == 1) == (own == 1)))
+        return np.asarray(np.concatenate((ranks == own, (ranks == 1) == (own == 1))), np.bool_)
 
 
 class _State:
@@ -432,7 +446,7 @@ class _State:
 
     def is_true(self) -> NDArray[np.bool_]:
         """Of all terms of the level: are they known to be equal to what represents their class?"""
-        true: NDArray[np.bool_] = self.place == NONE
+        true = self.place == NONE
         true[self.rows] = _roots(self.parent)[:-2] == len(self.rows) + 1
         return true
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +36,14 @@ def _code(template: int, first: int, second: int) -> int:  # pragma: no cover - 
 
 
 @numba.njit(cache=True)
-def _slot(keys: Ids, code: int) -> int:  # pragma: no cover - compiled
+def _slot(keys: Ids, code: int) -> Any:  # pragma: no cover - compiled
     """Where a code is, or would be (open addressing)."""
     mask = len(keys) - 1
     mixed = np.uint64(code) * np.uint64(0x9E3779B97F4A7C15)
     place = np.int64(mixed >> np.uint64(24)) & mask
     while keys[place] != 0 and keys[place] != code:
         place = (place + 1) & mask
-    return place  # type: ignore[return-value]  # NumPy's integer is Numba's
+    return place
 
 
 @numba.njit(cache=True)
@@ -178,10 +178,8 @@ class Terms:
         self.has: Ids = np.zeros(0, np.int64)
         """For each class a bit for each template of which it has a term."""
 
-    def enter(self, template: Ids, first: Ids, second: Ids, classes: Ids, known: int) -> None:
-        """Adds the terms of a level. known: how many classes there are now. The terms of the levels below become
-        members of their classes."""
-        self._gather(known)
+    def enter(self, template: Ids, first: Ids, second: Ids, classes: Ids) -> None:
+        """Adds the terms of a level."""
         start = len(self.template)
         wanted = 1 << int(1.5 * (start + len(template))).bit_length()
         if wanted > len(self.keys):
@@ -192,15 +190,15 @@ class Terms:
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, more), dtype=old.dtype, casting="unsafe"))
 
-    def _gather(self, known: int) -> None:
-        numbers = np.flatnonzero(self.classes != NONE)
-        classes = self.classes[numbers]
-        self.members = numbers[np.argsort(classes, kind="stable")].astype(np.int32)
-        self.member_at = np.searchsorted(classes[np.argsort(classes, kind="stable")], np.arange(known + 1)).astype(
-            np.int32
-        )
-        self.has = np.zeros(known, np.int64)
-        np.bitwise_or.at(self.has, classes, np.int64(1) << self.template[numbers].astype(np.int64))
+    def gather(self, known: NDArray[np.bool_], classes: int) -> None:
+        """Makes terms members of their classes. known: which of the first ones. classes: how many there are."""
+        numbers = np.flatnonzero(known & (self.classes[: len(known)] != NONE))
+        own, ways = self.classes[numbers], self.template[numbers]
+        order = np.lexsort((ways, own))
+        self.members = numbers[order].astype(np.int32)
+        self.member_at = np.searchsorted(own[order], np.arange(classes + 1)).astype(np.int32)
+        self.has = np.zeros(classes, np.int64)
+        np.bitwise_or.at(self.has, own, np.int64(1) << ways.astype(np.int64))
 
 
 @numba.njit(cache=True)
@@ -278,11 +276,8 @@ def apply(  # type: ignore[no-untyped-def]
                                 at[depth] = member_at[here + 1]
                         while at[depth] < member_at[here + 1]:
                             member = members[at[depth]]
-                            if member >= start:
-                                at[depth] = member_at[here + 1]
-                                break
                             if m_template[member] != wanted:
-                                at[depth] += 1
+                                at[depth] += 1 if m_template[member] < wanted else len(members)
                                 continue
                             left, right = m_first[member], m_second[member]
                             if turned[depth]:
@@ -320,7 +315,11 @@ def _connect(  # type: ignore[no-untyped-def]
         if number == NONE or term_class[number] == NONE:
             return
         if step < end - 1:
-            if number >= start:
+            if number >= start and (
+                number >= start + len(place)
+                or place[number - start] < NONE
+                or (place[number - start] >= 0 and root(parent, place[number - start]) != true)
+            ):
                 return
             registers[build[step, 3]] = term_class[number]
             continue
