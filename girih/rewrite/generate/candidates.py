@@ -5,10 +5,13 @@ A term and the term that represents its class are a candidate. Candidates are pr
 2. by common subgraphs: two sides that share an operator, where rules of fewer operators say that they are equal;
 3. by what the kept rules imply: rules applied to whole terms connect the terms of a class with one another, and at last
    with the one that represents it. The first term that is not connected becomes a rule; the most general come first.
-Why 3 is sound: what a rule makes of a term is looked up in the table. Its parts have fewer operators than the term, so
-they are equal to the representatives of their classes by induction; so it is the same term as the one that is found.
+Why 3 is sound: only proved rules connect. Rules are matched modulo the classes (`matching`): for a part of a term, any
+term of its class stands that is connected with what represents the class, by rules that were kept before; and what a
+rule makes of a term is looked up among such terms, from its parts up. So by induction the two ends of a connection
+follow from one another by kept rules, and so does what `minimal` takes out at last: from those that it leaves.
+What is of constants alone is computed, and counts as known to be equal.
 
-Cost: for each rule one pass over the candidates of its operator that are not connected yet, in arrays.
+Cost: for each rule one pass over the candidates of its operator that are not connected yet, in compiled loops.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 
 Answer: TypeAlias = "Callable[[], bool]"
-"""Waits until it is known whether a candidate is to be kept."""
+"""Waits until it is known whether a candidate is proved."""
 Judge: TypeAlias = "Callable[[Candidate], Answer | None]"
 """None: it is false, as is seen at once."""
 Saved: TypeAlias = "tuple[Ids, NDArray[np.bool_]]"
@@ -52,7 +55,7 @@ class Candidate:
 class Counts:
     """Of the candidates that are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms:
     that were looked at; initial: pairs of equal graphs, under all names of inputs; renamed, unshared, unimplied: after
-    each stage; false: those that were equal on the fingerprint's tensors alone."""
+    each stage; unproved: those that are false, equal on the fingerprint's tensors alone, and those that are open."""
 
     size: int
     terms: int = 0
@@ -60,13 +63,13 @@ class Counts:
     renamed: int = 0
     unshared: int = 0
     unimplied: int = 0
-    false: int = 0
+    unproved: int = 0
 
 
 @dataclass(frozen=True)
 class _Guess:
-    """A candidate that is taken for true. place: of what comes after it; kept: how many rules there were before it;
-    before: what was implied then (None: nothing was applied, or it is known to be true)."""
+    """A candidate that is taken for proved. place: of what comes after it; kept: how many rules there were before it;
+    before: what was implied then (None: nothing was applied, or it is known to be proved)."""
 
     rule: Candidate
     answer: Answer | None
@@ -81,6 +84,7 @@ class Pruner:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.kept: list[Candidate] = []
+        self.unproved: list[Candidate] = []
         self.counts: list[Counts] = []
         self.terms = Terms(np.zeros(len(table.templates), np.bool_))
         self.starts = [0, 0]
@@ -89,9 +93,9 @@ class Pruner:
     def prune(
         self, level: Level, size: int, judge: Judge, ahead: int = 1, observer: Observer | None = None
     ) -> Iterator[Candidate]:
-        """The rules of one size, in order; each is applied before the next is looked for, and what is false is not.
+        """The proved rules of one size, in order; each is applied before the next is looked for.
 
-        ahead: how many are looked for before the judge has to answer. They are taken for true; where one was not,
+        ahead: how many are looked for before the judge has to answer. They are taken for proved; where one was not,
         everything is as it was before it, and what came after it is looked for again. So the rules are the same
         however many there are, and each is judged as often. observer: hears of each before it is judged; what it raises
         ends the search.
@@ -105,7 +109,7 @@ class Pruner:
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
         for rule in self._exchanges() if size == 1 else ():
-            if self._is_true(judge(rule)):
+            if self._is_proved(rule, judge(rule)):
                 self.kept.append(rule)
                 yield rule
         if observer is not None:
@@ -128,7 +132,7 @@ class Pruner:
                     if ahead > 1:
                         continue
                 guess = waiting.popleft()
-                if self._is_true(guess.answer):
+                if self._is_proved(guess.rule, guess.answer):
                     yield guess.rule
                 elif guess.before is not None:
                     waiting.clear()
@@ -137,12 +141,12 @@ class Pruner:
                     state.restore(guess.before)
                     state.ground(np.array([numbers[place - 1]]), False)
             self._know(state)
-        finally:  # nobody asks for more: what was not answered is not known to be true
+        finally:  # nobody asks for more: what was not answered is not known to be proved
             if waiting:
                 del self.kept[waiting[0].kept :]
 
     def _guess(self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool) -> _Guess:
-        """Takes a candidate for true, and applies it; early: before the judge answers."""
+        """Takes a candidate for proved, and applies it; early: before the judge answers."""
         rule = self._candidate(level, int(state.rows[number]), self.counts[-1].size)
         answer = judge(rule)
         if not early:
@@ -154,11 +158,14 @@ class Pruner:
             self._apply([rule], state)
         return guess
 
-    def _is_true(self, answer: Answer | None) -> bool:
-        true = answer is not None and answer()
+    def _is_proved(self, rule: Candidate, answer: Answer | None) -> bool:
+        """Waits, and counts."""
+        proved = answer is not None and answer()
         counts = self.counts[-1]
-        counts.unimplied, counts.false = counts.unimplied + true, counts.false + (not true)
-        return true
+        counts.unimplied, counts.unproved = counts.unimplied + proved, counts.unproved + (not proved)
+        if not proved:
+            self.unproved.append(rule)
+        return proved
 
     def minimal(self, levels: Sequence[Level]) -> tuple[Candidate, ...]:
         """The rules that nothing implies, those of more operators included: a·(b + b) = a·b + a·b has fewer operators
@@ -446,7 +453,7 @@ class _State:
 
     def is_true(self) -> NDArray[np.bool_]:
         """Of all terms of the level: are they known to be equal to what represents their class?"""
-        true = self.place == NONE
+        true: NDArray[np.bool_] = np.equal(self.place, NONE)
         true[self.rows] = _roots(self.parent)[:-2] == len(self.rows) + 1
         return true
 

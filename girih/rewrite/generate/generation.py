@@ -1,8 +1,8 @@
 """Rules generated, proved and listed: everything from the names of operators to verdicts (TASO §2.3 to §2.5).
 
 Each rule is judged when it is found, before anything is pruned by it: first on random numbers between -1 and 1 (the
-paper's second test), then by the prover, for all sizes and attributes. What is false prunes nothing. What is open
-prunes what follows from it, which would be open too, and is never used. At the end, rules whose one side is a
+paper's second test), then by the prover, for all sizes and attributes. What is false or open prunes nothing, so that
+what is pruned follows from proved rules alone; what is open is never used. At the end, rules whose one side is a
 concatenation are also said with two results: f(x, a), f(x, b) become the two sides of one f.
 
 Cost: that of the table (`table`), one pass over it for each rule (`candidates`), and a few verdicts for each rule.
@@ -85,7 +85,8 @@ class Generation:
 @dataclass(frozen=True)
 class Generated:
     """What was generated. counts: for each size, after each stage of pruning. verdicts: on the rules that are left,
-    each with its symbols. joined: proved rules of two results. stopped: why not all was looked at; "" if it was."""
+    each with its symbols, and behind them on those that are open. joined: proved rules of two results. stopped: why not
+    all was looked at; "" if it was."""
 
     counts: tuple[Counts, ...]
     verdicts: tuple[Verdict, ...]
@@ -141,9 +142,11 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
             except TimeoutError as error:
                 stopped = f"{options.seconds:.0f} seconds were over: {error}"
         kept = pruner.kept if stopped else pruner.minimal(table.levels)[: options.limit or None]
-        every = tuple(judges.verdict(item) for item in kept)
-        joined = tuple(_joined(every, options.size, observe))
-    return Generated(tuple(pruner.counts), every, joined, stopped)
+        proved = [judges.verdict(item) for item in kept]
+        unproved = [judges.verdict(item) for item in pruner.unproved if judges.verdicts[item] is not None]
+        joined = tuple(_joined(proved, options.size, observe))
+    verdicts = (*proved, *(item for item in unproved if item.word == "open"))
+    return Generated(tuple(pruner.counts), verdicts, joined, stopped)
 
 
 class _Judges:
@@ -164,11 +167,11 @@ class _Judges:
             self.pool.shutdown(cancel_futures=True)
 
     def __call__(self, candidate: Candidate) -> Answer | None:
-        """None where the sides differ on random numbers; else whether it is not refuted."""
+        """None where the sides differ on random numbers; else whether it is proved."""
         if candidate not in self.verdicts:
             self.verdicts[candidate] = self._judged(candidate)
         future = self.verdicts[candidate]
-        return None if future is None else lambda: future.result().word != "refuted"
+        return None if future is None else lambda: future.result().word == "proved"
 
     def _judged(self, candidate: Candidate) -> Future[Verdict] | None:
         rule = Rule((self.pruner.expression(candidate.source),), (self.pruner.expression(candidate.target),))
