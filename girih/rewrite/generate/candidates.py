@@ -4,7 +4,9 @@ A term and the term that represents its class are a candidate. Candidates are pr
 1. by renaming of inputs: of those that differ by the names of alike inputs, the one that reads them in order is kept;
 2. by common subgraphs: two sides that share an operator, where rules of fewer operators say that they are equal;
 3. by what the kept rules imply: rules applied to whole terms connect the terms of a class with one another, and at last
-   with the one that represents it. The first term that is not connected becomes a rule; the most general come first.
+   with the one that represents it. The first term that is not connected becomes a rule. Those with the most variables
+   come first; those that hold for some sizes or attributes alone come last, since of what follows from them, as of the
+   case at hand, more may hold.
 Why 3 is sound: only proved rules connect. Rules are matched modulo the classes (`matching`): for a part of a term, any
 term of its class stands that is connected with what represents the class, by rules that were kept before; and what a
 rule makes of a term is looked up among such terms, from its parts up. So by induction the two ends of a connection
@@ -17,7 +19,7 @@ Cost: for each rule one pass over the candidates of its operator that are not co
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import perm
 from typing import TypeAlias
@@ -33,8 +35,10 @@ from girih.rewrite.generate.vocabulary import Kind, application, kind_of
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 
-Answer: TypeAlias = "Callable[[], bool]"
-"""Waits until it is known whether a candidate is proved."""
+GENERAL, SPECIAL, UNPROVED = "general", "special", "unproved"
+Answer: TypeAlias = "Callable[[], str]"
+"""Waits until it is known whether a candidate is proved: for all sizes and attributes that its operators take (general)
+or for some (special)."""
 Judge: TypeAlias = "Callable[[Candidate], Answer | None]"
 """None: it is false, as is seen at once."""
 Saved: TypeAlias = "tuple[Ids, NDArray[np.bool_]]"
@@ -68,8 +72,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Guess:
-    """A candidate that is taken for proved. place: of what comes after it; kept: how many rules there were before it;
-    before: what was implied then (None: nothing was applied, or it is known to be proved)."""
+    """A candidate that is taken for a rule. place: of what comes after it; kept: how many rules there were before it;
+    before: what was implied then (None: nothing was applied, or its answer was known)."""
 
     rule: Candidate
     answer: Answer | None
@@ -95,7 +99,7 @@ class Pruner:
     ) -> Iterator[Candidate]:
         """The proved rules of one size, in order; each is applied before the next is looked for.
 
-        ahead: how many are looked for before the judge has to answer. They are taken for proved; where one was not,
+        ahead: how many are looked for before the judge has to answer. They are taken for general; where one was not,
         everything is as it was before it, and what came after it is looked for again. So the rules are the same
         however many there are, and each is judged as often. observer: hears of each before it is judged; what it raises
         ends the search.
@@ -109,16 +113,33 @@ class Pruner:
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
         for rule in self._exchanges() if size == 1 else ():
-            if self._is_proved(rule, judge(rule)):
+            proved = self._word(judge(rule)) != UNPROVED
+            self._count(rule, proved)
+            if proved:
                 self.kept.append(rule)
                 yield rule
-        if observer is not None:
-            observer(f"applying {len(self.kept)} rules to terms of {size} operators", 0.0)
+        observe = observer or (lambda what, share: None)
+        observe(f"applying {len(self.kept)} rules to terms of {size} operators", 0.0)
         self._saturate(state)
         shared = self._shares(level, state.rows[in_order & state.settled])
         counts.unshared = counts.renamed - int(shared.sum())
         state.forget_settled()
-        numbers, place = self._preferred(level, state.rows), 0
+        special = yield from self._judged(level, self._preferred(level, state.rows), state, judge, ahead, observe)
+        yield from self._judged(level, special, state, judge, ahead, observe, (GENERAL, SPECIAL))
+        self._know(state)
+
+    def _judged(
+        self,
+        level: Level,
+        numbers: Sequence[int],
+        state: _State,
+        judge: Judge,
+        ahead: int,
+        observe: Observer,
+        wanted: Sequence[str] = (GENERAL,),
+    ) -> Generator[Candidate, None, list[int]]:
+        """Those of the candidates that are rules. Returns the special ones, where these are not wanted yet."""
+        size, special, place = self.counts[-1].size, [], 0
         waiting: deque[_Guess] = deque()
         try:
             while place < len(numbers) or waiting:
@@ -126,46 +147,56 @@ class Pruner:
                     number, place = numbers[place], place + 1
                     if state.is_settled(number):
                         continue
-                    if observer is not None:
-                        observer(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
-                    waiting.append(self._guess(level, number, place, state, judge, ahead > 1))
+                    observe(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
+                    waiting.append(self._guess(level, number, place, state, judge, ahead > 1, wanted))
                     if ahead > 1:
                         continue
                 guess = waiting.popleft()
-                if self._is_proved(guess.rule, guess.answer):
+                word = self._word(guess.answer)
+                if word in wanted:
+                    self._count(guess.rule, True)
                     yield guess.rule
-                elif guess.before is not None:
+                    continue
+                if guess.before is not None:
                     waiting.clear()
                     place = guess.place
                     del self.kept[guess.kept :]
                     state.restore(guess.before)
-                    state.ground(np.array([numbers[place - 1]]), False)
-            self._know(state)
+                number = numbers[guess.place - 1]
+                if word == SPECIAL:
+                    special.append(number)
+                else:
+                    self._count(guess.rule, False)
+                    state.ground(np.array([number]), False)
+            return special
         finally:  # nobody asks for more: what was not answered is not known to be proved
             if waiting:
                 del self.kept[waiting[0].kept :]
 
-    def _guess(self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool) -> _Guess:
-        """Takes a candidate for proved, and applies it; early: before the judge answers."""
+    def _guess(
+        self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool, wanted: Sequence[str]
+    ) -> _Guess:
+        """Takes a candidate for a rule, and applies it; early: before the judge answers."""
         rule = self._candidate(level, int(state.rows[number]), self.counts[-1].size)
         answer = judge(rule)
-        if not early:
-            answer = answer if answer is not None and answer() else None
-        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and answer is not None else None)
-        state.ground(np.array([number]), answer is not None)
-        if answer is not None:
+        taken = answer is not None and (early or answer() in wanted)
+        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and taken else None)
+        if taken:
+            state.ground(np.array([number]))
             self.kept.append(rule)
             self._apply([rule], state)
+        elif answer is None:  # before what comes next is looked for
+            state.ground(np.array([number]), False)
         return guess
 
-    def _is_proved(self, rule: Candidate, answer: Answer | None) -> bool:
-        """Waits, and counts."""
-        proved = answer is not None and answer()
+    def _word(self, answer: Answer | None) -> str:
+        return UNPROVED if answer is None else answer()
+
+    def _count(self, rule: Candidate, proved: bool) -> None:
         counts = self.counts[-1]
         counts.unimplied, counts.unproved = counts.unimplied + proved, counts.unproved + (not proved)
         if not proved:
             self.unproved.append(rule)
-        return proved
 
     def minimal(self, levels: Sequence[Level]) -> tuple[Candidate, ...]:
         """The rules that nothing implies, those of more operators included: a·(b + b) = a·b + a·b has fewer operators

@@ -47,8 +47,9 @@ class Scheme:
         return self.windows or self.points or self.pools
 
 
-def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> Verdict:
-    """The verdict on the most general rule that is proved; else on the rule as it was found.
+def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> tuple[Verdict, bool]:
+    """The verdict on the most general rule that is proved, and whether that is as general as its operators allow; else
+    the verdict on the rule as it was found.
 
     inputs: by the names that the rule has for them.
     """
@@ -74,17 +75,17 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
     with one_thread():
         found = verdict(general)
         if isinstance(found, Proved):
-            return found
+            return found, True
         if not others:
-            return last(found)
+            return last(found), False
         proved = next(_proved(map(verdict, special)), None)
         if proved is None:
             others = [replace(scheme, alike=True) for scheme in others if scheme.groups == "2"]
             proved = next(_proved(verdict(scheme) for scheme in others if not scheme.symbols), None)
         if proved is None:  # what does not hold for the numbers themselves holds for no symbols
             least = (last(verdict(scheme)) for scheme in special)
-            return next((item for item in least if item.word == "refuted"), None) or last(found)
-        return next(_proved(verdict(scheme) for scheme in others if scheme.symbols), proved)
+            return next((item for item in least if item.word == "refuted"), None) or last(found), False
+        return next(_proved(verdict(scheme) for scheme in others if scheme.symbols), proved), False
 
 
 def _proved(verdicts: Iterable[Verdict]) -> Iterator[Proved]:

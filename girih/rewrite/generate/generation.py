@@ -22,7 +22,7 @@ from time import monotonic
 
 import numpy as np
 
-from girih.rewrite.generate.candidates import Answer, Candidate, Counts, Pruner
+from girih.rewrite.generate.candidates import GENERAL, SPECIAL, UNPROVED, Answer, Candidate, Counts, Pruner
 from girih.rewrite.generate.general import generalised
 from girih.rewrite.generate.table import MOST_PARTS, Table
 from girih.rewrite.generate.vocabulary import (
@@ -154,7 +154,7 @@ class _Judges:
 
     def __init__(self, pruner: Pruner, named: Mapping[str, Input], processes: int) -> None:
         self.pruner, self.named = pruner, named
-        self.verdicts: dict[Candidate, Future[Verdict] | None] = {}
+        self.verdicts: dict[Candidate, Future[tuple[Verdict, bool]] | None] = {}
         context = get_context("spawn")
         self.pool = ProcessPoolExecutor(processes, context) if processes else None
         self.ahead = 2 * processes if processes else 1
@@ -167,27 +167,34 @@ class _Judges:
             self.pool.shutdown(cancel_futures=True)
 
     def __call__(self, candidate: Candidate) -> Answer | None:
-        """None where the sides differ on random numbers; else whether it is proved."""
+        """None where the sides differ on random numbers."""
         if candidate not in self.verdicts:
             self.verdicts[candidate] = self._judged(candidate)
         future = self.verdicts[candidate]
-        return None if future is None else lambda: future.result().word == "proved"
+        if future is None:
+            return None
 
-    def _judged(self, candidate: Candidate) -> Future[Verdict] | None:
+        def answer() -> str:
+            verdict, general = future.result()
+            return UNPROVED if verdict.word != "proved" else GENERAL if general else SPECIAL
+
+        return answer
+
+    def _judged(self, candidate: Candidate) -> Future[tuple[Verdict, bool]] | None:
         rule = Rule((self.pruner.expression(candidate.source),), (self.pruner.expression(candidate.target),))
         if not passes(rule, self.named):
             return None
         named = {name: self.named[name] for name in rule.inputs}
         if self.pool is not None:
             return self.pool.submit(generalised, rule, named)
-        future: Future[Verdict] = Future()
+        future: Future[tuple[Verdict, bool]] = Future()
         future.set_result(generalised(rule, named))
         return future
 
     def verdict(self, candidate: Candidate) -> Verdict:
         future = self.verdicts[candidate]
         assert future is not None
-        return future.result()
+        return future.result()[0]
 
 
 def passes(rule: Rule, named: Mapping[str, Input]) -> bool:

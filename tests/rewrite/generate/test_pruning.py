@@ -57,7 +57,7 @@ def pruned(operators: tuple[str, ...], size: int) -> Pruned:
             assert isinstance(verdict, Proved)
             kept.append((candidate, verdict.rule))
         judged = {
-            (item.source, item.target): future is not None and future.result().word == "proved"
+            (item.source, item.target): future is not None and future.result()[0].word == "proved"
             for item, future in judges.verdicts.items()
         }
     judged |= {(item.source, item.target): False for item, _ in kept}
