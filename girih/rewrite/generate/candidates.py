@@ -88,6 +88,7 @@ class Pruner:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.kept: list[Candidate] = []
+        self.special: set[Candidate] = set()
         self.unproved: list[Candidate] = []
         self.counts: list[Counts] = []
         self.terms = Terms(np.zeros(len(table.templates), np.bool_))
@@ -154,6 +155,7 @@ class Pruner:
                 guess = waiting.popleft()
                 word = self._word(guess.answer)
                 if word in wanted:
+                    self.special |= {guess.rule} if word == SPECIAL else set()
                     self._count(guess.rule, True)
                     yield guess.rule
                     continue
@@ -209,13 +211,14 @@ class Pruner:
                 continue
             state = self._state(levels[size - 1], size)
             self._gather(np.ones(self.starts[size], bool))
-            self._apply(others, state)
             self.kept = others
-            for rule in mine:
-                if not state.is_settled(state.number_of(rule)):
-                    self.kept.append(rule)
-                    state.ground(np.array([state.number_of(rule)]))
-                    self._apply([rule], state)
+            for special in (False, True):
+                self._apply([rule for rule in others if (rule in self.special) == special], state)
+                for rule in mine:
+                    if (rule in self.special) == special and not state.is_settled(state.number_of(rule)):
+                        self.kept.append(rule)
+                        state.ground(np.array([state.number_of(rule)]))
+                        self._apply([rule], state)
         self.kept.sort(key=lambda rule: rule.size)
         return tuple(self.kept)
 

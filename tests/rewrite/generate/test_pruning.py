@@ -199,6 +199,18 @@ def test_what_is_dropped_follows_from_what_is_kept(operators: tuple[str, ...], s
     assert not wrong
 
 
+def test_what_holds_for_all_sizes_is_not_dropped_for_what_holds_for_some() -> None:
+    """Kernels of as many channels each: that follows from two rules of groups, which need as many."""
+    found = pruned(TABLE, 3)
+    shapes = [
+        dict(rule.shapes)
+        for _, rule in found.kept
+        if str(rule.source[0]).startswith("cat(convolution(x, k, dilation=d, padding=p, stride=s), convolution(x, l,")
+    ]
+    assert len(shapes) == 1
+    assert shapes[0]["k"][0] != shapes[0]["l"][0]
+
+
 def test_without_a_kept_rule_it_no_longer_follows() -> None:
     """So that the test above can fail: but for two that e-graphs have built in, each rule is the only way to itself."""
     found = pruned(SMALL, 2)
