@@ -33,7 +33,7 @@ INPUTS = "a[3, 3], b[3, 3], c[3, 3]"
 
 @dataclass(frozen=True)
 class Pruned:
-    """kept: with the proved rules. dropped: the candidates of each size that are neither kept nor false nor open."""
+    """kept: with the proved rules. dropped: the other candidates of each size that are taken for true."""
 
     pruner: Pruner
     kept: tuple[tuple[Candidate, Rule], ...]
@@ -56,21 +56,18 @@ def pruned(operators: tuple[str, ...], size: int) -> Pruned:
             verdict = judges.verdict(candidate)
             assert isinstance(verdict, Proved)
             kept.append((candidate, verdict.rule))
-        judged = {
-            (item.source, item.target): future is not None and future.result()[0].word == "proved"
-            for item, future in judges.verdicts.items()
-        }
-    judged |= {(item.source, item.target): False for item, _ in kept}
+    known = {(item.source, item.target) for item, _ in kept}
     dropped = tuple(
-        tuple(item for item in _candidates(pruner, level, number) if judged.get((item.source, item.target), True))
+        tuple(item for item in _candidates(pruner, level, number) if (item.source, item.target) not in known)
         for number, level in enumerate(table.levels, 1)
     )
     return Pruned(pruner, tuple(kept), dropped)
 
 
 def _candidates(pruner: Pruner, level: Level, size: int) -> Iterator[Candidate]:
-    """What is left after renaming."""
-    rows = np.flatnonzero(level.canonical & (level.classes != NONE))
+    """What is left after renaming and is taken for true: not what is false or open, or equal to such by kept rules."""
+    true = pruner.terms.classes[pruner.starts[size] : pruner.starts[size] + len(level)] != NONE
+    rows = np.flatnonzero(level.canonical & true)
     for row in rows[pruner._varies(level, rows)]:
         candidate = pruner._candidate(level, int(row), size)
         if candidate.source != candidate.target:
