@@ -241,8 +241,23 @@ class Pruner:
             state.ground(np.flatnonzero(exchanged))
         state.ground(np.flatnonzero(~self._varies(level, rows)))
         splits = [number for number, item in enumerate(table.templates) if item.operator == SPLIT]
-        state.ground(np.flatnonzero(np.isin(state.template, splits) & (table.size[state.first] > 1)))
+        joins = (table.size > 1) & ~self._of_joined_groups()
+        state.ground(np.flatnonzero(np.isin(state.template, splits) & joins[state.first]))
         return state
+
+    def _of_joined_groups(self) -> NDArray[np.bool_]:
+        """Classes with a convolution by kernels that are joined of an image that is not: with groups, no rule makes two
+        convolutions of it."""
+        table = self.table
+        groups = np.array([dict(item.attributes).get("groups", 1) != 1 for item in table.templates])
+        joined = np.array([len(kind.trees) > 1 and not isinstance(kind.trees[1], int) for kind in table.kinds])
+        found = np.zeros(len(table.size), np.bool_)
+        for size in range(1, int(table.size.max()) + 1):
+            own = np.flatnonzero(table.size == size)
+            first, second = table.first[own], table.second[own]
+            is_one = groups[table.template[own]] & joined[table.kind[own]] & ~joined[table.kind[first]]
+            found[own] = is_one | found[first] | (found[second] & (second != NONE))
+        return found
 
     def _exchanges(self) -> Iterator[Candidate]:
         """One rule for each operator whose operands may be exchanged."""
