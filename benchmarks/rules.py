@@ -19,7 +19,7 @@ from benchmarks.common import Benchmark, Report, Row, clock, note, since
 
 FLOORS = {3: 10.0, 4: 60.0, 5: 600.0}
 TASO_SECONDS = 15 * 60
-MOST_SECONDS, MOST_GIGABYTES = 3600.0, 6.0
+MOST_SECONDS, MOST_GIGABYTES = 3600.0, 8.0
 LINE_SECONDS = 15.0
 PUBLISHED = {4: (28744, 17346, 743)}
 
@@ -51,7 +51,7 @@ def measure(options: argparse.Namespace) -> Report:
         row: Row = {"operators": size, "terms": last.terms, "equal": last.initial, "renamed": last.renamed}
         row |= {"unshared": last.unshared, "not implied": last.unimplied, "rules": len(rules)}
         row |= {word: len(found.with_word(word)) for word in ("proved", "open")}
-        row |= {"refuted": sum(item.false for item in found.counts), "seconds": took.wall}
+        row |= {"refuted": sum(item.unproved for item in found.counts) - row["open"], "seconds": took.wall}
         row |= {"CPU": took.cpu + _children() - others}
         row |= {"GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
         published = PUBLISHED.get(size)

@@ -139,7 +139,7 @@ def rules(options: argparse.Namespace) -> int:
         rows.append(("TASO, 4", "", *PUBLISHED, ""))
     print_rows(rows)
     words = {word: len(found.with_word(word)) for word in ("proved", "open")}
-    false = sum(item.false for item in found.counts)
+    false = sum(item.unproved for item in found.counts) - words["open"]
     print(f"{words['proved']} proved, and {len(found.joined)} of them once more with two results; {false} refuted, "
           f"{words['open']} open and never used")  # fmt: skip
     for rule in found.rules:

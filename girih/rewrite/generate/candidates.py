@@ -4,17 +4,22 @@ A term and the term that represents its class are a candidate. Candidates are pr
 1. by renaming of inputs: of those that differ by the names of alike inputs, the one that reads them in order is kept;
 2. by common subgraphs: two sides that share an operator, where rules of fewer operators say that they are equal;
 3. by what the kept rules imply: rules applied to whole terms connect the terms of a class with one another, and at last
-   with the one that represents it. The first term that is not connected becomes a rule; the most general come first.
-Why 3 is sound: what a rule makes of a term is looked up in the table. Its parts have fewer operators than the term, so
-they are equal to the representatives of their classes by induction; so it is the same term as the one that is found.
+   with the one that represents it. The first term that is not connected becomes a rule. Those with the most variables
+   come first; those that hold for some sizes or attributes alone come last, since of what follows from them, as of the
+   case at hand, more may hold.
+Why 3 is sound: only proved rules connect. Rules are matched modulo the classes (`matching`): for a part of a term, any
+term of its class stands that is connected with what represents the class, by rules that were kept before; and what a
+rule makes of a term is looked up among such terms, from its parts up. So by induction the two ends of a connection
+follow from one another by kept rules, and so does what `minimal` takes out at last: from those that it leaves.
+What is of constants alone is computed, and counts as known to be equal.
 
-Cost: for each rule one pass over the candidates of its operator that are not connected yet, in arrays.
+Cost: for each rule one pass over the candidates of its operator that are not connected yet, in compiled loops.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import perm
 from typing import TypeAlias
@@ -24,22 +29,18 @@ from numpy.typing import NDArray
 
 from girih.layout.jit import numba
 from girih.ops.catalogue import catalogue
-from girih.rewrite.generate.table import NONE, Ids, Level, Observer, Table
+from girih.rewrite.generate.matching import NONE, Ids, Pattern, Sides, Terms, apply, root, side, unite_all
+from girih.rewrite.generate.table import Level, Observer, Table
 from girih.rewrite.generate.vocabulary import Kind, application, kind_of
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 
-Pattern: TypeAlias = "int | tuple[int, Pattern, Pattern | None]"
-"""A class that is an input, or a template with one or two operands."""
-Bound: TypeAlias = "tuple[Ids, dict[int, Ids]]"
-"""Rows, and for each variable the classes that it is in each of them."""
-Answer: TypeAlias = "Callable[[], bool]"
-"""Waits until it is known whether a candidate is to be kept."""
+GENERAL, SPECIAL, UNPROVED = "general", "special", "unproved"
+Answer: TypeAlias = "Callable[[], str]"
+"""Waits until it is known whether a candidate is proved: for all sizes and attributes that its operators take (general)
+or for some (special)."""
 Judge: TypeAlias = "Callable[[Candidate], Answer | None]"
 """None: it is false, as is seen at once."""
-BITS = 28
-REFRESH = 64
-"""After how many rules it is looked again which classes are left."""
 Saved: TypeAlias = "tuple[Ids, NDArray[np.bool_]]"
 
 
@@ -58,7 +59,7 @@ class Candidate:
 class Counts:
     """Of the candidates that are left after each stage of pruning, for terms of one size (TASO's Table 2.3). terms:
     that were looked at; initial: pairs of equal graphs, under all names of inputs; renamed, unshared, unimplied: after
-    each stage; false: those that were equal on the fingerprint's tensors alone."""
+    each stage; unproved: those that are false, equal on the fingerprint's tensors alone, and those that are open."""
 
     size: int
     terms: int = 0
@@ -66,13 +67,13 @@ class Counts:
     renamed: int = 0
     unshared: int = 0
     unimplied: int = 0
-    false: int = 0
+    unproved: int = 0
 
 
 @dataclass(frozen=True)
 class _Guess:
-    """A candidate that is taken for true. place: of what comes after it; kept: how many rules there were before it;
-    before: what was implied then (None: nothing was applied, or it is known to be true)."""
+    """A candidate that is taken for a rule. place: of what comes after it; kept: how many rules there were before it;
+    before: what was implied then (None: nothing was applied, or its answer was known)."""
 
     rule: Candidate
     answer: Answer | None
@@ -87,87 +88,117 @@ class Pruner:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.kept: list[Candidate] = []
+        self.special: set[Candidate] = set()
+        self.unproved: list[Candidate] = []
         self.counts: list[Counts] = []
-        self.codes: Ids = np.zeros(0, np.int64)
-        """Of all terms, sorted; with their classes and numbers in the order of the table."""
-        self.classes: Ids = np.zeros(0, np.int64)
-        self.numbers: Ids = np.zeros(0, np.int64)
+        self.terms = Terms(np.zeros(len(table.templates), np.bool_))
         self.starts = [0, 0]
         """The number of the first term of each size."""
 
     def prune(
         self, level: Level, size: int, judge: Judge, ahead: int = 1, observer: Observer | None = None
     ) -> Iterator[Candidate]:
-        """The rules of one size, in order; each is applied before the next is looked for, and what is false is not.
+        """The proved rules of one size, in order; each is applied before the next is looked for.
 
-        ahead: how many are looked for before the judge has to answer. They are taken for true; where one was not,
+        ahead: how many are looked for before the judge has to answer. They are taken for general; where one was not,
         everything is as it was before it, and what came after it is looked for again. So the rules are the same
         however many there are, and each is judged as often. observer: hears of each before it is judged; what it raises
         ends the search.
         """
         self._enter(level)
         state = self._state(level, size)
+        self._gather(np.ones(self.starts[size], bool))
         in_order = level.canonical[state.rows] & self._varies(level, state.rows)
         counts = Counts(size, level.looked_at)
         self.counts.append(counts)
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
         for rule in self._exchanges() if size == 1 else ():
-            if self._is_true(judge(rule)):
+            proved = self._word(judge(rule)) != UNPROVED
+            self._count(rule, proved)
+            if proved:
                 self.kept.append(rule)
                 yield rule
-        for number, rule in enumerate(self.kept):
-            if observer is not None:
-                observer(f"applying {len(self.kept)} rules to terms of {size} operators", number / len(self.kept))
-            self._apply(rule, state)
-        state.flatten()
-        shared = self._shares(level, state.rows[in_order & state.implied])
+        observe = observer or (lambda what, share: None)
+        observe(f"applying {len(self.kept)} rules to terms of {size} operators", 0.0)
+        self._saturate(state)
+        shared = self._shares(level, state.rows[in_order & state.settled])
         counts.unshared = counts.renamed - int(shared.sum())
-        state.forget_implied()
-        numbers, place = self._preferred(level, state.rows), 0
+        state.forget_settled()
+        special = yield from self._judged(level, self._preferred(level, state.rows), state, judge, ahead, observe)
+        yield from self._judged(level, special, state, judge, ahead, observe, (GENERAL, SPECIAL))
+        self._know(state)
+
+    def _judged(
+        self,
+        level: Level,
+        numbers: Sequence[int],
+        state: _State,
+        judge: Judge,
+        ahead: int,
+        observe: Observer,
+        wanted: Sequence[str] = (GENERAL,),
+    ) -> Generator[Candidate, None, list[int]]:
+        """Those of the candidates that are rules. Returns the special ones, where these are not wanted yet."""
+        size, special, place = self.counts[-1].size, [], 0
         waiting: deque[_Guess] = deque()
         try:
             while place < len(numbers) or waiting:
                 if place < len(numbers) and sum(guess.before is not None for guess in waiting) < ahead:
                     number, place = numbers[place], place + 1
-                    if state.is_implied(number):
+                    if state.is_settled(number):
                         continue
-                    if observer is not None:
-                        observer(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
-                    waiting.append(self._guess(level, number, place, state, judge, ahead > 1))
+                    observe(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
+                    waiting.append(self._guess(level, number, place, state, judge, ahead > 1, wanted))
                     if ahead > 1:
                         continue
                 guess = waiting.popleft()
-                if self._is_true(guess.answer):
+                word = self._word(guess.answer)
+                if word in wanted:
+                    self.special |= {guess.rule} if word == SPECIAL else set()
+                    self._count(guess.rule, True)
                     yield guess.rule
-                elif guess.before is not None:
+                    continue
+                if guess.before is not None:
                     waiting.clear()
                     place = guess.place
                     del self.kept[guess.kept :]
                     state.restore(guess.before)
-                    state.ground(np.array([numbers[place - 1]]))
-        finally:  # nobody asks for more: what was not answered is not known to be true
+                number = numbers[guess.place - 1]
+                if word == SPECIAL:
+                    special.append(number)
+                else:
+                    self._count(guess.rule, False)
+                    state.ground(np.array([number]), False)
+            return special
+        finally:  # nobody asks for more: what was not answered is not known to be proved
             if waiting:
                 del self.kept[waiting[0].kept :]
 
-    def _guess(self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool) -> _Guess:
-        """Takes a candidate for true, and applies it; early: before the judge answers."""
+    def _guess(
+        self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool, wanted: Sequence[str]
+    ) -> _Guess:
+        """Takes a candidate for a rule, and applies it; early: before the judge answers."""
         rule = self._candidate(level, int(state.rows[number]), self.counts[-1].size)
         answer = judge(rule)
-        if not early:
-            answer = answer if answer is not None and answer() else None
-        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and answer is not None else None)
-        state.ground(np.array([number]))
-        if answer is not None:
+        taken = answer is not None and (early or answer() in wanted)
+        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and taken else None)
+        if taken:
+            state.ground(np.array([number]))
             self.kept.append(rule)
-            self._apply(rule, state)
+            self._apply([rule], state)
+        elif answer is None:  # before what comes next is looked for
+            state.ground(np.array([number]), False)
         return guess
 
-    def _is_true(self, answer: Answer | None) -> bool:
-        true = answer is not None and answer()
+    def _word(self, answer: Answer | None) -> str:
+        return UNPROVED if answer is None else answer()
+
+    def _count(self, rule: Candidate, proved: bool) -> None:
         counts = self.counts[-1]
-        counts.unimplied, counts.false = counts.unimplied + true, counts.false + (not true)
-        return true
+        counts.unimplied, counts.unproved = counts.unimplied + proved, counts.unproved + (not proved)
+        if not proved:
+            self.unproved.append(rule)
 
     def minimal(self, levels: Sequence[Level]) -> tuple[Candidate, ...]:
         """The rules that nothing implies, those of more operators included: a·(b + b) = a·b + a·b has fewer operators
@@ -179,14 +210,15 @@ class Pruner:
             if not any(rule.size > size for rule in others):
                 continue
             state = self._state(levels[size - 1], size)
-            for rule in others:
-                self._apply(rule, state)
+            self._gather(np.ones(self.starts[size], bool))
             self.kept = others
-            for rule in mine:
-                if not state.is_implied(state.number_of(rule)):
-                    self.kept.append(rule)
-                    state.ground(np.array([state.number_of(rule)]))
-                    self._apply(rule, state)
+            for special in (False, True):
+                self._apply([rule for rule in others if (rule in self.special) == special], state)
+                for rule in mine:
+                    if (rule in self.special) == special and not state.is_settled(state.number_of(rule)):
+                        self.kept.append(rule)
+                        state.ground(np.array([state.number_of(rule)]))
+                        self._apply([rule], state)
         self.kept.sort(key=lambda rule: rule.size)
         return tuple(self.kept)
 
@@ -209,8 +241,23 @@ class Pruner:
             state.ground(np.flatnonzero(exchanged))
         state.ground(np.flatnonzero(~self._varies(level, rows)))
         splits = [number for number, item in enumerate(table.templates) if item.operator == SPLIT]
-        state.ground(np.flatnonzero(np.isin(state.template, splits) & (table.size[state.first] > 1)))
+        joins = (table.size > 1) & ~self._of_joined_groups()
+        state.ground(np.flatnonzero(np.isin(state.template, splits) & joins[state.first]))
         return state
+
+    def _of_joined_groups(self) -> NDArray[np.bool_]:
+        """Classes with a convolution by kernels that are joined of an image that is not: with groups, no rule makes two
+        convolutions of it."""
+        table = self.table
+        groups = np.array([dict(item.attributes).get("groups", 1) != 1 for item in table.templates])
+        joined = np.array([len(kind.trees) > 1 and not isinstance(kind.trees[1], int) for kind in table.kinds])
+        found = np.zeros(len(table.size), np.bool_)
+        for size in range(1, int(table.size.max()) + 1):
+            own = np.flatnonzero(table.size == size)
+            first, second = table.first[own], table.second[own]
+            is_one = groups[table.template[own]] & joined[table.kind[own]] & ~joined[table.kind[first]]
+            found[own] = is_one | found[first] | (found[second] & (second != NONE))
+        return found
 
     def _exchanges(self) -> Iterator[Candidate]:
         """One rule for each operator whose operands may be exchanged."""
@@ -227,26 +274,29 @@ class Pruner:
         second = np.where(level.second[rows] == NONE, level.first[rows], level.second[rows])
         return np.asarray(varies[level.first[rows]] | varies[second], np.bool_)
 
-    # ------------------------------------------------------------------------------------------ terms by operands
-
     def _enter(self, level: Level) -> None:
         """Makes the terms of a level known."""
-        start = self.starts[-1]
-        self.starts.append(start + len(level))
-        codes = np.concatenate((self.codes, _code(level.template, level.first, level.second)))
-        order = np.argsort(codes, kind="stable")
-        self.codes = codes[order]
-        self.classes = np.concatenate((self.classes, level.classes))[order]
-        self.numbers = np.concatenate((self.numbers, np.arange(start, start + len(level))))[order]
+        self.starts.append(self.starts[-1] + len(level))
+        self.terms.commuting[list(self.table.commuting)] = True
+        self.terms.enter(level.template, level.first, level.second, level.classes)
 
-    def _lookup(self, template: int, first: Ids, second: Ids) -> tuple[Ids, Ids]:
-        """(class, number) of these terms; class -1 for what is not in the table."""
-        if template in self.table.commuting:
-            first, second = np.minimum(first, second), np.maximum(first, second)
-        codes = _code(np.full(len(first), template), first, second)
-        place = np.minimum(np.searchsorted(self.codes, codes), max(len(self.codes) - 1, 0))
-        found = self.codes[place] == codes
-        return np.where(found, self.classes[place], NONE), np.where(found, self.numbers[place], NONE)
+    def _saturate(self, state: _State) -> None:
+        """Applies the kept rules until nothing new follows: what is found to be equal is matched in the next pass."""
+        before = -1
+        state.flatten()
+        while (now := int(state.settled.sum())) > before:
+            before = now
+            self._apply(self.kept, state)
+            state.flatten()
+            self._gather(np.append(np.ones(state.start, bool), state.is_true()))
+
+    def _gather(self, known: NDArray[np.bool_]) -> None:
+        self.terms.gather(known, len(self.table.size))
+
+    def _know(self, state: _State) -> None:
+        """Larger terms are taken for what only those terms of this level are that are known to be true."""
+        true = state.is_true()
+        self.terms.classes[state.start : state.start + len(true)][~true] = NONE
 
     # ------------------------------------------------------------------------------------------ counts and order
 
@@ -288,7 +338,10 @@ class Pruner:
             [bool(item.constant) for item in table.inputs] + [False] * (len(table.size) - len(table.inputs))
         )
         has = constant[level.first[some]] | ((level.second[some] != NONE) & constant[level.second[some]])
-        ordered = np.lexsort((np.arange(len(some)), target, -many, has))
+        depth = table.depth[level.first[some]]
+        depth = np.maximum(depth, np.where(level.second[some] == NONE, 0, table.depth[level.second[some]]))
+        depth = depth + table.depth[level.classes[some]]
+        ordered = np.lexsort((np.arange(len(some)), depth, target, -many, has))
         return [int(item) for item in rows_[ordered]]
 
     # ------------------------------------------------------------------------------------------ patterns
@@ -341,33 +394,33 @@ class Pruner:
 
     # ------------------------------------------------------------------------------------------ applying rules
 
-    def _apply(self, rule: Candidate, state: _State) -> None:
-        """Connects what the rule, from either side, says is equal: candidates, and what represents their classes."""
+    def _sides(self, rules: Iterable[Candidate]) -> Sides:
+        """Both directions of rules, but for those that would need a variable that the other side does not have."""
         table = self.table
-        state.flatten()
-        for source, target in ((rule.source, rule.target), (rule.target, rule.source)):
-            if isinstance(source, int) or not self._variables(target) <= self._variables(source):
-                continue
-            free = self._takes_any(source) and self._takes_any(target)
-            rows = state.of_template(source[0])
-            self._connect(source, target, rows, state.first[rows], state.second[rows], free, state)
-            classes = state.represented(source[0], table)
-            rows = NONE - 1 - classes
-            self._connect(source, target, rows, table.first[classes], table.second[classes], free, state)
+        constant = [bool(item.constant) for item in table.inputs]
+        sides = []
+        for rule in rules:
+            free = self._takes_any(rule.source) and self._takes_any(rule.target)
+            takes = np.arange(len(table.inputs)) + (len(table.inputs) if free else 0)
+            for source, target in ((rule.source, rule.target), (rule.target, rule.source)):
+                if not isinstance(source, int) and self._variables(target) <= self._variables(source):
+                    sides.append(side(source, target, constant, takes))
+        return Sides.of(sides, len(table.templates))
 
-    def _connect(
-        self, source: tuple[int, Pattern, Pattern | None], target: Pattern, rows: Ids, first: Ids, second: Ids,
-        free: bool, state: _State,
-    ) -> None:  # fmt: skip
-        """rows: of the candidates; or of classes, as -2 - class, whose representatives these operands have."""
-        if not len(rows):
-            return
-        ways = [(first, second)]
-        if source[2] is not None and source[0] in self.table.commuting:
-            ways.append((second, first))
-        for one, other in ways:
-            for found, bound in self._operands(source, one, other, (rows, {}), free):
-                self._mark(target, found, bound, state)
+    def _apply(self, rules: Sequence[Candidate], state: _State) -> None:
+        """Connects the candidates that are not settled with what the rules, from either side, say that they are."""
+        table, terms = self.table, self.terms
+        sides = self._sides(rules)
+        kinds = [kind for kind in range(len(table.templates)) if np.ptp(sides.of_template[kind])]
+        rows = [state.of_template(kind) for kind in kinds]
+        apply(
+            np.concatenate(rows) if rows else np.zeros(0, np.int64),
+            state.template, state.first, state.second, state.classes, state.parent, state.place, state.start,
+            len(state.rows) + 1, sides.of_template, sides.match, sides.match_at, sides.build, sides.build_at,
+            sides.target, terms.keys, terms.numbers, terms.commuting, terms.classes, terms.member_at, terms.members,
+            terms.template, terms.first, terms.second, terms.has, table.kind, self._takes(),
+        )  # fmt: skip
+        state.changed = True
 
     def _variables(self, pattern: Pattern) -> frozenset[int]:
         return frozenset(number for number in variables(pattern) if not self.table.inputs[number].constant)
@@ -383,206 +436,103 @@ class Pruner:
         name = self.table.templates[template].operator
         return name in (SPLIT, "cat") or catalogue()[operator_named(name)].elementwise
 
-    def _operands(
-        self, pattern: tuple[int, Pattern, Pattern | None], first: Ids, second: Ids, bound: Bound, free: bool
-    ) -> Iterator[Bound]:
-        for rows, names in self._match(pattern[1], first, bound, free, (second,)):
-            rest = names.pop(NONE)
-            if pattern[2] is None:
-                yield rows, names
-            else:
-                yield from self._match(pattern[2], rest, (rows, names), free, ())
-
-    def _match(self, pattern: Pattern, ids: Ids, bound: Bound, free: bool, carried: tuple[Ids, ...]) -> Iterator[Bound]:
-        """Rows in which these classes are what the pattern says. carried: goes with the rows, as variable -1."""
-        rows, names = bound
-        table = self.table
-        if carried:
-            names = {**names, NONE: carried[0]}
-        if isinstance(pattern, int):
-            if table.inputs[pattern].constant:
-                kept = ids == pattern
-            elif pattern in names:
-                kept = names[pattern] == ids
-            else:
-                kept = self._takes(pattern, free)[table.kind[ids]]
-                names = {**names, pattern: ids}
-            if kept.any():
-                yield rows[kept], {name: values[kept] for name, values in names.items()}
-            return
-        kept = table.template[ids] == pattern[0]
-        if not kept.any():
-            return
-        rows, ids = rows[kept], ids[kept]
-        names = {name: values[kept] for name, values in names.items()}
-        first, second = table.first[ids], table.second[ids]
-        ways = [(first, second)]
-        if pattern[2] is not None and pattern[0] in table.commuting:
-            ways.append((second, first))
-        outer = names.pop(NONE, None)
-        for one, other in ways:
-            inner = dict(names)
-            if outer is not None:
-                inner[NONE - 1 - _depth(pattern)] = outer
-            for found, values in self._operands(pattern, one, other, (rows, inner), free):
-                if outer is not None:
-                    values[NONE] = values.pop(NONE - 1 - _depth(pattern))
-                yield found, values
-
-    def _takes(self, variable: int, free: bool) -> NDArray[np.bool_]:
-        """Of which kinds a variable may be. free: of any rank but a scalar's; else of its rank."""
-        shape = self.table.inputs[variable].shape
-        if free:
-            return np.array([(len(kind.shape) == 1) == (len(shape) == 1) for kind in self.table.kinds])
-        return np.array([len(kind.shape) == len(shape) for kind in self.table.kinds])
-
-    def _mark(self, target: Pattern, rows: Ids, names: dict[int, Ids], state: _State) -> None:
-        """Connects what was matched with what the rule makes of it."""
-        most = state.start
-        if isinstance(target, int):
-            state.ground(rows[rows >= 0])
-            return
-        template, left, right = target
-        first, good = self._built(left, names, len(rows), most)
-        second = np.full(len(rows), NONE)
-        if right is not None:
-            second, other = self._built(right, names, len(rows), most)
-            good &= other
-        classes, number = self._lookup(template, np.where(good, first, 0), np.where(good, second, NONE))
-        place = state.place[np.clip(number - most, 0, len(state.place) - 1)]
-        here = good & (number >= most) & (number < most + len(state.place)) & (place != NONE)
-        told = good & (number != NONE) & ~here  # of fewer operators, or what represents the class
-        mine = rows >= 0
-        same = np.where(mine, state.classes[np.maximum(rows, 0)], NONE - 1 - rows) == classes
-        state.ground(rows[told & mine & same])
-        state.ground(place[here & ~mine & same])
-        state.unite(rows[here & mine & same], place[here & mine & same])
-
-    def _built(self, pattern: Pattern, names: dict[int, Ids], count: int, most: int) -> tuple[Ids, NDArray[np.bool_]]:
-        """(class, is it known by terms whose numbers are below `most`?)."""
-        if isinstance(pattern, int):
-            return names.get(pattern, np.full(count, pattern)), np.ones(count, bool)
-        template, left, right = pattern
-        first, good = self._built(left, names, count, most)
-        second = np.full(count, NONE)
-        if right is not None:
-            second, other = self._built(right, names, count, most)
-            good &= other
-        classes, number = self._lookup(template, np.where(good, first, 0), np.where(good, second, NONE))
-        return classes, good & (classes != NONE) & (number < most)
+    def _takes(self) -> NDArray[np.bool_]:
+        """Of which kinds an input may be, as a variable: of its rank; and in the rows behind, in rules whose operators
+        take any rank, of any but a scalar's."""
+        ranks = np.array([len(kind.shape) for kind in self.table.kinds])
+        own = np.array([len(item.shape) for item in self.table.inputs])[:, None]
+        return np.asarray(np.concatenate((ranks == own, (ranks == 1) == (own == 1))), np.bool_)
 
 
 class _State:
-    """The candidates of a level. implied: those that are connected with what represents their class.
+    """The candidates of a level that are not settled: neither connected with what represents their class, nor false.
 
-    start: the number of the level's first term. rows: of the candidates in the level; place: the other way round.
+    start: the number of the level's first term. rows: of the candidates in the level; place: the other way round, -1
+    for what is true, -2 for what is false. parent: of the candidates, then of what is false and of what is true.
     """
 
     def __init__(self, start: int, count: int, rows: Ids, level: Level) -> None:
         self.start, self.rows = start, rows
         self.template, self.first, self.second = level.template[rows], level.first[rows], level.second[rows]
         self.classes = level.classes[rows]
-        self.place = np.full(max(count, 1), NONE)
+        self.place = np.full(max(count, 1), NONE, np.int32)
         self.place[rows] = np.arange(len(rows))
-        self.parent = np.arange(len(rows) + 1)  # the last stands for all that is implied
-        self.implied = np.zeros(len(rows), bool)
-        self.changed, self.uses = False, 0
+        self.parent = np.arange(len(rows) + 2)
+        self.settled = np.zeros(len(rows), bool)
+        self.changed = False
         self.by_template: dict[int, Ids] = {}
-        self.by_representative: dict[int, Ids] = {}
 
-    def ground(self, numbers: Ids) -> None:
-        self.unite(numbers, np.full(len(numbers), len(self.rows)))
-
-    def unite(self, one: Ids, other: Ids) -> None:
-        if len(one):
-            _unite(self.parent, one, other)
-            self.changed = True
+    def ground(self, numbers: Ids, true: bool = True) -> None:
+        """Settles candidates."""
+        unite_all(self.parent, numbers, len(self.rows) + true)
+        self.changed = True
 
     def flatten(self) -> None:
-        """Brings `implied` up to date."""
+        """Brings `settled` up to date."""
         if self.changed:
-            _flatten(self.parent, self.implied)
+            _flatten(self.parent, self.settled)
             self.changed = False
 
     def saved(self) -> Saved:
-        """What is implied now."""
-        return self.parent.copy(), self.implied.copy()
+        """What is settled now."""
+        return self.parent.copy(), self.settled.copy()
 
     def restore(self, saved: Saved) -> None:
         """As it was when that was saved."""
-        self.parent, self.implied = saved
-        self.changed, self.uses = True, 0
+        self.parent, self.settled = saved
+        self.changed = True
         self.by_template = {}
 
-    def forget_implied(self) -> None:
-        """Leaves the candidates that are not implied: others that are connected with one that was are implied too."""
-        kept = ~self.implied
-        new = np.append(np.cumsum(kept) - 1, kept.sum())
-        self.parent = np.append(new[_roots(self.parent)[:-1][kept]], kept.sum())
-        self.place[self.rows[~kept]] = NONE
-        for name in ("rows", "template", "first", "second", "classes", "implied"):
+    def forget_settled(self) -> None:
+        """Leaves the candidates that are not settled."""
+        self.flatten()
+        kept = ~self.settled
+        new = np.append(np.cumsum(kept) - 1, [kept.sum(), kept.sum() + 1])
+        roots = _roots(self.parent)
+        false = roots[:-2][~kept] == len(self.rows)
+        self.parent = np.append(new[roots[:-2][kept]], new[-2:])
+        self.place[self.rows[~kept]] = np.where(false, NONE - 1, NONE)
+        for name in ("rows", "template", "first", "second", "classes", "settled"):
             setattr(self, name, getattr(self, name)[kept])
         self.place[self.rows] = np.arange(len(self.rows))
-        self.by_template, self.uses = {}, 0
+        self.by_template = {}
 
-    def is_implied(self, number: int) -> bool:
-        return bool(_root(self.parent, number) == len(self.rows))
+    def is_settled(self, number: int) -> bool:
+        return bool(root(self.parent, number) >= len(self.rows))
+
+    def is_true(self) -> NDArray[np.bool_]:
+        """Of all terms of the level: are they known to be equal to what represents their class?"""
+        true: NDArray[np.bool_] = np.equal(self.place, NONE)
+        true[self.rows] = _roots(self.parent)[:-2] == len(self.rows) + 1
+        return true
 
     def of_template(self, template: int) -> Ids:
-        """The candidates of a template that are not implied yet."""
+        """The candidates of a template that are not settled yet."""
+        self.flatten()
         if template not in self.by_template:
             self.by_template[template] = np.flatnonzero(self.template == template)
         rows = self.by_template[template]
-        rows = self.by_template[template] = rows[~self.implied[rows]]
+        rows = self.by_template[template] = rows[~self.settled[rows]]
         return rows
-
-    def represented(self, template: int, table: Table) -> Ids:
-        """The classes of candidates that are not implied yet whose representative has this template; some that are
-        done with may be among them."""
-        if self.uses % REFRESH == 0:
-            classes = np.unique(self.classes[~self.implied])
-            kinds = table.template[classes]
-            self.by_representative = {int(kind): classes[kinds == kind] for kind in np.unique(kinds)}
-        self.uses += 1
-        return self.by_representative.get(template, np.zeros(0, np.int64))
 
     def number_of(self, rule: Candidate) -> int:
         return int(self.place[rule.row])
 
 
 @numba.njit(cache=True)
-def _root(parent: Ids, item: int) -> int:  # pragma: no cover - compiled
-    while parent[item] != item:
-        parent[item] = parent[parent[item]]
-        item = parent[item]
-    return item
-
-
-@numba.njit(cache=True)
-def _unite(parent: Ids, one: Ids, other: Ids) -> None:  # pragma: no cover - compiled
-    """The greater root becomes the parent, so that what is implied stays on top."""
-    for number in range(len(one)):
-        first, second = _root(parent, one[number]), _root(parent, other[number])
-        if first < second:
-            parent[first] = second
-        else:
-            parent[second] = first
-
-
-@numba.njit(cache=True)
 def _roots(parent: Ids) -> Ids:  # pragma: no cover - compiled
     roots = np.empty_like(parent)
     for number in range(len(parent)):
-        roots[number] = _root(parent, number)
+        roots[number] = root(parent, number)
     return roots
 
 
 @numba.njit(cache=True)
-def _flatten(parent: Ids, implied: NDArray[np.bool_]) -> None:  # pragma: no cover - compiled
-    last = len(parent) - 1
+def _flatten(parent: Ids, settled: NDArray[np.bool_]) -> None:  # pragma: no cover - compiled
+    last = len(parent) - 2
     for number in range(last):
-        if not implied[number]:
-            implied[number] = _root(parent, number) == last
+        if not settled[number]:
+            settled[number] = root(parent, number) >= last
 
 
 def variables(pattern: Pattern) -> frozenset[int]:
@@ -590,13 +540,3 @@ def variables(pattern: Pattern) -> frozenset[int]:
     if isinstance(pattern, int):
         return frozenset((pattern,))
     return frozenset().union(*(variables(one) for one in pattern[1:] if one is not None))
-
-
-def _depth(pattern: Pattern) -> int:
-    if isinstance(pattern, int):
-        return 0
-    return 1 + max(_depth(one) for one in pattern[1:] if one is not None)
-
-
-def _code(template: Ids, first: Ids, second: Ids) -> Ids:
-    return (template + 1) << (2 * BITS) | first << BITS | (second + 1)

@@ -33,12 +33,13 @@ TRIES = 60
 @dataclass(frozen=True)
 class Scheme:
     """Which attributes become symbols. windows: of operators whose kernel is larger than one; points: of the others;
-    groups: as a symbol, or as many as there are channels."""
+    groups: as a symbol, or as many as there are channels. alike: inputs that were of one shape stay so."""
 
     windows: bool
     points: bool
     pools: bool
     groups: str = "g"
+    alike: bool = False
 
     @property
     def symbols(self) -> bool:
@@ -46,8 +47,9 @@ class Scheme:
         return self.windows or self.points or self.pools
 
 
-def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> Verdict:
-    """The verdict on the most general rule that is proved; else on the rule as it was found.
+def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> tuple[Verdict, bool]:
+    """The verdict on the most general rule that is proved, and whether that is as general as its operators allow; else
+    the verdict on the rule as it was found.
 
     inputs: by the names that the rule has for them.
     """
@@ -73,14 +75,17 @@ def generalised(rule: Rule, inputs: Mapping[str, Input], tries: int = TRIES) -> 
     with one_thread():
         found = verdict(general)
         if isinstance(found, Proved):
-            return found
+            return found, True
         if not others:
-            return last(found)
+            return last(found), False
         proved = next(_proved(map(verdict, special)), None)
+        if proved is None:
+            others = [replace(scheme, alike=True) for scheme in others if scheme.groups == "2"]
+            proved = next(_proved(verdict(scheme) for scheme in others if not scheme.symbols), None)
         if proved is None:  # what does not hold for the numbers themselves holds for no symbols
             least = (last(verdict(scheme)) for scheme in special)
-            return next((item for item in least if item.word == "refuted"), None) or last(found)
-        return next(_proved(verdict(scheme) for scheme in others if scheme.symbols), proved)
+            return next((item for item in least if item.word == "refuted"), None) or last(found), False
+        return next(_proved(verdict(scheme) for scheme in others if scheme.symbols), proved), False
 
 
 def _proved(verdicts: Iterable[Verdict]) -> Iterator[Proved]:
@@ -155,6 +160,8 @@ def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule |
     fresh = (f"{letter}{number or ''}" for number in range(9) for letter in SIZES)
     symbols = (Extent.of(name) for name in fresh if name not in taken)
     kernels = _kernels(rule)
+    of_shape: dict[tuple[int, ...], list[Extent]] = {}
+    joined = _joined(rule)  # two groups, of which each is a kernel: of any size
     shapes: list[tuple[str, tuple[Extent, ...]]] = []
     for name in rule.inputs:
         item = inputs[name]
@@ -162,7 +169,9 @@ def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule |
             shapes.append((name, (Extent.of(1),)))
             continue
         sizes = [next(symbols) for _ in item.shape]
-        if kernels.get(name):
+        if scheme.alike:
+            sizes = list(of_shape.setdefault(item.shape, sizes))
+        if kernels.get(name) and not (scheme.alike and name in joined):
             if scheme.groups == "depthwise":
                 sizes[:2] = [Extent.of("g"), Extent.of(1)]
             else:
@@ -174,6 +183,17 @@ def _declared(rule: Rule, inputs: Mapping[str, Input], scheme: Scheme) -> Rule |
         shapes.append((name, tuple(sizes)))
     candidate = replace(rule, shapes=tuple(shapes))
     return _with_constants(unified(candidate, FIXED), inputs)
+
+
+def _joined(rule: Rule) -> set[str]:
+    """The inputs of which kernels of groups are concatenated."""
+    found: set[str] = set()
+    for item in (*walk(rule.source), *walk(rule.target)):
+        if isinstance(item, Term) and item.operator == "convolution" and "groups" in dict(item.attributes):
+            kernel = item.arguments[1]
+            if isinstance(kernel, Term) and kernel.operator == "cat":
+                found |= {part.name for part in walk((kernel,)) if isinstance(part, Variable)}
+    return found
 
 
 def _kernels(rule: Rule) -> dict[str, bool]:

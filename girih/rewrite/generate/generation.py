@@ -1,8 +1,8 @@
 """Rules generated, proved and listed: everything from the names of operators to verdicts (TASO §2.3 to §2.5).
 
 Each rule is judged when it is found, before anything is pruned by it: first on random numbers between -1 and 1 (the
-paper's second test), then by the prover, for all sizes and attributes. What is false prunes nothing. What is open
-prunes what follows from it, which would be open too, and is never used. At the end, rules whose one side is a
+paper's second test), then by the prover, for all sizes and attributes. What is false or open prunes nothing, so that
+what is pruned follows from proved rules alone; what is open is never used. At the end, rules whose one side is a
 concatenation are also said with two results: f(x, a), f(x, b) become the two sides of one f.
 
 Cost: that of the table (`table`), one pass over it for each rule (`candidates`), and a few verdicts for each rule.
@@ -22,7 +22,7 @@ from time import monotonic
 
 import numpy as np
 
-from girih.rewrite.generate.candidates import Answer, Candidate, Counts, Pruner
+from girih.rewrite.generate.candidates import GENERAL, SPECIAL, UNPROVED, Answer, Candidate, Counts, Pruner
 from girih.rewrite.generate.general import generalised
 from girih.rewrite.generate.table import MOST_PARTS, Table
 from girih.rewrite.generate.vocabulary import (
@@ -85,7 +85,8 @@ class Generation:
 @dataclass(frozen=True)
 class Generated:
     """What was generated. counts: for each size, after each stage of pruning. verdicts: on the rules that are left,
-    each with its symbols. joined: proved rules of two results. stopped: why not all was looked at; "" if it was."""
+    each with its symbols, and behind them on those that are open. joined: proved rules of two results. stopped: why not
+    all was looked at; "" if it was."""
 
     counts: tuple[Counts, ...]
     verdicts: tuple[Verdict, ...]
@@ -141,9 +142,11 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
             except TimeoutError as error:
                 stopped = f"{options.seconds:.0f} seconds were over: {error}"
         kept = pruner.kept if stopped else pruner.minimal(table.levels)[: options.limit or None]
-        every = tuple(judges.verdict(item) for item in kept)
-        joined = tuple(_joined(every, options.size, observe))
-    return Generated(tuple(pruner.counts), every, joined, stopped)
+        proved = [judges.verdict(item) for item in kept]
+        unproved = [judges.verdict(item) for item in pruner.unproved if judges.verdicts[item] is not None]
+        joined = tuple(_joined(proved, options.size, observe))
+    verdicts = (*proved, *(item for item in unproved if item.word == "open"))
+    return Generated(tuple(pruner.counts), verdicts, joined, stopped)
 
 
 class _Judges:
@@ -151,7 +154,7 @@ class _Judges:
 
     def __init__(self, pruner: Pruner, named: Mapping[str, Input], processes: int) -> None:
         self.pruner, self.named = pruner, named
-        self.verdicts: dict[Candidate, Future[Verdict] | None] = {}
+        self.verdicts: dict[Candidate, Future[tuple[Verdict, bool]] | None] = {}
         context = get_context("spawn")
         self.pool = ProcessPoolExecutor(processes, context) if processes else None
         self.ahead = 2 * processes if processes else 1
@@ -164,27 +167,34 @@ class _Judges:
             self.pool.shutdown(cancel_futures=True)
 
     def __call__(self, candidate: Candidate) -> Answer | None:
-        """None where the sides differ on random numbers; else whether it is not refuted."""
+        """None where the sides differ on random numbers."""
         if candidate not in self.verdicts:
             self.verdicts[candidate] = self._judged(candidate)
         future = self.verdicts[candidate]
-        return None if future is None else lambda: future.result().word != "refuted"
+        if future is None:
+            return None
 
-    def _judged(self, candidate: Candidate) -> Future[Verdict] | None:
+        def answer() -> str:
+            verdict, general = future.result()
+            return UNPROVED if verdict.word != "proved" else GENERAL if general else SPECIAL
+
+        return answer
+
+    def _judged(self, candidate: Candidate) -> Future[tuple[Verdict, bool]] | None:
         rule = Rule((self.pruner.expression(candidate.source),), (self.pruner.expression(candidate.target),))
         if not passes(rule, self.named):
             return None
         named = {name: self.named[name] for name in rule.inputs}
         if self.pool is not None:
             return self.pool.submit(generalised, rule, named)
-        future: Future[Verdict] = Future()
+        future: Future[tuple[Verdict, bool]] = Future()
         future.set_result(generalised(rule, named))
         return future
 
     def verdict(self, candidate: Candidate) -> Verdict:
         future = self.verdicts[candidate]
         assert future is not None
-        return future.result()
+        return future.result()[0]
 
 
 def passes(rule: Rule, named: Mapping[str, Input]) -> bool:

@@ -111,7 +111,7 @@ class Table:
         self.refused: set[tuple[int, int]] = set()
         """(template, constant) that never say anything."""
         self.values: list[Any] = []
-        self.size, self.kind, self.row, self.order = (np.zeros(0, np.int64) for _ in range(4))
+        self.size, self.depth, self.kind, self.row, self.order = (np.zeros(0, np.int64) for _ in range(5))
         self.template, self.first, self.second = (np.zeros(0, np.int64) for _ in range(3))
         self.alive = np.zeros(0, bool)
         """Those of which larger terms are made."""
@@ -200,6 +200,9 @@ class Table:
             joined(name, [np.repeat([getattr(block, name) for block, _ in blocks], many)])
         joined("size", [np.full(sum(many), size)])
         joined("alive", [np.ones(sum(many), bool)])
+        first, second = self.first[len(self.depth) :], self.second[len(self.depth) :]
+        below = np.append(self.depth, 0)  # of no operand: the last
+        joined("depth", [np.maximum(below[first], below[second]) + 1 if size else np.zeros(len(first), np.int64)])
 
     def _sort(self) -> None:
         """Makes the classes that were added known, with the operators that each consists of."""
@@ -505,13 +508,13 @@ class Table:
             return Level(empty, empty, empty, empty, np.zeros(0, bool), 0)
         ends = np.cumsum([len(block) for block in blocks])
         hash_ = np.concatenate([block.hash for block in blocks])
-        classes = self.lookup(hash_)
-        fresh = np.flatnonzero(classes == NONE)
-        fresh = fresh[np.argsort(hash_[fresh], kind="stable")]
-        starts = np.flatnonzero(np.r_[True, hash_[fresh][1:] != hash_[fresh][:-1]][: len(fresh)])
-        if last:
-            starts = starts[np.diff(np.r_[starts, len(fresh)]) > 1]
-        chosen = np.sort(fresh[starts])
+        order = np.argsort(hash_, kind="stable")  # in order they are looked up several times as fast
+        hash_ = hash_[order]
+        starts = np.flatnonzero(np.r_[True, hash_[1:] != hash_[:-1]])
+        many, hash_ = np.diff(np.r_[starts, len(hash_)]), hash_[starts]
+        found = self.lookup(hash_)
+        fresh = (found == NONE) & (many > last)
+        chosen = np.sort(order[starts[fresh]])
         in_blocks = np.split(chosen, np.searchsorted(chosen, ends[:-1]))
         represent = [
             block.some(rows - end + len(block)) for block, rows, end in zip(blocks, in_blocks, ends, strict=True)
@@ -519,8 +522,10 @@ class Table:
         represent.sort(key=lambda block: (block.template, block.kind, block.operands))
         self._append([(block, None if last else self._values(block)) for block in represent if len(block)], size)
         self._sort()
-        classes[fresh] = self.lookup(hash_[fresh])
-        del hash_, fresh
+        found[fresh] = self.lookup(hash_[fresh])
+        classes = np.empty(len(order), np.int64)
+        classes[order] = np.repeat(found, many)
+        del hash_, order, starts, many, found, fresh
         if last and size > 1:
             equal = [np.flatnonzero(item != NONE) for item in np.split(classes, ends[:-1])]
             blocks = [block.some(rows) for block, rows in zip(blocks, equal, strict=True)]
