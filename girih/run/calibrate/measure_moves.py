@@ -1,17 +1,19 @@
 """Measure copies between memory and files beside computation, as a step that moves tensors does them.
 
 Copies of a worker that computes on a processor are made by threads of its own (`girih.run.worker.moves`), on the cores
-that compute. So both are measured at once: matrix products and sums in a loop, alone and while a copier has copies to
-do without a break. What the loop does less of meanwhile is the copies' share of the device's computing; the seconds of
-a copy are those beside the loop. One size says the rate, a small one what a copy takes at least. The copier always has
-several more to do: the loop looks after it only between two products, and what it waited for that would seem to be the
-copies' own.
+that compute. So both are measured at once: a loop, alone and while a copier has copies to do without a break. What the
+loop does less of meanwhile is the copies' share of the device's computing; the seconds of a copy are those beside the
+loop. Half of the loop's time are matrix products within a core's cache, half is a pass over more than the cache holds:
+networks have both, and copies take bandwidth from the second besides. One size says the rate, a small one what a copy
+takes at least. The copier always has several more to do, and small ones run beside products alone: the loop looks after
+it only between two calls, and what it waited for that would seem to be the copies' own. Copies in have a place in
+memory already, as in a run's arena: new memory for each would take longer to clear than to fill.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -26,6 +28,7 @@ SMALL, LARGE = 1 << 12, 1 << 24  # bytes of a copy
 AHEAD = {SMALL: 64, LARGE: 4}
 """Copies given to the copier that have not ended: more than it makes during one product."""
 WIDTH = 192  # of the matrices of the loop
+PASS = 1 << 22  # numbers that it passes over
 ROUNDS = 5
 
 
@@ -51,20 +54,22 @@ class MoveTask:
             large, small = torch.ones(LARGE // 4, device=device), torch.ones(SMALL // 4, device=device)
             host = {tensor: copiers.out(tensor, str(tensor.nbytes)).result() for tensor in (large, small)}
             turn = self.seconds / (5 * ROUNDS)
-            ways: list[tuple[int, Callable[[], Any]]] = [
-                (AHEAD[tensor.nbytes], work)
+            loop = _Loop()
+            places = {tensor: torch.ones_like(tensor) for tensor in (large, small)}
+            ways: list[tuple[Turn, int, Callable[[], Any]]] = [
+                (loop.both if tensor is large else loop.product, AHEAD[tensor.nbytes], work)
                 for tensor in (large, small)
                 for work in (
                     lambda tensor=tensor: copiers.out(tensor, str(tensor.nbytes)),
-                    lambda tensor=tensor: copiers.into(host[tensor], str(tensor.nbytes), []),
+                    lambda tensor=tensor: copiers.threads[False].submit(places[tensor].copy_, host[tensor]),
                 )
             ]
             alone: list[float] = []
             beside: list[list[tuple[float, float]]] = [[] for _ in ways]
             for _ in range(ROUNDS):  # in turn, so that all find the host as busy
-                alone.append(_together(turn)[0])
-                for (ahead, work), found in zip(ways, beside, strict=True):
-                    found.append(_together(turn, work, ahead))
+                alone.append(_together(loop.both, turn)[0])
+                for (calls, ahead, work), found in zip(ways, beside, strict=True):
+                    found.append(_together(calls, turn, work, ahead))
         finally:
             copiers.close()
         rate = median(alone)
@@ -75,21 +80,54 @@ class MoveTask:
         return Moved(per_out, per_in, latency, min(1.0, max(0.0, sum(slower) / 2)))
 
 
-def _together(seconds: float, copy: Callable[[], Any] | None = None, ahead: int = 0) -> tuple[float, float]:
-    """(turns of the loop each second, seconds of a copy) while the loop runs for so long, and copies beside it."""
-    matrix, rows = torch.ones(WIDTH, WIDTH), torch.ones(WIDTH, WIDTH)
-    into, total = torch.empty(WIDTH, WIDTH), torch.zeros(WIDTH, WIDTH)
+Turn = Callable[[], Iterator[None]]
+"""The calls of one turn of a loop, each behind the one before."""
+
+
+class _Loop:
+    """both: so many products and one pass that either takes as long."""
+
+    def __init__(self) -> None:
+        self.matrix, self.rows = torch.ones(WIDTH, WIDTH), torch.ones(WIDTH, WIDTH)
+        self.into = torch.empty(WIDTH, WIDTH)
+        self.data, self.result = torch.ones(PASS), torch.ones(PASS)
+        self.products = max(1, round(_seconds(self.over_memory) / _seconds(self.product)))
+
+    def product(self) -> Iterator[None]:
+        torch.mm(self.rows, self.matrix, out=self.into)
+        yield
+
+    def over_memory(self) -> Iterator[None]:
+        torch.clamp_min(self.data, 0.5, out=self.result)
+        yield
+
+    def both(self) -> Iterator[None]:
+        yield from self.over_memory()
+        for _ in range(self.products):
+            yield from self.product()
+
+
+def _seconds(turn: Turn) -> float:
+    took = []
+    for _ in range(ROUNDS):
+        began = perf_counter()
+        list(turn())
+        took.append(perf_counter() - began)
+    return median(took)
+
+
+def _together(turn: Turn, seconds: float, copy: Callable[[], Any] | None = None, ahead: int = 0) -> tuple[float, float]:
+    """(turns each second, seconds of a copy) while the loop runs for so long, and copies beside it."""
     turns = copies = 0
     under_way: deque[Any] = deque()
     began = perf_counter()
     while perf_counter() - began < seconds:
-        while under_way and under_way[0].done():
-            under_way.popleft()
-            copies += 1
-        if copy is not None:
-            under_way.extend(copy() for _ in range(ahead - len(under_way)))
-        torch.mm(rows, matrix, out=into)
-        total.add_(into)
+        for _ in turn():
+            while under_way and under_way[0].done():
+                under_way.popleft()
+                copies += 1
+            if copy is not None:
+                under_way.extend(copy() for _ in range(ahead - len(under_way)))
         turns += 1
     took = perf_counter() - began
     for each in under_way:
