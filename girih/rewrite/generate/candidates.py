@@ -11,7 +11,8 @@ Why 3 is sound: only proved rules connect. Rules are matched modulo the classes 
 term of its class stands that is connected with what represents the class, by rules that were kept before; and what a
 rule makes of a term is looked up among such terms, from its parts up. So by induction the two ends of a connection
 follow from one another by kept rules, and so does what `minimal` takes out at last: from those that it leaves.
-What is of constants alone is computed, and counts as known to be equal.
+What is of constants alone is computed, and counts as known to be equal. Among the largest terms (`doubtful`) what would
+follow from a candidate that stays open is not judged: it takes longest, and mostly stays open too.
 
 Cost: for each rule one pass over the candidates of its operator that are not connected yet, in compiled loops.
 """
@@ -35,7 +36,7 @@ from girih.rewrite.generate.vocabulary import Kind, application, kind_of
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 
-GENERAL, SPECIAL, UNPROVED = "general", "special", "unproved"
+GENERAL, SPECIAL, OPEN, FALSE = "general", "special", "open", "false"
 Answer: TypeAlias = "Callable[[], str]"
 """Waits until it is known whether a candidate is proved: for all sizes and attributes that its operators take (general)
 or for some (special)."""
@@ -96,14 +97,21 @@ class Pruner:
         """The number of the first term of each size."""
 
     def prune(
-        self, level: Level, size: int, judge: Judge, ahead: int = 1, observer: Observer | None = None
+        self,
+        level: Level,
+        size: int,
+        judge: Judge,
+        ahead: int = 1,
+        observer: Observer | None = None,
+        doubtful: bool = False,
     ) -> Iterator[Candidate]:
         """The proved rules of one size, in order; each is applied before the next is looked for.
 
         ahead: how many are looked for before the judge has to answer. They are taken for general; where one was not,
         everything is as it was before it, and what came after it is looked for again. So the rules are the same
         however many there are, and each is judged as often. observer: hears of each before it is judged; what it raises
-        ends the search.
+        ends the search. doubtful: what would follow from open candidates is not judged; for the last size alone, since
+        larger terms would take it for true.
         """
         self._enter(level)
         state = self._state(level, size)
@@ -114,7 +122,7 @@ class Pruner:
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
         for rule in self._exchanges() if size == 1 else ():
-            proved = self._word(judge(rule)) != UNPROVED
+            proved = self._word(judge(rule)) in (GENERAL, SPECIAL)
             self._count(rule, proved)
             if proved:
                 self.kept.append(rule)
@@ -125,6 +133,7 @@ class Pruner:
         shared = self._shares(level, state.rows[in_order & state.settled])
         counts.unshared = counts.renamed - int(shared.sum())
         state.forget_settled()
+        state.doubtful = doubtful
         special = yield from self._judged(level, self._preferred(level, state.rows), state, judge, ahead, observe)
         yield from self._judged(level, special, state, judge, ahead, observe, (GENERAL, SPECIAL))
         self._know(state)
@@ -170,6 +179,8 @@ class Pruner:
                 else:
                     self._count(guess.rule, False)
                     state.ground(np.array([number]), False)
+                    if word == OPEN and state.doubtful:
+                        self._apply([guess.rule], state)
             return special
         finally:  # nobody asks for more: what was not answered is not known to be proved
             if waiting:
@@ -192,7 +203,7 @@ class Pruner:
         return guess
 
     def _word(self, answer: Answer | None) -> str:
-        return UNPROVED if answer is None else answer()
+        return FALSE if answer is None else answer()
 
     def _count(self, rule: Candidate, proved: bool) -> None:
         counts = self.counts[-1]
@@ -460,6 +471,7 @@ class _State:
         self.parent = np.arange(len(rows) + 2)
         self.settled = np.zeros(len(rows), bool)
         self.changed = False
+        self.doubtful = False
         self.by_template: dict[int, Ids] = {}
 
     def ground(self, numbers: Ids, true: bool = True) -> None:

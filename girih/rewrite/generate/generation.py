@@ -2,8 +2,9 @@
 
 Each rule is judged when it is found, before anything is pruned by it: first on random numbers between -1 and 1 (the
 paper's second test), then by the prover, for all sizes and attributes. What is false or open prunes nothing, so that
-what is pruned follows from proved rules alone; what is open is never used. At the end, rules whose one side is a
-concatenation are also said with two results: f(x, a), f(x, b) become the two sides of one f.
+what is pruned follows from proved rules alone; only of 5 operators, what would follow from an open candidate is not
+judged, and so not found. What is open is never used. At the end, rules whose one side is a concatenation are also said
+with two results: f(x, a), f(x, b) become the two sides of one f.
 
 Cost: that of the table (`table`), one pass over it for each rule (`candidates`), and a few verdicts for each rule.
 """
@@ -22,7 +23,7 @@ from time import monotonic
 
 import numpy as np
 
-from girih.rewrite.generate.candidates import GENERAL, SPECIAL, UNPROVED, Answer, Candidate, Counts, Pruner
+from girih.rewrite.generate.candidates import FALSE, GENERAL, OPEN, SPECIAL, Answer, Candidate, Counts, Pruner
 from girih.rewrite.generate.general import generalised
 from girih.rewrite.generate.table import MOST_PARTS, Table
 from girih.rewrite.generate.vocabulary import (
@@ -133,7 +134,8 @@ def generate(options: Generation, observer: Observer | None = None) -> Generated
                 in_time, last, alike if large else len(items), options.named if last and large else len(items),
                 MOST_PARTS if not large else 2,
             )  # fmt: skip
-            yield from pruner.prune(level, size, judges, judges.ahead if large else 1, in_time)
+            ahead, doubtful = judges.ahead if large else 1, last and size > LARGE
+            yield from pruner.prune(level, size, judges, ahead, in_time, doubtful)
 
     with judges, one_thread():
         with closing(found()) as rules:
@@ -176,7 +178,9 @@ class _Judges:
 
         def answer() -> str:
             verdict, general = future.result()
-            return UNPROVED if verdict.word != "proved" else GENERAL if general else SPECIAL
+            if verdict.word == "proved":
+                return GENERAL if general else SPECIAL
+            return OPEN if verdict.word == "open" else FALSE
 
         return answer
 

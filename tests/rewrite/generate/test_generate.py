@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from girih.rewrite.generate import Generated, Generation
-from girih.rewrite.generate.candidates import GENERAL, SPECIAL, UNPROVED, Answer, Candidate, Counts, Pruner
+from girih.rewrite.generate.candidates import FALSE, GENERAL, OPEN, SPECIAL, Answer, Candidate, Counts, Pruner
 from girih.rewrite.generate.table import Table
 from girih.rewrite.generate.vocabulary import CONSTANTS, MATRICES, inputs, symbols_of, templates
 from girih.rewrite.prove import Proved, check, prove
@@ -80,29 +81,48 @@ def _put(item: Expression, names: dict[str, str]) -> str:
     return f"{item.operator}{item.attributes}{item.result}({', '.join(_put(one, names) for one in item.arguments)})"
 
 
+def at_random(rule: Candidate) -> str:
+    return FALSE if len(str(rule)) % 5 == 1 else (GENERAL, OPEN, SPECIAL, FALSE)[len(str(rule)) % 4]
+
+
+def pruned(
+    ahead: int, doubtful: bool, verdict: Callable[[Candidate], str]
+) -> tuple[list[Candidate], list[Candidate], list[Counts]]:
+    """Rules, as they come and as they are kept."""
+    table = Table(inputs(INPUTS), templates(SMALL))
+    pruner, found = Pruner(table), []
+
+    def judge(rule: Candidate) -> Answer | None:
+        return None if len(str(rule)) % 5 == 1 and verdict(rule) == FALSE else lambda: verdict(rule)
+
+    for size in (1, 2, 3):
+        found += pruner.prune(table.extend(), size, judge, ahead, doubtful=doubtful and size == 3)
+    return found, pruner.kept, pruner.counts
+
+
+@pytest.mark.parametrize("doubtful", [False, True])
 @pytest.mark.parametrize("ahead", [2, 7])
-def test_candidates_that_are_looked_for_ahead_make_the_same_rules(ahead: int) -> None:
+def test_candidates_that_are_looked_for_ahead_make_the_same_rules(ahead: int, doubtful: bool) -> None:
     """Some of them turn out to be false, or special: what was pruned by them comes back."""
-
-    def pruned(ahead: int) -> tuple[list[Candidate], list[Candidate], list[Counts]]:
-        table = Table(inputs(INPUTS), templates(SMALL))
-        pruner, found = Pruner(table), []
-
-        def judge(rule: Candidate) -> Answer | None:
-            return None if len(str(rule)) % 5 == 1 else lambda: (GENERAL, UNPROVED, SPECIAL)[len(str(rule)) % 3]
-
-        for size in (1, 2, 3):
-            found += pruner.prune(table.extend(), size, judge, ahead)
-        return found, pruner.kept, pruner.counts
-
-    expected = pruned(1)
+    expected = pruned(1, doubtful, at_random)
     assert expected[0] == expected[1]
     assert (
         10
         < sum(item.unproved for item in expected[2])
         < sum(item.unimplied + item.unproved for item in expected[2]) - 10
     )
-    assert pruned(ahead) == expected
+    assert pruned(ahead, doubtful, at_random) == expected
+
+
+def test_what_would_follow_from_open_candidates_is_not_judged_where_that_is_wanted() -> None:
+    def verdict(rule: Candidate) -> str:
+        return GENERAL if rule.size < 3 or len(str(rule)) % 3 == 0 else OPEN
+
+    every, some = pruned(1, False, verdict), pruned(1, True, verdict)
+    judged = [counts[2].unimplied + counts[2].unproved for *_, counts in (every, some)]
+    assert 0 < judged[1] < judged[0] / 2
+    assert {verdict(rule) for rule in some[1]} == {GENERAL}
+    assert [rule for rule in every[1] if rule.size < 3] == [rule for rule in some[1] if rule.size < 3]
 
 
 def test_what_was_taken_back_is_looked_at_again() -> None:
