@@ -109,7 +109,7 @@ NASTY: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "ops": ((), {"models": MODELS}),
 }  # fmt: skip
 FLAGS = {"--json", "--traceback", "--help", "--no-compare", "--tensors", "--operators", "--graph", "--verify",
-         "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite"}  # fmt: skip
+         "--measure", "--again", "--forget", "--fresh", "--trust", "--rewrite", "--z3"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
