@@ -5,10 +5,10 @@ The names are those of the order, among all orders of indices that look alike, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import permutations, product
+from math import factorial, prod
 
 from girih.rewrite.prove.terms import Factor, Fold, Function, Term, Terms, substituted, written
 from girih.rewrite.rules.extent import Extent
@@ -29,10 +29,11 @@ def canonical(term: Term, depth: int) -> Term:
         seen = replace(term, bound=())
         marks.setdefault(f"{written(size)} {_ordered(substituted(seen, blind)).text}", []).append(name)
     groups = [marks[mark] for mark in sorted(marks)]
-    orders = list(_limited(product(*(permutations(group) for group in groups))))
+    if prod(factorial(len(group)) for group in groups) > MOST_ORDERS:
+        raise ProofError("a sum has too many indices that look alike")
     sizes = dict(term.bound)
     best: Term | None = None
-    for order in orders:
+    for order in product(*(permutations(group) for group in groups)):
         names = [name for group in order for name in group]
         values = {name: Extent.of(f"${depth}.{place}") for place, name in enumerate(names)}
         listed = replace(term, bound=tuple((name, sizes[name]) for name in names))
@@ -41,13 +42,6 @@ def canonical(term: Term, depth: int) -> Term:
             best = candidate
     assert best is not None
     return best
-
-
-def _limited(orders: Iterator) -> Iterator:
-    for count, order in enumerate(orders):
-        if count == MOST_ORDERS:
-            raise ProofError("a sum has too many indices that look alike")
-        yield order
 
 
 def _ordered(term: Term) -> Term:

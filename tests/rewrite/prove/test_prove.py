@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from girih.rewrite.prove import Open, ProofError, Proved, Refuted, check, prove
+from girih.rewrite.prove.canonical import canonical
 from girih.rewrite.prove.files import PROPERTIES, read_rule, read_rules
 from girih.rewrite.prove.refutation.instances import Instance, InvalidError, difference, instances
+from girih.rewrite.prove.terms import Read, Term
+from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Rule, RuleError
 
 TRUE = [
@@ -210,3 +213,10 @@ def test_files_name_the_line_of_what_is_no_rule(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RuleError, match="no text"):
         read_rules(file)
+
+
+def test_a_sum_of_too_many_indices_that_look_alike_is_refused_before_their_orders_are_made() -> None:
+    """Of twelve there are 479 million."""
+    bound = tuple((f"i{number}", Extent.of("n")) for number in range(12))
+    with pytest.raises(ProofError, match="too many indices that look alike"):
+        canonical(Term(factors=(Read("x", (Extent.of("j"),)),), bound=bound), 0)
