@@ -45,6 +45,8 @@ def explained(item: Plan) -> list[str]:
 
 def explain(options: argparse.Namespace) -> int:
     """Prints by which rules a plan's graph was rewritten, with their proofs."""
+    if options.z3:
+        raise BadInputError("girih rewrite explain takes no --z3: that is for prove")
     if not options.rules:
         raise BadInputError("expected a plan, as girih plan --rewrite -o plan.json writes one")
     with clear_errors():

@@ -250,7 +250,7 @@ _ONE_BY_FAR = {dtype: torch.tensor(1 / FAR, dtype=dtype) for dtype in (torch.flo
 
 
 def add_logsumexp_(total: Tensor, part: Tensor) -> None:
-    """total = log(exp(total) + exp(part)), of logarithms that `logsumexp` may have enlarged, too."""
+    """total = log(exp(total) + exp(part)); on a processor also of logarithms that `logsumexp` has enlarged."""
     far = total.dtype == torch.float64 and total.is_cpu and _far(total.numpy(), part.numpy())
     together = _added(total.numpy(), part.numpy()) if np.any(far) else None
     torch.logaddexp(total, part, out=total)

@@ -1,8 +1,8 @@
 """Programs as `python FILE` runs them, each in a process of its own, which is forked from one that has loaded PyTorch.
 
 Loading PyTorch takes more than a second of a core, and what its optimizers load as long again (`torch._dynamo`); most
-programs of the documentation do little else. All else is
-as in a new process: no module of girih is loaded, and what runs at the end of a process runs.
+programs of the documentation do little else. All else is as in a new process: no module of girih is loaded, and what
+runs at the end of a process runs.
 """
 
 from __future__ import annotations

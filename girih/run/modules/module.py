@@ -106,8 +106,8 @@ def module_of(
         ]
         return traced.call_function(turned_product if way.kernel.startswith(TURN) else torch.mm, tuple(operands))
 
-    def is_last(kernel: Kernel) -> bool:
-        """May the result overwrite what is added? That must be memory of its own, which nobody reads afterwards."""
+    def may_overwrite(kernel: Kernel) -> bool:
+        """May the result be written over what is added? That must be memory of its own, and not be read afterwards."""
         name, last = kernel.added, kernel.nodes[-1].name
         if name is None or name in leaving or name == kernel.root.inputs[0] or name not in graph.producer:
             return False
@@ -120,7 +120,7 @@ def module_of(
     def onednn(kernel: Kernel) -> torch.fx.Node:
         root, bias = kernel.root, kernel.bias
         layout = ROWS if ways is None else ways[root.name].makes
-        over = layout == CHANNELS_LAST == lies.get(kernel.added or "") and is_last(kernel)
+        over = layout == CHANNELS_LAST == lies.get(kernel.added or "") and may_overwrite(kernel)
         order, function, behind = packed(
             root.operator,
             root.attributes,

@@ -420,11 +420,12 @@ def checked_values(spec: TableSpec, values: Any) -> Rows:
     """Numbers of a table's dtype, in one piece of memory.
 
     Raises:
-        TableError: they are no numbers, or fractions for a table of whole ones.
+        TableError: they are no numbers, or not whole ones for a table of these.
     """
     found = np.asarray(values)
     whole = spec.kind.kind == "i"
-    if found.dtype.kind not in "biuf" or (whole and found.dtype.kind == "f" and (found != np.floor(found)).any()):
+    fractions = whole and found.dtype.kind == "f" and not (np.isfinite(found) & (found == np.floor(found))).all()
+    if found.dtype.kind not in "biuf" or fractions:
         raise TableError(
             f"table {spec.name!r} has {spec.dtype}: expected {'whole ' if whole else ''}numbers, not {found.dtype} "
             f"{found.ravel()[:3].tolist()}"

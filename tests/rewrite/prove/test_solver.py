@@ -82,8 +82,9 @@ def test_the_command_asks_z3_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[0]["z3"] == "agrees"
     assert rows[1]["verdict"] == "refuted"
     assert "z3" not in rows[1]
-    assert main(["rewrite", "rules", "--operators", "mm", "--z3"]) == 2
-    assert "prove" in capsys.readouterr().err
+    for other in (["rules", "--operators", "mm"], ["explain", "plan.json"]):
+        assert main(["rewrite", *other, "--z3"]) == 2
+        assert "prove" in capsys.readouterr().err
 
 
 def test_without_z3_the_command_says_what_to_install(

@@ -36,6 +36,13 @@ class Inner(nn.Module):
         return {"one": torch.relu(self.norm(self.one(image))) * scale, "two": self.two(image).relu()}
 
 
+def with_weights(model: nn.Module, x: torch.Tensor) -> tuple[Graph, dict[str, torch.Tensor]]:
+    """The captured graph, and its weights by the names of inputs."""
+    graph = capture(Inference(model), (x,)).graph
+    state = state_of(Inference(model), graph)
+    return graph, {item.name: state[item.path] for item in graph.inputs if item.path in state}
+
+
 def trained(model: nn.Module) -> nn.Module:
     """With statistics that are not those of an untrained batch norm."""
     for module in model.modules():
@@ -55,10 +62,7 @@ def pieces(name: str) -> tuple[nn.Module, torch.Tensor]:
 def test_the_rewritten_program_computes_the_same(name: str) -> None:
     """By every kernel: PyTorch's, and oneDNN's wherever it can be."""
     model, x = pieces(name)
-    captured = capture(Inference(model), (x,))
-    state = state_of(Inference(model), captured.graph)
-    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
-    graph, weights = folded(captured.graph, weights)
+    graph, weights = folded(*with_weights(model, x))
     parts = segments(graph, weights, size=12)
     assert len(parts) > 1
     again = joined(graph, parts, parts)
@@ -97,10 +101,7 @@ class Residual(nn.Module):
 
 def test_what_is_added_behind_a_convolution_is_computed_with_it() -> None:
     model, x = Residual().eval(), torch.randn(2, 4, 8, 8)
-    captured = capture(Inference(model), (x,))
-    state = state_of(Inference(model), captured.graph)
-    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
-    graph, weights = folded(captured.graph, weights)
+    graph, weights = folded(*with_weights(model, x))
     module = module_of(graph, weights, {node.name: ONEDNN for node in graph.nodes})
     with torch.no_grad():
         for mine, expected in zip(module(x), model(x), strict=True):
@@ -132,10 +133,7 @@ class Chain(nn.Module):
 
 def test_what_is_added_is_overwritten_where_nobody_reads_it_afterwards() -> None:
     model, x = Chain().eval(), torch.randn(2, 4, 8, 8)
-    captured = capture(Inference(model), (x,))
-    state = state_of(Inference(model), captured.graph)
-    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
-    graph, weights = folded(captured.graph, weights)
+    graph, weights = folded(*with_weights(model, x))
     ways = {
         node.name: Way(
             ONEDNN if node.operator == "aten.convolution" else "aten",
@@ -157,11 +155,9 @@ def test_what_is_added_is_overwritten_where_nobody_reads_it_afterwards() -> None
 
 def test_what_is_of_weights_alone_is_computed_before() -> None:
     model, x = pieces("resnext-tiny")
-    captured = capture(Inference(model), (x,))
-    state = state_of(Inference(model), captured.graph)
-    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
-    graph, smaller = folded(captured.graph, weights)
-    assert len(graph.nodes) < len(captured.graph.nodes)
+    captured, weights = with_weights(model, x)
+    graph, smaller = folded(captured, weights)
+    assert len(graph.nodes) < len(captured.nodes)
     assert not any(set(node.inputs) <= smaller.keys() and node.inputs for node in graph.nodes)
 
 
@@ -169,15 +165,13 @@ def test_costs_are_measured_once_and_kept(tmp_path: Path) -> None:
     from girih.cost.store import Store
 
     model, x = pieces("squeezenet-tiny")
-    captured = capture(Inference(model), (x,))
-    state = state_of(Inference(model), captured.graph)
-    weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
+    graph, weights = with_weights(model, x)
     first = KernelCosts(weights, 1, Store(tmp_path / "costs.sqlite"))
-    before = [first(captured.graph, node) for node in captured.graph.nodes]
+    before = [first(graph, node) for node in graph.nodes]
     assert first.measured > 0
     assert max(before) > 0
     second = KernelCosts(weights, 1, Store(tmp_path / "costs.sqlite"))
-    assert [second(captured.graph, node) for node in captured.graph.nodes] == before
+    assert [second(graph, node) for node in graph.nodes] == before
     assert second.measured == 0
 
 

@@ -208,8 +208,9 @@ def test_tables_that_cannot_be() -> None:
             t.dense("a", 1, 1, "int32", function=gl.AdaRevision(1.0))
         with pytest.raises(TableError, match="function 3 has no columns, seen, start, apply"):
             t.dense("a", 1, 1, function=3)
-        with pytest.raises(TableError, match=r"expected whole numbers, not float64 \[0\.5\]"):
-            t.dense("b", 1, 1, "int64", initial=[[0.5]])
+        for number in (0.5, np.inf, np.nan):
+            with pytest.raises(TableError, match=rf"expected whole numbers, not float64 \[{number}\]"):
+                t.dense("b", 1, 1, "int64", initial=[[number]])
         with pytest.raises(TableError, match="no tables"):
             t.run(fill, 1)
         with pytest.raises(TableError, match=r"shape \(2, 3\); expected \(3, 2\)"):
