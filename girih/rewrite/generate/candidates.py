@@ -213,14 +213,16 @@ class Pruner:
 
     def minimal(self, levels: Sequence[Level]) -> tuple[Candidate, ...]:
         """The rules that nothing implies, those of more operators included: a·(b + b) = a·b + a·b has fewer operators
-        than the rule of which it is a case."""
+        than the rule of which it is a case. Only terms of the rules' own classes are looked at: nothing else connects
+        what they are made of."""
         exchanges = set(self._exchanges())
         for size in range(len(levels), 0, -1):
             mine = [rule for rule in self.kept if rule.size == size and rule not in exchanges]
             others = [rule for rule in self.kept if rule not in set(mine)]
             if not any(rule.size > size for rule in others):
                 continue
-            state = self._state(levels[size - 1], size)
+            level = levels[size - 1]
+            state = self._state(level, size, np.unique(level.classes[[rule.row for rule in mine]]))
             self._gather(np.ones(self.starts[size], bool))
             self.kept = others
             for special in (False, True):
@@ -233,9 +235,10 @@ class Pruner:
         self.kept.sort(key=lambda rule: rule.size)
         return tuple(self.kept)
 
-    def _state(self, level: Level, size: int) -> _State:
-        """The terms of a level that do not represent their class. What is of constants alone needs no rule; nor does a
-        side of anything but a concatenation: f(cat(x, y)) is cat(f(x), f(y)) by the rules of f."""
+    def _state(self, level: Level, size: int, classes: Ids | None = None) -> _State:
+        """The terms of a level that do not represent their class; of these classes, if any are given. What is of
+        constants alone needs no rule; nor does a side of anything but a concatenation: f(cat(x, y)) is cat(f(x), f(y))
+        by the rules of f."""
         table = self.table
         represents = (
             (level.template == table.template[level.classes])
@@ -254,6 +257,8 @@ class Pruner:
         splits = [number for number, item in enumerate(table.templates) if item.operator == SPLIT]
         joins = (table.size > 1) & ~self._of_joined_groups()
         state.ground(np.flatnonzero(np.isin(state.template, splits) & joins[state.first]))
+        if classes is not None:
+            state.keep(np.isin(state.classes, classes))
         return state
 
     def _of_joined_groups(self) -> NDArray[np.bool_]:
@@ -498,12 +503,15 @@ class _State:
     def forget_settled(self) -> None:
         """Leaves the candidates that are not settled."""
         self.flatten()
-        kept = ~self.settled
+        self.keep(~self.settled)
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Leaves these candidates; of the others, those that are not known to be true are taken for false."""
         new = np.append(np.cumsum(kept) - 1, [kept.sum(), kept.sum() + 1])
         roots = _roots(self.parent)
-        false = roots[:-2][~kept] == len(self.rows)
+        true = roots[:-2][~kept] == len(self.rows) + 1
         self.parent = np.append(new[roots[:-2][kept]], new[-2:])
-        self.place[self.rows[~kept]] = np.where(false, NONE - 1, NONE)
+        self.place[self.rows[~kept]] = np.where(true, NONE, NONE - 1)
         for name in ("rows", "template", "first", "second", "classes", "settled"):
             setattr(self, name, getattr(self, name)[kept])
         self.place[self.rows] = np.arange(len(self.rows))

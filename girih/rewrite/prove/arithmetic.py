@@ -6,6 +6,8 @@ size; what then has no negative coefficient is not negative. It may miss some th
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from girih.rewrite.prove.terms import Facts, linear
 from girih.rewrite.rules.extent import Extent
 
@@ -55,6 +57,7 @@ def _shifted(extent: Extent, least: dict[str, Extent]) -> Extent:
     return total
 
 
+@lru_cache(maxsize=65536)
 def divided(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
     """(quotient, rest) by a monomial: the quotient of what it divides; a sum divides only its own multiples."""
     if len(divisor.terms) != 1:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from girih.rewrite.prove.terms import Facts, Guard
 from girih.rewrite.rules.extent import Extent
 
-COUNT = 48
+COUNT = 512
 LARGEST = 6
+Because: TypeAlias = tuple[tuple[Extent, Extent], ...]
+"""(factor, guard): what is taken away before the rest is seen to be >= 0."""
 Numbers = Any  # an array of int64, one for each sample
 
 
 class Samples:
-    """The same numbers for a symbol in all of a proof."""
+    """The same numbers for a symbol in all of a proof. reasons, parts: what `strategy` found, by all that it looked at:
+    one condition comes back in many terms."""
 
     def __init__(self) -> None:
         self.random = np.random.default_rng(1)
         self.known: dict[tuple[str, Extent | None], Numbers] = {}
+        self.reasons: dict[object, Because | None] = {}
+        self.parts: dict[object, list[tuple[Extent, Extent, Extent]]] = {}
 
     def where(self, facts: Facts) -> Sampled:
         return Sampled(self, facts)
@@ -33,8 +38,15 @@ class Sampled:
         self.facts = facts
         self.valid = np.ones(COUNT, bool)
         self.here: dict[str, Numbers] = {}
+        self.known: dict[Extent, Numbers] = {}
 
     def of(self, extent: Extent) -> Numbers:
+        """Not to be changed: the same array each time."""
+        if extent not in self.known:
+            self.known[extent] = self._of(extent)
+        return self.known[extent]
+
+    def _of(self, extent: Extent) -> Numbers:
         total = np.zeros(COUNT, np.int64)
         for monomial, by in extent.terms:
             part: Numbers = by

@@ -7,7 +7,7 @@ become its range; and functions of sums with conditions are split into cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -17,7 +17,7 @@ from girih.rewrite.prove import signs
 from girih.rewrite.prove.arithmetic import ONE, divided, nonnegative
 from girih.rewrite.prove.canonical import ProofError
 from girih.rewrite.prove.checker import applied
-from girih.rewrite.prove.samples import COUNT, Sampled, Samples
+from girih.rewrite.prove.samples import COUNT, Because, Sampled, Samples
 from girih.rewrite.prove.terms import Facts, Fold, Function, Guard, Step, Term, free_of, linear
 from girih.rewrite.rules.extent import Extent
 
@@ -119,14 +119,26 @@ def _decided(term: Term, facts: Facts, samples: Samples) -> Iterator[Step]:
         yield from _divisions(number, sign, extent, inside, sampled)
 
 
-def _because(left: Extent, facts: Facts, sampled: Sampled) -> tuple[tuple[Extent, Extent], ...] | None:
+def _because(left: Extent, facts: Facts, sampled: Sampled) -> Because | None:
     """What to take away for the rest to be >= 0: nothing, or one of the guards that hold, so often."""
+    symbols = left.symbols
+    guards = tuple([known for sign, known in facts.guards if sign == ">=" and not known.symbols.isdisjoint(symbols)])
+    key = left, guards, _ranges_of(symbols.union(*(known.symbols for known in guards)), facts)
+    reasons = sampled.samples.reasons
+    if key not in reasons:
+        reasons[key] = _reason(left, guards, facts, sampled)
+    return reasons[key]
+
+
+def _ranges_of(symbols: Iterable[str], facts: Facts) -> tuple[tuple[str, Extent], ...]:
+    return tuple([(name, facts.ranges[name]) for name in symbols if name in facts.ranges])
+
+
+def _reason(left: Extent, guards: Iterable[Extent], facts: Facts, sampled: Sampled) -> Because | None:
     below = sampled.of(left)
     if (below >= 0)[sampled.valid].all() and nonnegative(left, facts):
         return ()
-    for sign, known in facts.guards:
-        if sign != ">=" or not known.symbols & left.symbols:
-            continue
+    for known in guards:
         factors = [ONE]
         for name in known.symbols:
             first, second = linear(left, name), linear(known, name)
@@ -144,6 +156,16 @@ def _because(left: Extent, facts: Facts, sampled: Sampled) -> tuple[tuple[Extent
 
 
 def _divisions(number: int, sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterator[Step]:
+    key = sign, extent, _ranges_of(extent.symbols, facts)
+    parts = sampled.samples.parts
+    if key not in parts:
+        parts[key] = list(_parts(sign, extent, facts, sampled))
+    for extents in parts[key]:
+        yield Step("divide", number, "", extents)
+
+
+def _parts(sign: str, extent: Extent, facts: Facts, sampled: Sampled) -> Iterator[tuple[Extent, Extent, Extent]]:
+    """(quotient, divisor, rest), where the rest is too small to matter."""
     indices = [name for name in extent.symbols if name in facts.ranges]
     divisors = {facts.ranges[name] for name in indices}
     for name in indices:
@@ -156,11 +178,12 @@ def _divisions(number: int, sign: str, extent: Extent, facts: Facts, sampled: Sa
         quotient, rest = divided(extent, divisor)
         if not quotient.terms:
             continue
+        size, numbers = sampled.of(divisor), sampled.of(rest)
         for shift in (0, 1, -1) if sign == ">=" else (0,):
-            left, size = sampled.of(rest + divisor * shift), sampled.of(divisor)
+            left = numbers + size * shift
             fits = (left < size) & ((left >= 0) if sign == ">=" else (left > -size))
             if fits[sampled.valid].all():
-                yield Step("divide", number, "", (quotient - shift, divisor, rest + divisor * shift))
+                yield quotient - shift, divisor, rest + divisor * shift
 
 
 def _ranges(term: Term) -> Iterator[Step]:

@@ -17,6 +17,18 @@ class Extent:
 
     terms: tuple[tuple[Monomial, int], ...] = ()
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
+    def __hash__(self) -> int:
+        """Remembered, since proofs look extents up by the million."""
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Extent], tuple[tuple[tuple[Monomial, int], ...]]]:
+        """Without what is remembered: in another process strings have other hashes."""
+        return Extent, (self.terms,)
+
     @staticmethod
     def of(size: Extent | int | str) -> Extent:
         """A number, a symbol, or what is one already."""

@@ -1,5 +1,7 @@
 """Rules as text, and back."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +76,12 @@ def test_extents_are_numbers_with_names(first: Extent, second: Extent) -> None:
     assert first - first == Extent()
     rule = Rule((Term("relu", (Variable("a"),)),), (Variable("a"),), (("a", (first, second)),))
     assert parse(str(rule)).shapes == rule.shapes
+
+
+def test_an_extent_is_pickled_without_its_hash() -> None:
+    """Strings have other hashes in another process, which would not find it among equal ones."""
+    extent = Extent.of("n") * 2 + 1
+    assert {extent: True}[Extent.of("n") + "n" + 1]
+    again = pickle.loads(pickle.dumps(extent))
+    assert again == extent
+    assert set(vars(again)) == {"terms"}
