@@ -149,7 +149,6 @@ def for_small_work() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()
         torch.set_num_threads(threads)
 
 
