@@ -27,7 +27,7 @@ class Certificate:
 
     def __str__(self) -> str:
         if self.gap == float("inf"):
-            return f"{self.cost:.4g} s; no bound was found, so it is not known how far that is from the best of {self.space}"
+            return f"{self.cost:.4g} s; without a bound it is not known how far from the best of {self.space}"
         return (
             f"{self.cost:.4g} s, at least {self.bound:.4g} s by {self.how}: at most {self.gap:.2%} over the best of "
             f"{self.space}"

@@ -299,7 +299,7 @@ def _check_pure(graph: Graph) -> None:
     if written:
         raise OptimizeError(
             f"the model writes into its buffer or parameter {written[0]!r} when it is called, which a rewritten "
-            "program does not: call model.eval() if a module of it is in training mode, or return the new value as a result"
+            "program does not: call model.eval() if a module is in training mode, or return the new value"
         )
     if any(item.role == "seed" for item in graph.inputs):
         raise OptimizeError(
