@@ -45,6 +45,7 @@ def test_rules_are_said_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
         (["rewrite", "prove"], "expected a rule"),
         (["rewrite", "prove", "mm(a,"], "is no rule, and no file"),
         (["rewrite", "rules", "--operators", ","], "names none"),
+        (["rewrite", "rules", "--operators", "relu(dim=1)"], "relu has no attribute 'dim'"),
         (["optimize", "mlp-tiny", "-o", "plan.json", "--search", "saturation"], "do not go with it"),
     ],
 )
@@ -54,10 +55,18 @@ def test_what_cannot_be_generated_is_told(arguments: list[str], words: str, caps
     assert words in line
 
 
-@pytest.mark.parametrize("name", ["exp", "relu", "sum", "permute", "cumsum"])
+@pytest.mark.parametrize("name", ["exp", "relu", "permute", "cumsum", "embedding"])
 def test_an_operator_alone_may_have_no_rules(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rewrite", "rules", "--operators", name, "--size", "1"]) == 1
     assert "0 proved" in capsys.readouterr().out
+
+
+def test_reductions_join_by_their_plain_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rewrite", "rules", "--operators", "sum, t", "--size", "2"]) == 0
+    first = "sum.dim_IntList(sum.dim_IntList(a, dim=(1,), keepdim=True), dim=(0,), keepdim=True)"
+    second = "sum.dim_IntList(sum.dim_IntList(a, dim=(0,), keepdim=True), dim=(1,), keepdim=True)"
+    said = capsys.readouterr().out
+    assert f"{first} == {second}" in said or f"{second} == {first}" in said
 
 
 FILES = {
