@@ -157,7 +157,8 @@ class Optimized(nn.Module):
 
     def train(self, mode: bool = True) -> Optimized:
         """Stays in evaluation, which is what was optimised: training would write into the model that it was made of."""
-        return super().train(False)
+        super().train(False)
+        return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise OptimizeError(
