@@ -30,9 +30,15 @@ def optimize_program(options: argparse.Namespace, progress: Progress) -> tuple[d
     kind = "".join(Path(options.output or "").suffixes[-2:])
     if options.output and not kind.endswith(tuple(WRITTEN)):
         raise ProgramError(f"{options.output}: expected a name that ends in {', '.join(WRITTEN)}")
+    planned = kind.endswith((".json", ".json.gz"))
+    if planned and (options.search != "backtracking" or options.backends or options.threads):
+        raise ProgramError(
+            f"{options.output} is a plan: it is priced by a data sheet and searched by backtracking, so that "
+            "--search saturation, --backends and --threads do not go with it"
+        )
     name, model, example = _model(options)
-    if kind.endswith((".json", ".json.gz")):
-        return _planned(options, name, model, example, progress)
+    if planned:
+        return _planned(options, name, model, example, rules or (), progress)
     fast = optimize(
         model,
         example,
@@ -100,14 +106,18 @@ def _model(options: argparse.Namespace) -> tuple[str, Any, Any]:
 
 
 def _planned(
-    options: argparse.Namespace, name: str, model: Any, example: Any, progress: Progress
+    options: argparse.Namespace, name: str, model: Any, example: Any, rules: tuple[Rule, ...], progress: Progress
 ) -> tuple[dict[str, Any], list[str]]:
     """The rewritten program as a plan for one device."""
     from girih.capture import Inference
 
     made = replace(
         plan(
-            Inference(model), example, machine="local:1", compare=(), rewrite=Rewriting(options.alpha, options.budget)
+            Inference(model),
+            example,
+            machine="local:1",
+            compare=(),
+            rewrite=Rewriting(options.alpha, options.budget, rules),
         ),
         model=name,
     )

@@ -63,16 +63,14 @@ def explain(options: argparse.Namespace) -> int:
 def prove(options: argparse.Namespace) -> int:
     """Judges rules, and prints of each its proof, or the tensors that refute it. 1 if any is not proved."""
     from girih.rewrite.prove import prove as judge
-    from girih.rewrite.prove.files import read_rule, read_rules
+    from girih.rewrite.prove.files import read_rule
     from girih.rewrite.prove.verdict import Open, Proved
     from girih.rewrite.rules.rule import RuleError
 
     if options.output is not None:
         raise BadInputError(f"girih rewrite prove writes nothing, got -o {options.output[:60]!r}: that is for rules")
     try:
-        rules = [
-            rule for text in options.rules for rule in ([read_rule(text)] if "==" in text else read_rules(Path(text)))
-        ]
+        rules = [rule for text in options.rules for rule in ([read_rule(text)] if "==" in text else _of_file(text))]
         verdicts = [judge(rule) for rule in rules]
         second = {item.rule: _second(item.rule) for item in verdicts if options.z3 and item.word != "refuted"}
     except RuleError as error:
@@ -97,6 +95,14 @@ def prove(options: argparse.Namespace) -> int:
     return int(wrong or any(item.refuted is not None for item in second.values()))
 
 
+def _of_file(text: str) -> tuple[Rule, ...]:
+    from girih.rewrite.prove.files import read_rules
+
+    if "(" in text and not os.path.exists(text):
+        raise BadInputError(f"{text[:60]!r} is no rule, and no file: a rule has two sides, as 'mm(a, b) == mm(c, d)'")
+    return read_rules(Path(text))
+
+
 def _second(rule: Rule) -> Second:
     from girih.rewrite.prove.refutation.solver import second_verdict
 
@@ -119,6 +125,8 @@ def rules(options: argparse.Namespace) -> int:
         raise BadInputError(f"girih rewrite rules generates rules; to judge those of {options.rules[0]}, say prove")
     check_output(options.output)
     names = _names(options.operators) if options.operators else list(TABLE)
+    if not names:
+        raise BadInputError(f"--operators {options.operators!r} names none: expected names such as 'mm, relu, cat'")
     names = [one for name in names for one in (TABLE if name == "table" else (name,))]
     with clear_errors(), Progress() as progress:
         generation = Generation(tuple(names), options.size, options.limit or 0, processes=os.cpu_count() or 1)

@@ -26,8 +26,12 @@ class Certificate:
         return self.cost / self.bound - 1 if self.bound > 0 else float("inf")
 
     def __str__(self) -> str:
-        gap = "unknown" if self.gap == float("inf") else f"at most {self.gap:.2%}"
-        return f"{self.cost:.4g} s, at least {self.bound:.4g} s by {self.how}: {gap} over the best of {self.space}"
+        if self.gap == float("inf"):
+            return f"{self.cost:.4g} s; without a bound it is not known how far from the best of {self.space}"
+        return (
+            f"{self.cost:.4g} s, at least {self.bound:.4g} s by {self.how}: at most {self.gap:.2%} over the best of "
+            f"{self.space}"
+        )
 
 
 def together(parts: tuple[Certificate, ...]) -> Certificate:

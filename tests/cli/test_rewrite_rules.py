@@ -43,12 +43,30 @@ def test_rules_are_said_in_json_too(capsys: pytest.CaptureFixture[str]) -> None:
         (["rewrite", "rules", "mm(a, b) == a"], "say prove"),
         (["rewrite", "rules", "-o", "."], ". is a folder"),
         (["rewrite", "prove"], "expected a rule"),
+        (["rewrite", "prove", "mm(a,"], "is no rule, and no file"),
+        (["rewrite", "rules", "--operators", ","], "names none"),
+        (["rewrite", "rules", "--operators", "relu(dim=1)"], "relu has no attribute 'dim'"),
+        (["optimize", "mlp-tiny", "-o", "plan.json", "--search", "saturation"], "do not go with it"),
     ],
 )
 def test_what_cannot_be_generated_is_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+@pytest.mark.parametrize("name", ["exp", "relu", "permute", "cumsum", "embedding"])
+def test_an_operator_alone_may_have_no_rules(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rewrite", "rules", "--operators", name, "--size", "1"]) == 1
+    assert "0 proved" in capsys.readouterr().out
+
+
+def test_reductions_join_by_their_plain_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rewrite", "rules", "--operators", "sum, t", "--size", "2"]) == 0
+    first = "sum.dim_IntList(sum.dim_IntList(a, dim=(1,), keepdim=True), dim=(0,), keepdim=True)"
+    second = "sum.dim_IntList(sum.dim_IntList(a, dim=(0,), keepdim=True), dim=(1,), keepdim=True)"
+    said = capsys.readouterr().out
+    assert f"{first} == {second}" in said or f"{second} == {first}" in said
 
 
 FILES = {
@@ -80,3 +98,16 @@ def test_rules_of_a_file_are_used(tmp_path: Path, capsys: pytest.CaptureFixture[
     arguments = ["optimize", "mlp-tiny", "--threads", "1", "--budget", "1", "--backends", "eager"]
     assert main([*arguments, "--rules", str(file), "--store", str(tmp_path / "costs.sqlite")]) == 0
     assert "operators became" in capsys.readouterr().out
+
+
+def test_a_plan_is_rewritten_by_the_rules_that_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, output = tmp_path / "mine.txt", tmp_path / "plan.json"
+    file.write_text("t(t(a)) == a\n")
+    assert main(["optimize", "squeezenet-tiny", "--rules", str(file), "--budget", "5", "-o", str(output)]) == 0
+    capsys.readouterr()
+    assert main(["rewrite", "explain", str(output), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rewrites"] == []  # girih's own find some
+    assert main(["optimize", "squeezenet-tiny", "--budget", "5", "-o", str(output)]) == 0
+    capsys.readouterr()
+    assert main(["rewrite", "explain", str(output), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rewrites"] != []

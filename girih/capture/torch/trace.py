@@ -8,7 +8,7 @@ write into tensors are replayed under functionalisation; the result is rewritten
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +43,7 @@ class Captured:
     initial: by path (`Input.path`), how to make each parameter, buffer and optimizer state.
     batch_names: by path, the input's name of each tensor of the batch; batch_spec its nesting.
     result_spec: the nesting of an inference's results; they leave the graph in this order.
+    constants: by their number among all results, those that are no tensors (None, a number).
     """
 
     graph: Graph
@@ -50,6 +51,7 @@ class Captured:
     batch_names: dict[str, str]
     batch_spec: Any = field(compare=False)
     result_spec: Any = field(default=None, compare=False)
+    constants: Mapping[int, Any] = field(default_factory=dict, compare=False)
 
     def flatten(self, batch: Any) -> dict[str, Tensor]:
         """A batch as inputs by name.
@@ -62,6 +64,13 @@ class Captured:
             raise ValueError(f"the batch is nested as {spec}, but was captured as {self.batch_spec}")
         named = {_path(path): leaf for path, leaf in leaves}
         return {name: named[path] for path, name in self.batch_names.items()}
+
+    def nest(self, tensors: Sequence[Tensor]) -> Any:
+        """Results, nested as an inference returns them."""
+        rest = iter(tensors)
+        count = len(tensors) + len(self.constants)
+        leaves = [self.constants[i] if i in self.constants else next(rest) for i in range(count)]
+        return tree_unflatten(leaves, self.result_spec)
 
 
 def capture(step: Step, batch: Any) -> Captured:
@@ -106,6 +115,7 @@ class _Capture:
         self.recorder = Recorder(self.fake_mode, decomposition_of)
         self.entries: list[Entry] = []
         self.exits: list[Exit] = []
+        self.constants: dict[int, Any] = {}
         self.initial: dict[str, Initial] = {}
         self.names: dict[tuple[str, str], str] = {}
         """Of what has entered, by role and path."""
@@ -142,7 +152,7 @@ class _Capture:
                     self._replace("parameter", name, model.get_submodule(owner)._parameters[key])
         self.entries += batch_entries
         self.entries.sort(key=lambda entry: entry.input.role == "scalar")  # parameters … state, batch, lr
-        return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec)
+        return Captured(self._graph(), self.initial, batch_names, batch_spec, result_spec, self.constants)
 
     def _trained(self) -> set[str]:
         """Parameters that get gradients here; others a program may write into, as into buffers (a moving average)."""
@@ -252,9 +262,11 @@ class _Capture:
         if isinstance(self.step, Inference):
             with torch.no_grad():
                 results, spec = tree_flatten(self._forward(model, batch))
-            for result in results:
+            for number, result in enumerate(results):
                 if isinstance(result, torch.Tensor):
                     self._leave(result, "result")
+                else:
+                    self.constants[number] = result
             return spec
         with torch.enable_grad():
             loss = self._forward(model, batch)

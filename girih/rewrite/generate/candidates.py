@@ -468,7 +468,7 @@ class _State:
     """
 
     def __init__(self, start: int, count: int, rows: Ids, level: Level) -> None:
-        self.start, self.rows = start, rows
+        self.start, self.count, self.rows = start, count, rows
         self.template, self.first, self.second = level.template[rows], level.first[rows], level.second[rows]
         self.classes = level.classes[rows]
         self.place = np.full(max(count, 1), NONE, np.int32)
@@ -524,7 +524,7 @@ class _State:
         """Of all terms of the level: are they known to be equal to what represents their class?"""
         true: NDArray[np.bool_] = np.equal(self.place, NONE)
         true[self.rows] = _roots(self.parent)[:-2] == len(self.rows) + 1
-        return true
+        return true[: self.count]  # `place` is never empty
 
     def of_template(self, template: int) -> Ids:
         """The candidates of a template that are not settled yet."""

@@ -180,7 +180,8 @@ class Table:
 
         def joined(name: str, parts: Any) -> None:
             old = getattr(self, name)
-            setattr(self, name, np.concatenate((old, *parts), dtype=old.dtype))
+            parts = [np.asarray(part, old.dtype) for part in parts]  # no terms are an empty list, of floats
+            setattr(self, name, np.concatenate((old, *parts)))
 
         rows = []
         for kind in {block.kind: None for block, _ in blocks}:

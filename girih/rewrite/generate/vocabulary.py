@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 from girih.graph import Ref
+from girih.ops.catalogue import catalogue
 from girih.ops.derive.linearity import degree
 from girih.ops.describe import describe_call
 from girih.ops.expressions import DescriptionError
@@ -25,6 +26,7 @@ from girih.rewrite.rules.vocabulary import (
     MISSING,
     SPLIT,
     Operand,
+    Parameter,
     Tree,
     call_of,
     made,
@@ -37,6 +39,8 @@ TABLE = ("add", "mul", "relu", "t", "mm", "convolution", "avg_pool2d", "max_pool
 """TASO's Table 2.1; scalar multiplication is `mul` by a tensor of one element, `constant_pad_nd` enlarges kernels, and
 an activation is the operator behind a convolution."""
 SAME = "same"
+REDUCING = (".dim_IntList", ".dim")
+"""Reductions along dimensions, of operators that reduce whole tensors under their plain name: `sum`, `mean`."""
 WINDOW = 3
 GROWING = 2
 """Only the first dimensions of a tensor are concatenated: those behind them are what windows slide over."""
@@ -123,7 +127,23 @@ def _templates(name: str) -> Iterator[Template]:
             for result in (0, 1):
                 yield Template(SPLIT, (("dim", dim),), 1, result)
         return
-    items = parameters(operator_named(name))
+    full = operator_named(name)
+    ways = {name: parameters(full)}
+    if "." not in name and not any(item.name in ("dim", "dims") for item in ways[name]):
+        for overload in REDUCING:
+            if f"{full}{overload}" in catalogue():
+                ways[name + overload] = parameters(full + overload)
+    fitting = {key: items for key, items in ways.items() if set(given) <= {item.name for item in items}}
+    if not fitting:
+        known = [item.name for item in next(iter(ways.values())) if item.kind == "attribute"]
+        raise RuleError(
+            f"{name} has no attribute {min(set(given) - set(known))!r}: it has {', '.join(known) or 'none'}"
+        )
+    for key, items in fitting.items():
+        yield from _ways(key, items, given)
+
+
+def _ways(name: str, items: Sequence[Parameter], given: dict[str, Attribute]) -> Iterator[Template]:
     arity = sum(2 if item.kind == "tensors" else item.kind == "tensor" and item.default is MISSING for item in items)
     choices: dict[str, list[Attribute]] = {}
     for item in items:
@@ -228,7 +248,7 @@ def application(template: Template, kinds: tuple[Kind, ...]) -> tuple[Descriptio
         call = call_of(term, operands, {})
         shape, dtype = made(call, tuple((operand.name, operand.shape, operand.dtype) for operand in operands))
         trees = trees_of(term, operands, shape)
-    except (RuleError, KeyError, IndexError):
+    except (RuleError, KeyError, IndexError, AssertionError):  # the last by which PyTorch refuses shapes
         return None
     tensors: dict[str, TensorType] = {}
     attributes: dict[str, Any] = {}

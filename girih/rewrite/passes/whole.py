@@ -139,6 +139,8 @@ def _layer_norm(parts: Parts, writer: Writer, node: Node) -> bool:
                 return False
             ref = at[name]
             assert isinstance(ref, Ref)
+            if parts.dtype(ref) != parts.dtype(x):
+                return False  # half precision is normalised in float32 by weights of half; no kernel takes both
             more[name] = Ref(writer.reshape(ref.name, sizes))
     value = parts.graph.values[node.outputs[0]]
     writer.one(

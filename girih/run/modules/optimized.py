@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_unflatten
 
 from girih.capture import Captured, Inference, capture
 from girih.capture.torch.state import state_of
@@ -154,6 +153,17 @@ class Optimized(nn.Module):
         self._run = run
         self._example, self._tensors = example, tuple(tensors)
         self._explanation = explanation
+        self.eval()
+
+    def train(self, mode: bool = True) -> Optimized:
+        """Stays in evaluation, which is what was optimised: training would write into the model that it was made of."""
+        super().train(False)
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise OptimizeError(
+            "an optimised model holds compiled code, which cannot be pickled or copied: fast.save('x.pt2')"
+        )
 
     def forward(self, *batch: Any, **named: Any) -> Any:
         with torch.no_grad():
@@ -175,6 +185,8 @@ class Optimized(nn.Module):
         path, chosen = Path(path), self._explanation.chosen.program
         if path.suffix not in FILES:
             raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
+        if not path.parent.is_dir():
+            raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
         rewritten = self._explanation.rewritten
         arguments, named = (self._tensors, {}) if rewritten else self._example
         model = self.module if rewritten else self.model
@@ -203,11 +215,15 @@ def optimise(
 ) -> Optimized:
     """See `girih.optimize`."""
     backends = installed(BACKENDS) if backends is None else backends
+    wrong = [rule for rule in rules if not isinstance(rule, Rule)]
+    if wrong:
+        raise OptimizeError(f"{wrong[0]!r} is no Rule: girih.rewrite.rules.rule.parse(text) makes one of a text")
     _check(model, seconds, alpha, backends)
     search = search_of(search, seconds, alpha)
     arguments, named = _called_with(example)
     with _threads(threads) as count:
         captured = capture(Inference(model), dict(named) if named else tuple(arguments))
+        _check_pure(captured.graph)
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(Common().apply(captured.graph), weights)
@@ -267,11 +283,30 @@ def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) ->
         raise OptimizeError(f"a model is a torch.nn.Module, got {type(model).__name__}")
     if model.training:
         raise OptimizeError("the model is in training mode, in which it computes something else: call model.eval()")
+    if isinstance(backends, str):
+        raise OptimizeError(f"backends are a sequence of names, as ({backends!r},), got {backends!r}")
     unknown = [item for item in backends if item not in BACKENDS]
     if unknown:
-        raise OptimizeError(f"no back end {unknown[0]!r}: there are {' and '.join(BACKENDS)}")
+        raise OptimizeError(f"no back end {unknown[0]!r}: there are {', '.join(BACKENDS)}")
+    if any(isinstance(item, bool) or not isinstance(item, (int, float)) for item in (seconds, alpha)):
+        raise OptimizeError(f"expected numbers for seconds and alpha, got {seconds!r} and {alpha!r}")
     if not seconds >= 0 or not alpha >= 1:
         raise OptimizeError(f"expected seconds of 0 or more and alpha of 1 or more, got {seconds} and {alpha}")
+
+
+def _check_pure(graph: Graph) -> None:
+    """A model is run many times while it is timed, and what is rewritten only gives results."""
+    written = [item.path for item in graph.inputs if item.name in {output.replaces for output in graph.outputs}]
+    if written:
+        raise OptimizeError(
+            f"the model writes into its buffer or parameter {written[0]!r} when it is called, which a rewritten "
+            "program does not: call model.eval() if a module is in training mode, or return the new value"
+        )
+    if any(item.role == "seed" for item in graph.inputs):
+        raise OptimizeError(
+            "the model draws random numbers, so that its results cannot be compared: call model.eval() if a module "
+            "of it is in training mode, or make the random tensor an input"
+        )
 
 
 def _called_with(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
@@ -284,8 +319,8 @@ def _called_with(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 def _threads(count: int | None) -> Iterator[int]:
     """With so many of PyTorch's threads; as many as it has where none is said."""
     before = torch.get_num_threads()
-    if count is not None and count < 1:
-        raise OptimizeError(f"expected 1 thread or more, got {count}")
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise OptimizeError(f"expected a whole number of threads, 1 or more, got {count!r}")
     torch.set_num_threads(count or before)
     try:
         yield count or before
@@ -316,7 +351,7 @@ class _Programs:
         captured, names = self.captured, self.names
 
         def call(*batch: Any, **named: Any) -> Any:
-            return tree_unflatten(list(run(*_flat(captured, names, batch, named))), captured.result_spec)
+            return captured.nest(run(*_flat(captured, names, batch, named)))
 
         return call
 

@@ -208,7 +208,11 @@ def test_the_program_is_saved_for_pytorch_alone(tmp_path: Path) -> None:
     [
         ({"backends": ("moon",)}, "no back end 'moon'"),
         ({"alpha": 0.5}, "alpha of 1 or more"),
-        ({"threads": 0}, "expected 1 thread or more, got 0"),
+        ({"threads": 0}, "expected a whole number of threads, 1 or more, got 0"),
+        ({"threads": 1.5}, "expected a whole number of threads, 1 or more, got 1.5"),
+        ({"seconds": "a"}, "expected numbers for seconds and alpha, got 'a'"),
+        ({"backends": "eager"}, "backends are a sequence of names"),
+        ({"rules": ("mm(a, b) == mm(b, a)",)}, "is no Rule"),
     ],
 )
 def test_nonsense_is_refused(options: dict[str, object], says: str) -> None:
@@ -219,3 +223,69 @@ def test_nonsense_is_refused(options: dict[str, object], says: str) -> None:
 def test_a_model_in_training_mode_is_refused() -> None:
     with pytest.raises(OptimizeError, match=r"call model\.eval"):
         girih.optimize(nn.Linear(2, 2).train(), torch.zeros(1, 2))
+
+
+class Returns(nn.Module):
+    """Results that are no tensors among those that are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[object, ...]:
+        y = self.layer(x)
+        return y, None, {"n": 3, "relu": y.relu()}
+
+
+def test_results_that_are_no_tensors_are_returned_too() -> None:
+    x = torch.randn(2, 4)
+    fast = girih.optimize(Returns().eval(), x, threads=1, seconds=0.2, backends=("eager",))
+    assert [item.why for item in fast.explain().candidates if item.seconds is None] == []
+    _, nothing, more = fast(x)
+    assert nothing is None
+    assert more["n"] == 3
+    captured = capture(Inference(Returns()), (x,))
+    assert captured.nest([1, 2]) == (1, None, {"n": 3, "relu": 2})
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_model_that_writes_or_draws_is_refused_and_left_alone() -> None:
+    model = Counts().eval()
+    with pytest.raises(OptimizeError, match="writes into its buffer or parameter 'calls'"):
+        girih.optimize(model, torch.ones(2), threads=1, seconds=0.1, backends=("eager",))
+    assert model.calls == 0
+    random = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).eval()
+    random[1].train()
+    with pytest.raises(OptimizeError, match="draws random numbers"):
+        girih.optimize(random, torch.ones(1, 2), threads=1, seconds=0.1, backends=("eager",))
+
+
+def test_an_optimised_model_stays_in_evaluation_and_is_not_pickled(tmp_path: Path) -> None:
+    model = trained(Inner())
+    mean = model.norm.running_mean.clone()
+    inputs = {"image": torch.randn(2, 3, 8, 8), "scale": torch.rand(1)}
+    fast = girih.optimize(model, inputs, threads=1, seconds=0.2, backends=("eager",))
+    assert not fast.training
+    fast.train()(**inputs)
+    assert not model.training
+    assert torch.equal(model.norm.running_mean, mean)
+    with pytest.raises(OptimizeError, match=r"fast\.save"):
+        torch.save(fast, tmp_path / "fast.pt")
+    with pytest.raises(OptimizeError, match="there is no folder"):
+        fast.save(tmp_path / "none" / "fast.pt2")
+
+
+def test_half_precision_with_a_layer_norm_is_optimised() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).eval().bfloat16()
+    x = torch.randn(3, 8).bfloat16()
+    fast = girih.optimize(model, x, threads=1, seconds=0.2, backends=("eager", "onednn"))
+    torch.testing.assert_close(fast(x), model(x).detach(), rtol=2e-2, atol=2e-2)
