@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from girih.graph import Graph, Node, Ref, Value
-from girih.rewrite.saturation.egraph import RESULT, EGraph
+from girih.rewrite.saturation.egraph import RESULT, SLICE, EGraph
 from girih.rewrite.ways import ROWS, Costing, Way
 
 
@@ -160,6 +160,7 @@ def extract(
             program.at_least(dict.fromkeys(by_class[name], 1.0), 1)
     _join(egraph, costing, shapes, constant, taken, by_class, conversions, program, roots)
     _make_what_is_needed(needed, taken, by_class, [name for name in roots if name not in free], program)
+    _slice_what_is_no_slice(egraph, taken, by_class, free, program)
     _cut_pairs(taken, free, program)
     bound, cuts, graph, exact = 0.0, 0, None, False
     while time.monotonic() - began < seconds:
@@ -265,6 +266,51 @@ def _make_what_is_needed(
             if not all(other in taken[column].node.inputs for column in columns):  # else that is said already
                 makers = dict.fromkeys(by_class.get(other, []), -1.0)
                 program.at_most({**dict.fromkeys(columns, 1.0), **makers}, 0)
+
+
+def _slice_what_is_no_slice(
+    egraph: EGraph, taken: list[_Taken], by_class: dict[str, list[int]], free: Collection[str], program: _Program
+) -> None:
+    """A slice of a slice is left out where the same is there as one slice, in the same layouts, no dearer.
+
+    No graph is lost but such as have another beside them that costs no more: the one slice in the place of the outer
+    brings no circle, as what it reads lies behind the outer one already, and a slice is computed within no other
+    kernel. Each replacement makes a chain shorter, so they come to an end.
+    """
+    direct: dict[tuple[object, ...], float] = {}
+    for item in taken:
+        if (at := _slice(egraph, item)) is not None:
+            key = (item.of, item.node.inputs[0], *at, item.way.reads, item.way.makes)
+            direct[key] = min(item.way.seconds, direct.get(key, np.inf))
+    for column, item in enumerate(taken):
+        at = _slice(egraph, item)
+        if at is None:
+            continue
+        dim, start, end = at
+        (name,) = item.node.inputs
+        refused = []
+        for other in by_class.get(name, []):
+            inner = _slice(egraph, taken[other])
+            if inner is None or inner[0] != dim or taken[other].way.makes != item.way.reads[0]:
+                continue
+            reads = taken[other].way.reads
+            as_one = (item.of, taken[other].node.inputs[0], dim, inner[1] + start, inner[1] + end, reads)
+            if direct.get((*as_one, item.way.makes), np.inf) <= item.way.seconds:
+                refused.append(other)
+        if refused and name not in free:
+            others = set(by_class[name]) - set(refused)
+            program.at_most({column: 1.0, **dict.fromkeys(sorted(others), -1.0)}, 0)
+
+
+def _slice(egraph: EGraph, item: _Taken) -> tuple[int, int, int] | None:
+    """(dimension, first, behind the last) of a slice without gaps that costs nothing."""
+    at = item.node.attributes
+    dim, start = at.get("dim", 0), at.get("start") or 0
+    if item.node.operator != SLICE or at.get("step", 1) != 1 or item.way.seconds > 0:
+        return None
+    if not isinstance(dim, int) or not isinstance(start, int) or dim < 0 or start < 0:
+        return None
+    return dim, start, start + egraph.values[item.of].shape[dim]
 
 
 def _ways(egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], node: Node) -> tuple[Way, ...]:
