@@ -249,10 +249,10 @@ def e_graphs(draw: st.DrawFn) -> EGraph:
         values[name] = Value(name, (length,), "float32")
     outputs = draw(st.lists(st.sampled_from(sorted(values.keys() - {"x", "y"})), min_size=1, max_size=2, unique=True))
     graph = Graph(
-        (Input("x", "batch", "x"), Input("y", "batch", "y")),
-        tuple(Output(name, "result") for name in outputs),
-        tuple(nodes),
-        values,
+        inputs=(Input("x", "batch", "x"), Input("y", "batch", "y")),
+        outputs=tuple(Output(name, "result") for name in outputs),
+        nodes=tuple(nodes),
+        values=values,
     )
     egraph = EGraph(graph)
     for _ in range(draw(st.integers(0, 4))):
@@ -264,7 +264,9 @@ def e_graphs(draw: st.DrawFn) -> EGraph:
 
 
 def price(graph: Graph, node: Node) -> float:
-    return {"aten.slice.Tensor": 0.0, "aten.mul.Tensor": 5.0, "aten.tanh": 3.0, "aten.relu": 4.0}.get(node.operator, 7.0)
+    return {"aten.slice.Tensor": 0.0, "aten.mul.Tensor": 5.0, "aten.tanh": 3.0, "aten.relu": 4.0}.get(
+        node.operator, 7.0
+    )
 
 
 def cheapest_of_all(egraph: EGraph) -> float:
@@ -301,4 +303,6 @@ def test_the_bound_is_the_cheapest_of_all_graphs_in_a_random_e_graph(egraph: EGr
     assert found.bound == pytest.approx(cheapest_of_all(egraph))
     assert found.graph is not None
     check(found.graph)
-    assert total(found.graph, price) == pytest.approx(found.bound)
+    roots = egraph.roots
+    if len(set(roots.values())) == len(roots):  # else one value leaves twice, and is computed for each
+        assert total(found.graph, price) == pytest.approx(found.bound)
