@@ -271,7 +271,7 @@ def price(graph: Graph, node: Node) -> float:
 
 def cheapest_of_all(egraph: EGraph) -> float:
     """By looking at each choice of a node for each class that outputs need, without circles."""
-    inputs = {egraph.find("x"), egraph.find("y")}
+    inputs = {egraph.find(item.name) for item in egraph.graph.inputs}
 
     def best(waiting: tuple[str, ...], chosen: dict[str, Node]) -> float:
         left = [name for name in waiting if name not in chosen]
@@ -306,3 +306,20 @@ def test_the_bound_is_the_cheapest_of_all_graphs_in_a_random_e_graph(egraph: EGr
     roots = egraph.roots
     if len(set(roots.values())) == len(roots):  # else one value leaves twice, and is computed for each
         assert total(found.graph, price) == pytest.approx(found.bound)
+
+
+def test_a_slice_of_a_slice_stays_where_it_is_not_there_as_one() -> None:
+    """What is sliced was said to be a slice after that, so no one slice is in the place of both."""
+
+    class Sliced(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return torch.tanh(x)[:4], torch.relu(y)[:2]
+
+    graph = graph_of(Sliced(), torch.randn(8), torch.randn(4))
+    egraph = EGraph(graph)
+    (relu,) = (node.name for node in graph.nodes if node.operator == "aten.relu")
+    egraph.join(graph.outputs[0].name, relu)
+    egraph.rebuild()
+    found = extract(egraph, InRows(price), ())
+    assert found.exact
+    assert found.bound == pytest.approx(price(graph, graph.nodes[0])) == cheapest_of_all(egraph) == 3.0
