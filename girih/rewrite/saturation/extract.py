@@ -9,6 +9,9 @@ computed within the kernel before it:
     a conversion needs that its value is made in the layout from which it converts
     joined: the way and one that it can join are both taken, and nothing else reads what is between
 
+Some classes are needed by all that makes another: a class that is made needs them made. Integers obey that of
+themselves, fractions do not: eight products that each want a ninth of a tensor would pay for a ninth of it. So it is
+said, in rows of its own (the landmarks of planning, Zhu and Givan, ICAPS 2003), and what each output needs is taken.
 Circles are cut off where a solution has one: of the classes on a circle not all may be made from their next. Pairs that
 read each other are cut off beforehand. The bound is the solver's dual bound of the program with the cuts, so it holds
 for all graphs in the e-graph. Cost: HiGHS's branch and cut; programs of a thousand variables take about a second.
@@ -23,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from girih.graph import Graph, Node, Ref, Value
-from girih.rewrite.saturation.egraph import RESULT, EGraph
+from girih.rewrite.saturation.egraph import RESULT, SLICE, EGraph
 from girih.rewrite.ways import ROWS, Costing, Way
 
 
@@ -109,7 +112,8 @@ def extract(
     taken = _variables(egraph, costing, shapes, constant, roots, began + seconds)
     if taken is None:
         return Extracted(None, 0.0, False, 0, 0, 0, time.monotonic() - began)
-    taken = _without_their_own(taken, constant | entering)
+    needed = _needed(taken, constant | entering)
+    taken = _without_their_own(taken, needed)
     program = _Program()
     by_class: dict[str, list[int]] = {}
     for item in taken:
@@ -155,6 +159,8 @@ def extract(
         else:
             program.at_least(dict.fromkeys(by_class[name], 1.0), 1)
     _join(egraph, costing, shapes, constant, taken, by_class, conversions, program, roots)
+    _make_what_is_needed(needed, taken, by_class, [name for name in roots if name not in free], program)
+    _slice_what_is_no_slice(egraph, taken, by_class, free, program)
     _cut_pairs(taken, free, program)
     bound, cuts, graph, exact = 0.0, 0, None, False
     while time.monotonic() - began < seconds:
@@ -201,44 +207,110 @@ def _variables(
     return taken
 
 
-def _without_their_own(taken: list[_Taken], free: Collection[str]) -> list[_Taken]:
+def _needed(taken: list[_Taken], free: Collection[str]) -> dict[str, set[str]]:
+    """By class, the classes that every way to it goes through, itself too: the greatest solution of
+
+        needed(class) = {class} ∪ ⋂ over its nodes ⋃ over what a node reads  needed(read)
+
+    By induction over a graph without circles, from what reads nothing upwards, each solution holds in it; and that D is
+    needed for C, in that C cannot be computed where D is not there, solves it, so that nothing is missed. A class that
+    no graph without circles makes needs all classes. Cost: linear in nodes × classes / 64, for each round until nothing
+    changes; classes are numbered from the leaves upwards, so rounds are few.
+    """
+    nodes: dict[str, dict[int, tuple[str, ...]]] = {}
+    for item in taken:
+        reads = tuple(dict.fromkeys(name for name in item.node.inputs if name not in free))
+        nodes.setdefault(item.of, {})[id(item.node)] = reads
+    classes = list(nodes)
+    place = {name: number for number, name in enumerate(classes)}
+    every = (1 << len(classes)) - 1
+    known = dict.fromkeys(classes, every)
+    changed = True
+    while changed:
+        changed = False
+        for name in reversed(classes):
+            common = every
+            for reads in nodes[name].values():
+                union = 0
+                for read in reads:
+                    union |= known.get(read, every)
+                common &= union
+            common |= 1 << place[name]
+            if common != known[name]:
+                known[name], changed = common, True
+    return {name: {classes[number] for number, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"}
+            for name, bits in known.items()}  # fmt: skip
+
+
+def _without_their_own(taken: list[_Taken], needed: dict[str, set[str]]) -> list[_Taken]:
     """The ways but for those that can only be computed of their own class: such as the join of two slices of a value,
     in the class of that value, where nothing else makes the slices. They are part of no graph without circles."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    return [item for item in taken if not any(item.of in needed.get(name, ()) for name in item.node.inputs)]
 
-    number = {name: place for place, name in enumerate(dict.fromkeys(item.of for item in taken))}
-    edges = {(number[item.of], number[name]) for item in taken for name in item.node.inputs if name in number}
-    if not edges:
-        return taken
-    row, column = np.array(sorted(edges)).T
-    size = (len(number), len(number))
-    _, component = connected_components(coo_array((np.ones(len(row)), (row, column)), shape=size), connection="strong")
-    together: dict[int, list[_Taken]] = {}
+
+def _make_what_is_needed(
+    needed: dict[str, set[str]], taken: list[_Taken], by_class: dict[str, list[int]], roots: list[str],
+    program: _Program,
+) -> None:  # fmt: skip
+    """A class is made at most as much as each that it needs, and what outputs need is made.
+
+    No graph is lost: of one without circles, what its outputs do not need can be left out, and then the rest obeys. Of
+    what is needed, the nearest are enough, which need the others themselves.
+    """
+    for name in roots:
+        program.at_least(dict.fromkeys(by_class.get(name, []), 1.0), 1)
+    for name, columns in by_class.items():
+        below = needed.get(name, set()) - {name}
+        further = {other for item in below for other in needed[item] if other != item}
+        for other in below - further:
+            if not all(other in taken[column].node.inputs for column in columns):  # else that is said already
+                makers = dict.fromkeys(by_class.get(other, []), -1.0)
+                program.at_most({**dict.fromkeys(columns, 1.0), **makers}, 0)
+
+
+def _slice_what_is_no_slice(
+    egraph: EGraph, taken: list[_Taken], by_class: dict[str, list[int]], free: Collection[str], program: _Program
+) -> None:
+    """A slice of a slice is left out where the same is there as one slice, in the same layouts, no dearer.
+
+    No graph is lost but such as have another beside them that costs no more: the one slice in the place of the outer
+    brings no circle, as what it reads lies behind the outer one already, and a slice is computed within no other
+    kernel. Each replacement makes a chain shorter, so they come to an end.
+    """
+    direct: dict[tuple[object, ...], float] = {}
     for item in taken:
-        together.setdefault(int(component[number[item.of]]), []).append(item)
-    useless: set[tuple[str, int]] = set()
-    for members in together.values():
-        classes = {item.of for item in members}
-        needs = list({(item.of, id(item.node)): (item.of, item.node,
-                      [name for name in set(item.node.inputs) if name in classes and name not in free])
-                      for item in members}.values())  # fmt: skip
-        for name in classes if len(classes) > 1 else ():
-            without = _computable(needs, name)
-            useless.update((of, id(node)) for of, node, reads in needs if of == name and not without.issuperset(reads))
-    return [item for item in taken if (item.of, id(item.node)) not in useless]
+        if (at := _slice(egraph, item)) is not None:
+            key = (item.of, item.node.inputs[0], *at, item.way.reads, item.way.makes)
+            direct[key] = min(item.way.seconds, direct.get(key, np.inf))
+    for column, item in enumerate(taken):
+        at = _slice(egraph, item)
+        if at is None:
+            continue
+        dim, start, end = at
+        (name,) = item.node.inputs
+        refused = []
+        for other in by_class.get(name, []):
+            inner = _slice(egraph, taken[other])
+            if inner is None or inner[0] != dim or taken[other].way.makes != item.way.reads[0]:
+                continue
+            reads = taken[other].way.reads
+            as_one = (item.of, taken[other].node.inputs[0], dim, inner[1] + start, inner[1] + end, reads)
+            if direct.get((*as_one, item.way.makes), np.inf) <= item.way.seconds:
+                refused.append(other)
+        if refused and name not in free:
+            others = set(by_class[name]) - set(refused)
+            program.at_most({column: 1.0, **dict.fromkeys(sorted(others), -1.0)}, 0)
 
 
-def _computable(needs: list[tuple[str, Node, list[str]]], without: str) -> set[str]:
-    """The classes that can be computed where one of them is not there."""
-    known: set[str] = set()
-    waiting = [(of, reads) for of, _, reads in needs if of != without]
-    while True:
-        new = {of for of, reads in waiting if known.issuperset(reads)}
-        if not new - known:
-            return known
-        known |= new
-        waiting = [(of, reads) for of, reads in waiting if of not in known]
+def _slice(egraph: EGraph, item: _Taken) -> tuple[int, int, int] | None:
+    """(dimension, first, behind the last) of a slice without gaps that costs nothing."""
+    at = item.node.attributes
+    dim, start = at.get("dim", 0), at.get("start") or 0
+    if item.node.operator != SLICE or at.get("step", 1) != 1 or item.way.seconds > 0:
+        return None
+    if not isinstance(dim, int) or not isinstance(start, int) or dim < 0 or start < 0:
+        return None
+    return dim, start, start + egraph.values[item.of].shape[dim]
 
 
 def _ways(egraph: EGraph, costing: Costing, shapes: Graph, constant: Collection[str], node: Node) -> tuple[Way, ...]:
