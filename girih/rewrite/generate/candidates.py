@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import perm
 from typing import TypeAlias
@@ -30,12 +31,14 @@ from numpy.typing import NDArray
 
 from girih.layout.jit import numba
 from girih.ops.catalogue import catalogue
-from girih.rewrite.generate.matching import NONE, Ids, Pattern, Sides, Terms, apply, root, side, unite_all
+from girih.rewrite.generate.matching import NONE, Ids, Pattern, Sides, Terms, apply, root, side, unite_all, unite_each
 from girih.rewrite.generate.table import Level, Observer, Table
 from girih.rewrite.generate.vocabulary import Kind, application, kind_of
 from girih.rewrite.rules.rule import Expression, Variable
 from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 
+MANY = 32
+"""Rules that are worth a second thread."""
 GENERAL, SPECIAL, OPEN, FALSE = "general", "special", "open", "false"
 Answer: TypeAlias = "Callable[[], str]"
 """Waits until it is known whether a candidate is proved: for all sizes and attributes that its operators take (general)
@@ -218,7 +221,7 @@ class Pruner:
         exchanges = set(self._exchanges())
         for size in range(len(levels), 0, -1):
             mine = [rule for rule in self.kept if rule.size == size and rule not in exchanges]
-            others = [rule for rule in self.kept if rule not in set(mine)]
+            others = [rule for rule in self.kept if rule.size != size or rule in exchanges]
             if not any(rule.size > size for rule in others):
                 continue
             level = levels[size - 1]
@@ -424,18 +427,33 @@ class Pruner:
         return Sides.of(sides, len(table.templates))
 
     def _apply(self, rules: Sequence[Candidate], state: _State) -> None:
-        """Connects the candidates that are not settled with what the rules, from either side, say that they are."""
+        """Connects the candidates that are not settled with what the rules, from either side, say that they are.
+
+        Many rules are applied to two halves of the candidates at once, each by itself: so the result is the same on any
+        machine.
+        """
         table, terms = self.table, self.terms
-        sides = self._sides(rules)
+        sides, takes = self._sides(rules), self._takes()
         kinds = [kind for kind in range(len(table.templates)) if np.ptp(sides.of_template[kind])]
-        rows = [state.of_template(kind) for kind in kinds]
-        apply(
-            np.concatenate(rows) if rows else np.zeros(0, np.int64),
-            state.template, state.first, state.second, state.classes, state.parent, state.place, state.start,
-            len(state.rows) + 1, sides.of_template, sides.match, sides.match_at, sides.build, sides.build_at,
-            sides.target, terms.keys, terms.numbers, terms.commuting, terms.classes, terms.member_at, terms.members,
-            terms.template, terms.first, terms.second, terms.has, table.kind, self._takes(),
-        )  # fmt: skip
+        every = [state.of_template(kind) for kind in kinds]
+        rows = np.concatenate(every) if every else np.zeros(0, np.int64)
+
+        def apply_to(rows: Ids, parent: Ids) -> None:
+            apply(
+                rows, state.template, state.first, state.second, state.classes, parent, state.place, state.start,
+                len(state.rows) + 1, sides.of_template, sides.match, sides.match_at, sides.build, sides.build_at,
+                sides.target, terms.keys, terms.numbers, terms.commuting, terms.classes, terms.member_at,
+                terms.members, terms.template, terms.first, terms.second, terms.has, table.kind, takes,
+            )  # fmt: skip
+
+        if len(rules) < MANY:
+            apply_to(rows, state.parent)
+        else:
+            parents = state.parent, state.parent.copy()
+            with ThreadPoolExecutor(len(parents)) as pool:
+                halves = [np.ascontiguousarray(rows[start::2]) for start in (0, 1)]
+                list(pool.map(apply_to, halves, parents))
+            unite_each(*parents)
         state.changed = True
 
     def _variables(self, pattern: Pattern) -> frozenset[int]:

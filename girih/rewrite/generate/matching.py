@@ -223,6 +223,13 @@ def unite_all(parent: Ids, items: Ids, other: int) -> None:  # pragma: no cover 
         unite(parent, item, other)
 
 
+@numba.njit(cache=True)
+def unite_each(parent: Ids, other: Ids) -> None:  # pragma: no cover - compiled
+    """What is united in another copy of the parents, too."""
+    for item in range(len(parent)):
+        unite(parent, item, other[item])
+
+
 @numba.njit(cache=True, nogil=True)
 def apply(  # type: ignore[no-untyped-def]
     rows, template, first, second, classes, parent, place, start, true,

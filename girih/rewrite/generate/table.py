@@ -20,7 +20,9 @@ of the last one.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -39,6 +41,8 @@ Ids = NDArray[np.int64]
 Observer = Callable[[str, float], None]
 CHUNK = 1 << 21
 """Elements of results that are computed at once."""
+THREADS = 2
+"""That compute terms, while the one that called chooses the next."""
 MOST_PARTS = 3
 MOST_AREA = 4
 NONE = -1
@@ -249,7 +253,19 @@ class Table:
         they read the first ones first. parts: how many tensors may be concatenated in a row.
         """
         size = len(self.levels) + 1
-        blocks: list[_Block] = []
+        with ThreadPoolExecutor(THREADS) as pool:
+            blocks = list(_in_order(self._blocks(size, observer, alike, named, parts, pool)))
+        level = self._classified(size, blocks, last)
+        self.levels.append(level)
+        if size == 1:
+            self.commuting = self._commuting(level)
+            self._refuse(level)
+        return level
+
+    def _blocks(
+        self, size: int, observer: Observer | None, alike: int, named: int, parts: int, pool: ThreadPoolExecutor
+    ) -> Iterator[Future[_Block]]:
+        """The terms of a size, as they are computed: NumPy lets go of the interpreter meanwhile."""
         work = list(self._work(size))
         for number, (template, kinds, pairs) in enumerate(work):
             if observer is not None:
@@ -273,15 +289,14 @@ class Table:
                 first, second, order = first[kept], second[kept], order[kept]
                 if not len(first):
                     continue
-                values = function(self._operands(first, second)).reshape(len(first), -1)
-                known = hashes(values, self._salt(kind))
-                blocks.append(_Block(template, kinds, kind, known, *map(_narrow, (first, second, order))))
-        level = self._classified(size, blocks, last)
-        self.levels.append(level)
-        if size == 1:
-            self.commuting = self._commuting(level)
-            self._refuse(level)
-        return level
+                yield pool.submit(self._block, template, kinds, kind, function, first, second, order)
+
+    def _block(
+        self, template: int, kinds: tuple[int, ...], kind: int, function: Function, first: Ids, second: Ids, order: Ids
+    ) -> _Block:
+        values = function(self._operands(first, second)).reshape(len(first), -1)
+        known = hashes(values, self._salt(kind))
+        return _Block(template, kinds, kind, known, *map(_narrow, (first, second, order)))
 
     def _says(self, template: int, first: Ids, second: Ids) -> NDArray[np.bool_]:
         """Terms that are worth a look: a constant is read by operators of which it is the unit, or for which another
@@ -565,6 +580,17 @@ class Table:
             if known and all(known.get((b, a)) == value for (a, b), value in known.items()):
                 found.add(number)
         return frozenset(found)
+
+
+def _in_order(futures: Iterator[Future[_Block]]) -> Iterator[_Block]:
+    """Their results, a few computed ahead: what waits holds memory."""
+    waiting: deque[Future[_Block]] = deque()
+    for future in futures:
+        waiting.append(future)
+        if len(waiting) > 2 * THREADS:
+            yield waiting.popleft().result()
+    for future in waiting:
+        yield future.result()
 
 
 def _chunks(ids: Ids) -> Callable[[int], Iterator[tuple[Ids, Ids]]]:

@@ -34,7 +34,7 @@ from girih.rewrite.rules.extent import Extent
 from girih.rewrite.rules.rule import Attribute, Rule, RuleError, Variable, walk
 from girih.rewrite.rules.rule import Expression as Item
 from girih.rewrite.rules.rule import Term as Call
-from girih.rewrite.rules.vocabulary import MISSING, SPLIT, operator_named, parameters
+from girih.rewrite.rules.vocabulary import MISSING, OWN_DEFAULTS, SPLIT, operator_named, parameters
 
 SIZES = frozenset(("kernel_size", "stride", "dilation", "groups"))
 """Attributes of which no operator takes a number below one."""
@@ -218,7 +218,7 @@ def _arguments(call: Call, name: str, operands: Sequence[Tensor], log: list[Elem
         elif item.kind == "tensors":
             values[item.name] = [Symbol(tensor, item.name, log) for tensor in pending]
             pending = []
-        elif item.name in known or (item.default is not MISSING and name == "aten.convolution"):
+        elif item.name in known or item.name in OWN_DEFAULTS.get(name, ()):
             value = _attribute(known.pop(item.name, item.default))
             number_or_symbol = isinstance(value, (int, Symbolic)) and not isinstance(value, bool)
             rank = len(operands[0].shape) - 2 if operands else 1

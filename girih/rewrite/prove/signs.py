@@ -40,7 +40,7 @@ from girih.rewrite.prove.terms import (
 from girih.rewrite.rules.extent import Extent
 
 KINDS = ("dominated", "rectified", "common", "increasing")
-POSITIVE = frozenset(("abs", "exp"))
+POSITIVE = frozenset(("abs", "exp", "sqrt", "rsqrt"))
 
 
 def signed(kind: str, term: Term, place: int, facts: Facts) -> Terms | None:
@@ -86,6 +86,8 @@ def _is_never_negative(factor: Factor, facts: Facts) -> bool:
         return any(
             _is_product(item) and never_negative(value_in(item), facts) for item in factor.branches
         )  # one of those that are always there
+    if isinstance(factor, Function) and factor.name == "reciprocal":
+        return never_negative(factor.arguments[0], facts)
     return isinstance(factor, Function) and factor.name in POSITIVE
 
 

@@ -26,9 +26,17 @@ from girih.rewrite.rules.rule import Attribute, RuleError, Term
 
 SPLIT = "split"
 OVERLOADS = ("", ".Tensor", ".dim_IntList", ".dim", ".self")
+INNER = ("_", "native_")
+"""Before the name of what PyTorch computes by an operator of its own: `softmax` by `_softmax`."""
 OF_CONVOLUTIONS = {
     "bias": None, "stride": 1, "padding": 0, "dilation": 1, "transposed": False, "output_padding": 0, "groups": 1,
 }  # fmt: skip
+OWN_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "aten.convolution": OF_CONVOLUTIONS,
+    "aten._softmax": {"half_to_float": False},
+    "aten._log_softmax": {"half_to_float": False},
+}
+"""Of what PyTorch's schema wants to be told."""
 MISSING = object()
 
 Tree: TypeAlias = "int | tuple[Tree, Tree]"
@@ -73,7 +81,8 @@ def operator_named(name: str) -> str:
         RuleError: nobody has described one, with the names that are alike.
     """
     described = catalogue()
-    for full in (*(f"aten.{name}{overload}" for overload in OVERLOADS), f"girih.{name}", name):
+    public = [f"aten.{name}{overload}" for overload in OVERLOADS]
+    for full in (*public, f"girih.{name}", name, *(f"aten.{prefix}{name}" for prefix in INNER)):
         if full in described:
             return full
     short = {key.removeprefix("aten.").removeprefix("girih.").partition(".")[0] for key in described}
@@ -97,7 +106,7 @@ def parameters(operator: str) -> tuple[Parameter, ...]:
             (item.name, str(item.type), item.default_value if item.has_default_value() else MISSING)
             for item in function._schema.arguments
         ]
-    own = OF_CONVOLUTIONS if operator == "aten.convolution" else {}
+    own = OWN_DEFAULTS.get(operator, {})
     return tuple(
         Parameter(name, _kind(kind), own.get(name, default), "[" in kind and "Tensor" not in kind)
         for name, kind, default in given
@@ -128,7 +137,7 @@ def call_of(term: Term, operands: Sequence[Operand], symbols: Symbols) -> Call:
         elif item.kind == "tensors":
             arguments.append((item.name, tuple(Ref(operand.name) for operand in pending)))
             pending = []
-        elif item.name in known or (item.default is not MISSING and operator == "aten.convolution"):
+        elif item.name in known or item.name in OWN_DEFAULTS.get(operator, ()):
             value = _value(known.pop(item.name, item.default), symbols)
             spatial = len(operands[0].shape) - 2 if operands else 1
             arguments.append((item.name, (value,) * spatial if item.many and isinstance(value, int) else value))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.capture import Captured, Inference, capture
 from girih.capture.torch.state import state_of
@@ -224,6 +225,7 @@ def optimise(
     with _threads(threads) as count:
         captured = capture(Inference(model), dict(named) if named else tuple(arguments))
         _check_pure(captured.graph)
+        _check_example_is_kept(model, arguments, named)
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(Common().apply(captured.graph), weights)
@@ -307,6 +309,21 @@ def _check_pure(graph: Graph) -> None:
             "the model draws random numbers, so that its results cannot be compared: call model.eval() if a module "
             "of it is in training mode, or make the random tensor an input"
         )
+
+
+def _check_example_is_kept(model: nn.Module, arguments: Any, named: Any) -> None:
+    """Of copies: the example is the caller's."""
+    arguments, named = tree_map_only(torch.Tensor, torch.clone, (arguments, dict(named)))
+    tensors = [leaf for leaf in tree_leaves((arguments, named)) if isinstance(leaf, torch.Tensor)]
+    before = [tensor._version for tensor in tensors]
+    with torch.no_grad():
+        model(*arguments, **named)
+    for tensor, version in zip(tensors, before, strict=True):
+        if tensor._version != version:
+            raise OptimizeError(
+                f"the model writes into its input of shape {tuple(tensor.shape)} when it is called, which a rewritten "
+                "program does not: let it write into a copy (x = x.clone())"
+            )
 
 
 def _called_with(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -30,6 +30,8 @@ PAUSE = 2e-3
 """Seconds between two ways: threads of the one before spin for a while before they sleep."""
 TOLERANCE = 1e-3
 """Of the largest number in a result: what another order of additions may change in float32."""
+ROUNDINGS = 4
+"""Of a result's type, if that is more."""
 
 Clock = Callable[[], float]
 Progress = Callable[[str, float], None]
@@ -157,7 +159,7 @@ def quick(times: Sequence[float]) -> float:
 
 
 def same(results: Sequence[Any], expected: Sequence[Any]) -> bool:
-    """Up to the order of additions."""
+    """Up to the order of additions, and to a few roundings of types that are shorter than float32."""
     if len(results) != len(expected):
         return False
     for one, other in zip(results, expected, strict=True):
@@ -166,7 +168,7 @@ def same(results: Sequence[Any], expected: Sequence[Any]) -> bool:
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
         if other.numel() and other.is_floating_point():
-            bound = TOLERANCE * max(float(other.abs().max()), 1e-30)
+            bound = max(TOLERANCE, ROUNDINGS * torch.finfo(other.dtype).eps) * max(float(other.abs().max()), 1e-30)
             if not bool(((one - other).abs() <= bound).all()):
                 return False
         elif not torch.equal(one, other):

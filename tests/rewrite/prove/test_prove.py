@@ -42,6 +42,9 @@ TRUE = [
     "x[m, n], y[n, n], z[n, r]: mm(x, mm(y, z)) == mm(mm(x, y), z)",
     "x[m, n], y[m, 1]: relu(cat(x, y, dim=1)) == cat(relu(x), relu(y), dim=1)",
     "relu(mul(a, a)) == mul(a, a)",
+    "relu(softmax(a, dim=1)) == softmax(a, dim=1)",
+    "relu(sigmoid(a)) == sigmoid(a)",
+    "relu(sqrt(a)) == sqrt(a)",
     "relu(neg(mul(a, a))) == sub(a, a)",
     "mul(relu(b), add(a, relu(b))) == mul(add(a, b), relu(b))",
     "relu(mul(a, mul(a, relu(b)))) == mul(a, mul(a, relu(b)))",
@@ -57,6 +60,7 @@ TRUE = [
 ]
 WRONG = [
     "relu(mul(a, mul(b, b))) == mul(a, mul(b, b))",
+    "relu(reciprocal(a)) == reciprocal(a)",
     "relu(mul(a, b)) == mul(relu(a), relu(b))",
     "relu(sub(relu(a), a)) == sub(relu(a), a, alpha=2)",
     "x[m, n]: amax(mul(x, x), dim=1) == mul(amax(x, dim=1), amax(x, dim=1))",

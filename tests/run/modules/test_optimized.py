@@ -22,6 +22,7 @@ from girih.run.modules.costs import KernelCosts
 from girih.run.modules.module import ONEDNN, module_of
 from girih.run.modules.optimized import OptimizeError
 from girih.run.modules.strided import CHANNELS_LAST
+from girih.run.modules.trial import same
 
 
 class Inner(nn.Module):
@@ -269,6 +270,18 @@ def test_a_model_that_writes_or_draws_is_refused_and_left_alone() -> None:
         girih.optimize(random, torch.ones(1, 2), threads=1, seconds=0.1, backends=("eager",))
 
 
+class WritesIntoItsInput(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1).relu()
+
+
+def test_a_model_that_writes_into_its_input_is_refused_and_the_example_left_alone() -> None:
+    x = torch.zeros(3)
+    with pytest.raises(OptimizeError, match=r"writes into its input of shape \(3,\)"):
+        girih.optimize(WritesIntoItsInput().eval(), x, threads=1, seconds=0.1, backends=("eager",))
+    assert torch.equal(x, torch.zeros(3))
+
+
 def test_an_optimised_model_stays_in_evaluation_and_is_not_pickled(tmp_path: Path) -> None:
     model = trained(Inner())
     mean = model.norm.running_mean.clone()
@@ -289,3 +302,10 @@ def test_half_precision_with_a_layer_norm_is_optimised() -> None:
     x = torch.randn(3, 8).bfloat16()
     fast = girih.optimize(model, x, threads=1, seconds=0.2, backends=("eager", "onednn"))
     torch.testing.assert_close(fast(x), model(x).detach(), rtol=2e-2, atol=2e-2)
+
+
+def test_short_types_may_differ_by_a_few_roundings() -> None:
+    one = torch.ones(4, dtype=torch.bfloat16)
+    assert same([one], [one + torch.finfo(torch.bfloat16).eps])
+    assert not same([one], [one * 1.1])
+    assert not same([one.float()], [one.float() * 1.01])
