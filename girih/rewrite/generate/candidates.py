@@ -40,11 +40,10 @@ from girih.rewrite.rules.vocabulary import SPLIT, operator_named
 MANY = 32
 """Rules that are worth a second thread."""
 GENERAL, SPECIAL, OPEN, FALSE = "general", "special", "open", "false"
-Answer: TypeAlias = "Callable[[], str]"
-"""Waits until it is known whether a candidate is proved: for all sizes and attributes that its operators take (general)
-or for some (special)."""
-Judge: TypeAlias = "Callable[[Candidate], Answer | None]"
-"""None: it is false, as is seen at once."""
+Answer: TypeAlias = "str | Callable[[], str]"
+"""Is a candidate proved, for all sizes and attributes that its operators take (general) or for some (special)? The word
+if it is known, else what waits for it."""
+Judge: TypeAlias = "Callable[[Candidate], Answer]"
 Saved: TypeAlias = "tuple[Ids, NDArray[np.bool_]]"
 
 
@@ -76,11 +75,11 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Guess:
-    """A candidate that is taken for a rule. place: of what comes after it; kept: how many rules there were before it;
-    before: what was implied then (None: nothing was applied, or its answer was known)."""
+    """A candidate that is taken for a rule, or that is known to be none. place: of what comes after it; kept: how many
+    rules there were before it; before: what was implied then (None: its answer was known)."""
 
     rule: Candidate
-    answer: Answer | None
+    answer: Answer
     place: int
     kept: int
     before: Saved | None
@@ -125,7 +124,7 @@ class Pruner:
         counts.initial = self._with_names(level, state.rows[in_order])
         counts.renamed = int(in_order.sum())
         for rule in self._exchanges() if size == 1 else ():
-            proved = self._word(judge(rule)) in (GENERAL, SPECIAL)
+            proved = _word(judge(rule)) in (GENERAL, SPECIAL)
             self._count(rule, proved)
             if proved:
                 self.kept.append(rule)
@@ -156,34 +155,32 @@ class Pruner:
         waiting: deque[_Guess] = deque()
         try:
             while place < len(numbers) or waiting:
-                if place < len(numbers) and sum(guess.before is not None for guess in waiting) < ahead:
+                pending = sum(guess.before is not None for guess in waiting)
+                if place < len(numbers) and pending < ahead and not (waiting and waiting[0].before is None):
                     number, place = numbers[place], place + 1
                     if state.is_settled(number):
                         continue
                     observe(f"proving: {len(self.kept)} rules, {size} operators", place / len(numbers))
                     waiting.append(self._guess(level, number, place, state, judge, ahead > 1, wanted))
-                    if ahead > 1:
-                        continue
+                    continue
                 guess = waiting.popleft()
-                word = self._word(guess.answer)
+                word = _word(guess.answer)
                 if word in wanted:
                     self.special |= {guess.rule} if word == SPECIAL else set()
                     self._count(guess.rule, True)
                     yield guess.rule
                     continue
+                number = numbers[guess.place - 1]
                 if guess.before is not None:
                     waiting.clear()
                     place = guess.place
                     del self.kept[guess.kept :]
                     state.restore(guess.before)
-                number = numbers[guess.place - 1]
+                    self._refuse(guess.rule, number, word, state)
                 if word == SPECIAL:
                     special.append(number)
                 else:
                     self._count(guess.rule, False)
-                    state.ground(np.array([number]), False)
-                    if word == OPEN and state.doubtful:
-                        self._apply([guess.rule], state)
             return special
         finally:  # nobody asks for more: what was not answered is not known to be proved
             if waiting:
@@ -192,21 +189,27 @@ class Pruner:
     def _guess(
         self, level: Level, number: int, place: int, state: _State, judge: Judge, early: bool, wanted: Sequence[str]
     ) -> _Guess:
-        """Takes a candidate for a rule, and applies it; early: before the judge answers."""
+        """Takes a candidate for a rule, and applies it, unless it is known to be none; early: before the judge answers,
+        where that takes a while."""
         rule = self._candidate(level, int(state.rows[number]), self.counts[-1].size)
         answer = judge(rule)
-        taken = answer is not None and (early or answer() in wanted)
-        guess = _Guess(rule, answer, place, len(self.kept), state.saved() if early and taken else None)
-        if taken:
+        answer = answer if early else _word(answer)
+        known = isinstance(answer, str)
+        guess = _Guess(rule, answer, place, len(self.kept), None if known else state.saved())
+        if known and answer not in wanted:  # before what comes next is looked for
+            self._refuse(rule, number, _word(answer), state)
+        else:
             state.ground(np.array([number]))
             self.kept.append(rule)
             self._apply([rule], state)
-        elif answer is None:  # before what comes next is looked for
-            state.ground(np.array([number]), False)
         return guess
 
-    def _word(self, answer: Answer | None) -> str:
-        return FALSE if answer is None else answer()
+    def _refuse(self, rule: Candidate, number: int, word: str, state: _State) -> None:
+        """Goes on without a candidate that is no rule, or is not wanted yet."""
+        if word != SPECIAL:
+            state.ground(np.array([number]), False)
+        if word == OPEN and state.doubtful:
+            self._apply([rule], state)
 
     def _count(self, rule: Candidate, proved: bool) -> None:
         counts = self.counts[-1]
@@ -216,8 +219,8 @@ class Pruner:
 
     def minimal(self, levels: Sequence[Level]) -> tuple[Candidate, ...]:
         """The rules that nothing implies, those of more operators included: a·(b + b) = a·b + a·b has fewer operators
-        than the rule of which it is a case. Only terms of the rules' own classes are looked at: nothing else connects
-        what they are made of."""
+        than the rule of which it is a case. Only terms of the rules' own classes are looked at, so that a few may stay
+        that follow by way of others."""
         exchanges = set(self._exchanges())
         for size in range(len(levels), 0, -1):
             mine = [rule for rule in self.kept if rule.size == size and rule not in exchanges]
@@ -476,6 +479,10 @@ class Pruner:
         ranks = np.array([len(kind.shape) for kind in self.table.kinds])
         own = np.array([len(item.shape) for item in self.table.inputs])[:, None]
         return np.asarray(np.concatenate((ranks == own, (ranks == 1) == (own == 1))), np.bool_)
+
+
+def _word(answer: Answer) -> str:
+    return answer if isinstance(answer, str) else answer()
 
 
 class _State:

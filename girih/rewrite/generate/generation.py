@@ -168,13 +168,13 @@ class _Judges:
         if self.pool is not None:
             self.pool.shutdown(cancel_futures=True)
 
-    def __call__(self, candidate: Candidate) -> Answer | None:
-        """None where the sides differ on random numbers."""
+    def __call__(self, candidate: Candidate) -> Answer:
+        """What differs on random numbers is false."""
         if candidate not in self.verdicts:
             self.verdicts[candidate] = self._judged(candidate)
         future = self.verdicts[candidate]
         if future is None:
-            return None
+            return FALSE
 
         def answer() -> str:
             verdict, general = future.result()
@@ -182,7 +182,7 @@ class _Judges:
                 return GENERAL if general else SPECIAL
             return OPEN if verdict.word == "open" else FALSE
 
-        return answer
+        return answer() if future.done() else answer
 
     def _judged(self, candidate: Candidate) -> Future[tuple[Verdict, bool]] | None:
         rule = Rule((self.pruner.expression(candidate.source),), (self.pruner.expression(candidate.target),))

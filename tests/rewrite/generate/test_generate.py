@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -92,8 +93,13 @@ def pruned(
     table = Table(inputs(INPUTS), templates(SMALL))
     pruner, found = Pruner(table), []
 
-    def judge(rule: Candidate) -> Answer | None:
-        return None if len(str(rule)) % 5 == 1 and verdict(rule) == FALSE else lambda: verdict(rule)
+    asked: Counter[Candidate] = Counter()
+
+    def judge(rule: Candidate) -> Answer:
+        """Some answers are known at once, others when it is asked again."""
+        asked[rule] += 1
+        known = len(str(rule)) % 5 == 1 or asked[rule] > 1
+        return verdict(rule) if known else lambda: verdict(rule)
 
     for size in (1, 2, 3):
         found += pruner.prune(table.extend(), size, judge, ahead, doubtful=doubtful and size == 3)
