@@ -16,7 +16,7 @@ class Clock:
 
     def end(self, seconds: float) -> float:
         """When so many seconds will have gone by: of `time.perf_counter`; later when more is compiled."""
-        return self.started + seconds + _compiled() - self.before
+        return self.started + seconds + (_compiled() - self.before)
 
     @property
     def passed(self) -> float:
