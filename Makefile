@@ -4,13 +4,29 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+# A test whose process dies fails, and the others go on in a new process: dividing by files waits for ever then.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+# What depends on the scratch memory of convolutions, which is another on each processor.
+SCRATCH := tests/report/test_report_browser.py tests/report/test_report_memory.py tests/report/test_report_page.py \
+           tests/run/arena/test_region.py tests/run/worker/test_run_memory.py \
+           tests/search/memory/test_holding.py::test_the_command_line \
+           tests/test_documentation.py -k 'not test_documentation or README or command-line'
+
+.PHONY: demo test test-long test-avx2 lint bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
+
+# Random searches with all their cases, of which `test` tries a tenth, and what takes long.
+test-long: $(VENV)/.installed-test
+	GIRIH_LONG_TESTS=1 $(PYTEST)
+
+# As on a processor without AVX-512.
+test-avx2: $(VENV)/.installed-test
+	ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) $(SCRATCH)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

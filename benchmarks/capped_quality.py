@@ -170,7 +170,7 @@ def large(name: str, batch: int | None, machine: str, seconds: float) -> list[Ro
 
 
 def measure(options: argparse.Namespace) -> Report:
-    first, bad = small(6 if options.quick else options.graphs)
+    first, bad = small(3 if options.quick else options.graphs)
     note(first)
     rows = [first]
     for name, batch, machine in QUICK if options.quick else MODELS:

@@ -126,13 +126,13 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
         step, inputs = training(name, batch, sizes)
         free = girih.plan(step, inputs, machine="local:1", compare=())
         store = f"{folder}/{name}.sqlite"
-        seconds = 3.0 if options.quick else options.calibrate
+        seconds = 1.0 if options.quick else options.calibrate
         profile = calibrate("local:1", store_path=store, programs=[free.program], budget_seconds=seconds)
         note({"calibrated": name, "copies to files": profile.moving})
         notes.append(f"{name}: copies to files as measured: {profile.moving}")
         free = girih.plan(step, inputs, machine="local:1", compare=(), store=store)
         eager, theirs = checkpointed(name, batch, sizes, blocks)
-        for what in (*SHARES, "checkpoint"):
+        for what in ("checkpoint", *(SHARES[1:2] if options.quick else SHARES)):
             cap = theirs if what == "checkpoint" else int(free.peak * float(what))
             label = f"{name}@{batch}, {what if isinstance(what, str) else f'{what:.0%}'}"
             began = time.perf_counter()
@@ -147,7 +147,7 @@ def _measured(options: argparse.Namespace, folder: str) -> Report:
                 runs["loose"] = partial(loose.step, inputs)
                 if what == "checkpoint":
                     runs["checkpoint"] = eager
-                seconds = in_turn(runs, options.rounds)
+                seconds = in_turn(runs, 1 if options.quick else options.rounds)
                 error_of_weights = apart(uncapped.state_dict(), capped.state_dict())
                 use = capped.statistics()[0].arena
                 peak = capped.run.peak_bytes(*capped._inputs((inputs,), None))[0]

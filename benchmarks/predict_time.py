@@ -108,7 +108,7 @@ def measure(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "costs.sqlite"
-        calibrated(plans, store, 2.0 if options.quick else options.budget)
+        calibrated(plans, store, 0.5 if options.quick else options.budget)
         forecasts = {
             case: predict(plan, store=store, backend=case.backend, memory=False) for case, plan in plans.items()
         }

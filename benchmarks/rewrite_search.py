@@ -33,7 +33,7 @@ PUBLISHED = {
     "vgg": (0.4, 8.9),
 }
 """Seconds and gain in percent."""
-QUICK = ("squeezenet", "vgg")
+QUICK = ("squeezenet",)
 ORDER = 10.0
 """Of magnitude."""
 

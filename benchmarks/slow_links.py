@@ -262,12 +262,12 @@ def measure(options: argparse.Namespace) -> Report:
         return Report("Not measured", (("hosts", "hosts"),), (), f"skipped: {why}", notes=(f"skipped: {why}",))
     cases = (QUICK,) if options.quick else tuple(case for case in CASES if case.name in options.models)
     rates = (RATES[-1],) if options.quick else RATES
-    rounds = 2 if options.quick else options.rounds
+    rounds = 1 if options.quick else options.rounds
     rows: list[Row] = []
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="girih-slow-links-") as name:
         folder = Path(name)
-        costs = Costs(folder / "costs.sqlite", 1.0 if options.quick else options.calibrate)
+        costs = Costs(folder / "costs.sqlite", 0.3 if options.quick else options.calibrate)
         profile = costs.calibrate()
         losses = {case.name: undivided_losses(case) for case in cases}
         with network(HOSTS, rates[0]) as hosts, Workers(hosts) as workers:
@@ -307,7 +307,7 @@ def at_rate(
     notes: list[str],
 ) -> list[Row]:
     """All models on links of one rate."""
-    seconds, searching = (0.5, 2.0) if options.quick else (options.calibrate, options.seconds)
+    seconds, searching = (0.2, 0.5) if options.quick else (options.calibrate, options.seconds)
     found = workers.call("benchmarks.host_work:links", hosts=HOSTS, seconds=seconds, largest=LARGEST_MESSAGE)
     links, handing = found[0]
     for pattern, table in links:

@@ -142,8 +142,8 @@ def violations(drawn: Drawn, notes: list[Any], final: np.ndarray) -> list[str]:
 def measure(options: argparse.Namespace) -> Report:
     from girih.run.tables.interleavings import explore, small_cases
 
-    runs = 20 if options.quick else options.runs
-    states = 300 if options.quick else options.states
+    runs = 5 if options.quick else options.runs
+    states = 100 if options.quick else options.states
     rows: list[Row] = []
     misses: list[str] = []
     for name, case in small_cases().items():

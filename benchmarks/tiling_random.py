@@ -98,7 +98,7 @@ def misses_of(rows: list[Row]) -> tuple[str, ...]:
 def measure(options: argparse.Namespace) -> Report:
     random = np.random.default_rng(options.seed)
     aim = objective("bytes", options.machine)
-    count, most = (60, 2**12) if options.quick else (options.programs, options.tilings)
+    count, most = (20, 2**12) if options.quick else (options.programs, options.tilings)
     compared(random_program(np.random.default_rng(0), 8), aim, most)  # machine code and catalogue
     by_size: dict[int, list[Row]] = {}
     misses: list[str] = []
@@ -139,7 +139,7 @@ def measure(options: argparse.Namespace) -> Report:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--programs", type=int, default=1000, help="how many (default 1000; --quick: 60)")
+    parser.add_argument("--programs", type=int, default=1000, help="how many (default 1000; --quick: 20)")
     parser.add_argument("--machine", default=MACHINE, help=f"by name (default {MACHINE}); local:2 has rows and columns")
     parser.add_argument("--seed", type=int, default=2015, help="of the random programs (default 2015)")
     parser.add_argument(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_a_plan_that_does_not_fit_is_memory_that_is_refused(monkeypatch: pytest.
         memory_gpu.refused_as_memory(WorkerError, fails, "it hangs")
 
 
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 @given(st.integers(0, 5000), st.integers(1, 64), st.integers(1, 5000))
 def test_the_largest_that_fits_is_found_in_few_trials(limit: int, begin: int, most: int) -> None:
     asked = []

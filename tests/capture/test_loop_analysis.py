@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def test_vectors_cover_every_conflict_of_the_thesis_loops(case: Case) -> None:
     covered(case)
 
 
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 @given(st.integers(1000, 9000))
 def test_vectors_cover_every_conflict_of_random_loops(seed: int) -> None:
     """The brute-force oracle runs the body in Python; every pair of iterations that conflict has a vector."""

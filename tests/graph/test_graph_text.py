@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import perceptron, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ def typed(argument: Argument) -> object:
 
 
 @given(arguments)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=random_cases(300), deadline=None)
 def test_an_argument_round_trips(argument: Argument) -> None:
     assert typed(parse_argument(format_argument(argument))) == typed(argument)
 
@@ -53,7 +54,7 @@ def test_nan_round_trips() -> None:
 
 
 @given(st.lists(arguments, min_size=1, max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=random_cases(100), deadline=None)
 def test_a_graph_with_any_arguments_round_trips(items: list[Argument]) -> None:
     given_arguments = tuple((f"a{number}", item) for number, item in enumerate(items))
     node = Node("y", "test.any", given_arguments, ("y", "z.1"), "backward")
@@ -63,7 +64,7 @@ def test_a_graph_with_any_arguments_round_trips(items: list[Argument]) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(0, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=random_cases(60), deadline=None)
 def test_random_graphs_round_trip(seed: int, nodes: int) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     check(graph)

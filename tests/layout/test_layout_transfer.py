@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from placements import changes, reduced_axes, wanted
@@ -27,14 +28,14 @@ def by_sets(mesh: Mesh, source: Placement, target: Placement) -> np.ndarray:
 
 
 @given(changes())
-@settings(max_examples=200)
+@settings(max_examples=random_cases(200))
 def test_volumes_are_what_devices_lack(case: tuple) -> None:
     mesh, _, source, target = case
     assert (level_volumes(mesh, source, target) == by_sets(mesh, source, target)).all()
 
 
 @given(changes())
-@settings(max_examples=200)
+@settings(max_examples=random_cases(200))
 def test_direct_costs_what_devices_lack(case: tuple) -> None:
     mesh, _, source, target = case
     volumes = by_sets(mesh, source, target)
@@ -55,7 +56,7 @@ def test_partial_sums_cannot_be_made_from_whole_values(case: tuple) -> None:
 
 
 @given(changes(), st.sampled_from(["bytes", "seconds"]))
-@settings(max_examples=200)
+@settings(max_examples=random_cases(200))
 def test_the_table_is_the_cheapest_of_one_and_two_hops(case: tuple, objective: str) -> None:
     mesh, shape, source, target = case
     work = transfers(mesh, objective)
@@ -69,7 +70,7 @@ def test_the_table_is_the_cheapest_of_one_and_two_hops(case: tuple, objective: s
 
 
 @given(changes(), st.sampled_from(["bytes", "seconds"]))
-@settings(max_examples=200)
+@settings(max_examples=random_cases(200))
 def test_a_route_costs_what_the_table_says(case: tuple, objective: str) -> None:
     mesh, shape, source, target = case
     work = transfers(mesh, objective)

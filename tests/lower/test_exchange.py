@@ -6,6 +6,7 @@ from itertools import product, starmap
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hypothesis import given, settings
 from placements import changes, reduced_axes
 
@@ -73,7 +74,7 @@ def expected(mesh: Mesh, source: Placement, target: Placement, terms: dict) -> l
 
 
 @given(changes())
-@settings(max_examples=250)
+@settings(max_examples=random_cases(250))
 def test_every_device_gets_its_region(case: tuple) -> None:
     mesh, shape, source, target = case
     terms = data_of(mesh, shape, source)
@@ -84,7 +85,7 @@ def test_every_device_gets_its_region(case: tuple) -> None:
 
 
 @given(changes())
-@settings(max_examples=100)
+@settings(max_examples=random_cases(100))
 def test_routes_of_two_hops_bring_the_same(case: tuple) -> None:
     mesh, shape, source, target = case
     terms = data_of(mesh, shape, source)
@@ -97,7 +98,7 @@ def test_routes_of_two_hops_bring_the_same(case: tuple) -> None:
 
 
 @given(changes())
-@settings(max_examples=250)
+@settings(max_examples=random_cases(250))
 def test_messages_carry_what_was_predicted_over_each_level(case: tuple) -> None:
     mesh, _, source, target = case
     received = np.zeros((mesh.devices, mesh.axes), np.int64)
@@ -110,7 +111,7 @@ def test_messages_carry_what_was_predicted_over_each_level(case: tuple) -> None:
 
 
 @given(changes())
-@settings(max_examples=400)
+@settings(max_examples=random_cases(400))
 def test_one_devices_messages_and_their_arrays_are_those_of_the_whole_exchange(case: tuple) -> None:
     mesh, _, source, target = case
     swap = exchange(mesh, source, target)

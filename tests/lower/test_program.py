@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import Maker, fitting_labels, machine_of, perceptron, random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,7 +123,7 @@ def test_steps_fit_together(case: tuple) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8))
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_one_device_moves_nothing(seed: int, nodes: int) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     objective = Objective("bytes", machine_of(()))

@@ -7,6 +7,7 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 from graphs import random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def able(lives: Lifetimes) -> list[int]:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 14), st.randoms(use_true_random=False))
-@settings(max_examples=80)
+@settings(max_examples=random_cases(80))
 def test_any_steps_come_again_within_any_cap(seed: int, nodes: int, random) -> None:
     lives = drawn(seed, nodes)
     makers = able(lives)
@@ -82,7 +83,7 @@ def cost(lives: Lifetimes, seconds: NDArray[np.float64], pivot: int, price: floa
 
 
 @given(st.integers(0, 2**32), st.integers(2, 9), st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_the_cut_is_the_cheapest_of_all_choices(seed: int, nodes: int, price: float) -> None:
     lives = drawn(seed, nodes)
     seconds = np.random.default_rng(seed).integers(1, 9, len(lives.steps)).astype(float)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -68,7 +69,7 @@ def known(seed: int, nodes: int) -> Graph:
     st.sampled_from([HOST, replace(HOST, in_bytes_per_second=3e5, latency_seconds=2e-5),
                      replace(HOST, both_bytes_per_second=1.2e6), replace(HOST, out_bytes_per_second=1e9)]),
 )  # fmt: skip
-@settings(max_examples=100)
+@settings(max_examples=random_cases(100))
 def test_no_residency_is_faster_than_the_bound(seed: int, nodes: int, recent: float, host: Tier) -> None:
     lives = lifetimes(alone(known(seed, nodes)))
     for cap in caps(lives):
@@ -84,7 +85,7 @@ def test_no_residency_is_faster_than_the_bound(seed: int, nodes: int, recent: fl
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([1.0, 0.1, 10.0]))
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_the_bound_is_below_the_exact_optimum_which_is_below_the_planner(seed: int, nodes: int, ratio: float) -> None:
     lives = lifetimes(alone(known(seed, nodes)))
     host = replace(HOST, out_bytes_per_second=ratio * 1e6)
@@ -100,7 +101,7 @@ def test_the_bound_is_below_the_exact_optimum_which_is_below_the_planner(seed: i
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14))
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_the_bound_falls_with_the_cap_and_is_computing_where_all_fits(seed: int, nodes: int) -> None:
     lives = lifetimes(alone(known(seed, nodes)))
     least, most = floor(lives)[0], int(lives.used.max())
@@ -200,7 +201,7 @@ def slow(rate: float) -> Machine:
 
 
 @given(st.integers(0, 2**32), st.integers(3, 14), st.sampled_from([1e6, 1e8, 1e10]), st.floats(0, 1), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_no_way_of_the_search_is_faster(seed: int, nodes: int, rate: float, share: float, moving: bool) -> None:
     """What moves, computes again and orders early, judged by the simulator."""
     graph = known(seed, nodes)

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -173,7 +174,7 @@ def targets(draw: st.DrawFn, tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 @given(st.data())
-@settings(max_examples=600)
+@settings(max_examples=random_cases(600))
 def test_views_are_possible_exactly_where_pytorch_says(data: st.DataObject) -> None:
     tensor = data.draw(strided())
     target = data.draw(targets(tensor))
@@ -186,7 +187,7 @@ def test_views_are_possible_exactly_where_pytorch_says(data: st.DataObject) -> N
 
 
 @given(strided())
-@settings(max_examples=300)
+@settings(max_examples=random_cases(300))
 def test_contiguity_is_that_of_pytorch(tensor: torch.Tensor) -> None:
     assert is_contiguous(tuple(tensor.shape), tensor.stride()) == tensor.is_contiguous()
     assert contiguous_strides(tuple(tensor.shape)) == torch.empty(tensor.shape).stride()
@@ -245,7 +246,7 @@ def measured_peak(program: Program) -> int:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 10))
-@settings(max_examples=150)
+@settings(max_examples=random_cases(150))
 def test_the_peak_is_that_of_storages_alive(seed: int, nodes: int) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     assume(all(description_of(graph, node) is not None for node in graph.nodes))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import Maker, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ def caps(lives: Lifetimes) -> list[int]:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14), st.sampled_from([0.0, 1.5, 4.0]))
-@settings(max_examples=120)
+@settings(max_examples=random_cases(120))
 def test_random_programs_keep_every_cap_and_the_law(seed: int, nodes: int, recent: float) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     assume(all(description_of(graph, node) is not None for node in graph.nodes))

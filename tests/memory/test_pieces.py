@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 from graphs import Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -174,7 +175,7 @@ def chain(random: np.random.Generator, length: int) -> Graph:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([0.9, 0.7, 0.4]))
-@settings(max_examples=25)
+@settings(max_examples=random_cases(25))
 def test_random_programs_keep_the_law_and_the_numbers(seed: int, length: int, share: float) -> None:
     graph = chain(np.random.default_rng(seed), length)
     program = alone(graph)

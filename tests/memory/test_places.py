@@ -5,6 +5,7 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import random_graph
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -68,7 +69,7 @@ def test_the_smallest_gap_that_is_large_enough_is_taken():
 
 
 @given(FEW)
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_few_items_are_placed_as_by_brute_force(drawn):
     """Some order of the items, each at the lowest gap, gives the smallest arena."""
     items = items_from(drawn)
@@ -101,7 +102,7 @@ def state_changes_names(graph, lives) -> bool:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14))
-@settings(max_examples=25)
+@settings(max_examples=random_cases(25))
 @example(286181, 3)  # a state input whose new value is another input
 @example(0, 6)  # new state with a stride of its own for one element
 def test_an_arena_holds_what_a_program_uses_in_every_step(seed, nodes):

@@ -8,6 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 from graphs import machine_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def rewritings(graph: Graph) -> list[Graph]:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 5))
-@settings(max_examples=25)
+@settings(max_examples=random_cases(25))
 def test_no_rewriting_by_hand_is_cheaper(seed: int, operators: int) -> None:
     graph = random_program(np.random.default_rng(seed), operators, SIZES)
     best, certificate = tiled(graph, TWO, Wanted(copies=EVERYTHING))
@@ -96,7 +97,7 @@ def test_no_rewriting_by_hand_is_cheaper(seed: int, operators: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 12), st.sampled_from([TWO, FOUR]), st.sampled_from(["exact", "spartan"]))
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_budgets_are_kept_and_programs_move_what_is_priced(
     seed: int, operators: int, goal: Objective, search: str
 ) -> None:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import training_steps
+from counts import random_cases
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from girih.partition.solver.bounds import Bound
 from girih.partition.solver.elimination import Problem, brute_force, cost_of, load, minimise
 from girih.partition.solver.tables import Tables
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=random_cases(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

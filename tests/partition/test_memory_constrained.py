@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import machine_of, perceptron, random_graph, random_labels
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def every_strategy(graph: Graph, objective: Objective) -> list[tuple[float, int]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from(["bytes", "seconds"]))
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=random_cases(30), suppress_health_check=list(HealthCheck))
 def test_small_graphs_have_the_optimum_for_every_cap(seed: int, nodes: int, name: str) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     objective = Objective(name, machine_of((2,)))
@@ -129,7 +130,7 @@ def test_bounds_by_prices_hold_for_every_strategy_that_fits(seed: int, nodes: in
     st.sampled_from([(2,), (3,), (2, 2)]),
     st.sampled_from(["bytes", "seconds"]),
 )
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=random_cases(60), suppress_health_check=list(HealthCheck))
 def test_what_is_priced_at_a_moment_is_never_more_than_the_peak(seed: int, nodes: int, sizes: tuple, name: str) -> None:
     """Else the Lagrangian bound would not hold."""
     random = np.random.default_rng(seed)

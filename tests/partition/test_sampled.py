@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph, random_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -70,7 +71,7 @@ def reference(item: PartitionProblem, labels: np.ndarray) -> float:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([(2,), (4,), (2, 2), (2, 3)]))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_guide_is_the_reference(seed: int, nodes: int, sizes: tuple[int, ...]) -> None:
     random = np.random.default_rng(seed)
     item = problem_of(random_graph(random, nodes), sizes)
@@ -80,7 +81,7 @@ def test_the_guide_is_the_reference(seed: int, nodes: int, sizes: tuple[int, ...
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([(2,), (2, 2)]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_labels_and_strategies_say_the_same(seed: int, nodes: int, sizes: tuple[int, ...]) -> None:
     random = np.random.default_rng(seed)
     item = problem_of(random_graph(random, nodes), sizes)

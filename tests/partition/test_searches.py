@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
@@ -60,7 +61,7 @@ def check_result(graph: Graph, objective: Objective, found: SearchResult, dearer
     st.sampled_from([(2,), (3,), (2, 2)]),
     st.sampled_from(["bytes", "seconds"]),
 )
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=random_cases(60), suppress_health_check=list(HealthCheck))
 def test_exact_is_the_minimum_over_all_labelings(seed: int, nodes: int, sizes: tuple, name: str) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     objective = Objective(name, machine_of(sizes))
@@ -253,7 +254,7 @@ def test_undescribed_operators_run_whole() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_nodes_and_values_are_never_without_a_choice(seed: int, nodes: int) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     for rules in (Rules(), NARROW, Rules(one_dimension=True, small=0), Rules(reductions=False, small=0), SECONDS):

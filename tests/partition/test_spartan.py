@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import machine_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def test_conflicting_views_cost_the_greedy_tiling_and_not_the_exact_one() -> Non
 
 
 @given(st.integers(0, 2**32), st.integers(2, 15), st.sampled_from([TWO, FOUR]))
-@settings(max_examples=80)
+@settings(max_examples=random_cases(80))
 def test_greedy_is_never_below_exact_on_random_programs(seed: int, operators: int, goal: Objective) -> None:
     graph = random_program(np.random.default_rng(seed), operators)
     check(graph)
@@ -129,7 +130,7 @@ def exchanges(formula: list[Clause] | tuple[Clause, ...], devices: int, size: in
 
 
 @given(clauses, st.sampled_from([2, 3]))
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_a_formula_is_satisfiable_exactly_where_its_program_costs_two_for_each_clause(
     formula: list[Clause], devices: int
 ) -> None:

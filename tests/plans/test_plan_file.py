@@ -20,6 +20,7 @@ import fuzz_plans
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 
 import girih
 from girih.api import plan_graph
@@ -84,13 +85,14 @@ def refused(path: Path, trust: bool = False) -> str:
     return message
 
 
-def test_two_thousand_mutants_are_refused_in_one_line_or_start(text: str, tmp_path: Path) -> None:
+def test_mutants_are_refused_in_one_line_or_start(text: str, tmp_path: Path) -> None:
     """`python -m tests.support.fuzz_plans --count 100000` does more of them."""
-    result = fuzz_plans.fuzz(text, range(2000), 0, tmp_path, every=4)
+    count = random_cases(2000)
+    result = fuzz_plans.fuzz(text, range(count), 0, tmp_path, every=4)
     assert result.wrong == []
-    assert result.ends["refused"] > 1000
-    assert result.ends["started"] > 20
-    assert result.ends["loaded"] > 100
+    assert result.ends["refused"] > count // 2
+    assert result.ends["started"] > count // 100
+    assert result.ends["loaded"] > count // 20
 
 
 # ------------------------------------------------------------------------------------------- code in files

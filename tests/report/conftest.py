@@ -12,6 +12,7 @@ from stand_in import HOSTILE
 import girih
 from girih.api import Plan, plan_graph
 from girih.cli.programs import program
+from girih.search.memory.holding import TooLittleError
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +28,13 @@ def gpt() -> Plan:
 
 @pytest.fixture(scope="session")
 def capped() -> Plan:
-    """LeNet on one device that is too small: tensors go out and come back."""
+    """LeNet on one device that is too small: tensors go out and come back. The limit is the smallest one that works,
+    which is another on each processor: its convolutions need scratch memory."""
     named = program("lenet-tiny", 16, "momentum")
-    plan = girih.plan(named.step, named.batch, machine="local:1", memory="1.185MB", compare=(), hold="swap")
+    with pytest.raises(TooLittleError) as refused:
+        girih.plan(named.step, named.batch, machine="local:1", memory="1KB", compare=(), hold="swap")
+    limit = int(refused.value.smallest)
+    plan = girih.plan(named.step, named.batch, machine="local:1", memory=limit, compare=(), hold="swap")
     return replace(plan, model=named.name)
 
 

@@ -14,6 +14,7 @@ from stand_in import HOSTILE, as_if_measured, timeline_of
 
 from girih.api import Plan, plan_graph
 from girih.lower import ComputeStep
+from girih.machine.units import format_bytes
 from girih.partition import Certificate
 from girih.plans.plan import Costs
 from girih.report.page import MissingLibraryError, page, write_page
@@ -258,5 +259,5 @@ def test_without_bokeh_the_page_says_what_to_install(small: Plan, monkeypatch: p
 
 def test_the_verdict_says_how_a_limit_is_kept(small: Plan, capped: Plan) -> None:
     told = sentences(capped, capped.predict().timeline, ())
-    assert told[1].startswith("It keeps within 1.19 MB by moving tensors: each step ")
+    assert told[1].startswith(f"It keeps within {format_bytes(capped.memory)} by moving tensors: each step ")
     assert len(sentences(small, timeline_of(small), ())) == len(told) - 1

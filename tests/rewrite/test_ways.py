@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import torch
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ OPERATORS = ("aten.mm", "aten.relu", "aten.tanh", "aten.add.Tensor")
 NUMBERS = st.integers(1, 9).map(float)
 
 
-@settings(max_examples=30)
+@settings(max_examples=random_cases(30))
 @given(st.tuples(*[NUMBERS] * 8), st.integers(0, 6).map(float), st.booleans())
 def test_the_choice_is_the_best_of_all(numbers: tuple[float, ...], convert: float, joining: bool) -> None:
     graph = small()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import DEVICE, fitting_labels, perceptron, random_graph
 from hand_made import compute, gather, machine, program, send, whole
 from hypothesis import HealthCheck, given, settings
@@ -70,7 +71,7 @@ def check(graph: Graph, at: Machine, made: Program, roofline: Roofline) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(MESHES), st.integers(1, 10), st.booleans())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(120), suppress_health_check=[HealthCheck.too_slow])
 def test_no_plan_beats_the_bound_of_the_graph(seed: int, sizes: tuple[int, ...], nodes: int, training: bool) -> None:
     random = np.random.default_rng(seed)
     graph = perceptron(2, 8, 12) if training else random_graph(random, nodes)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hand_made import compute, gather, machine, send, start, whole
 from hand_made import program as hand_made
 from hypothesis import HealthCheck, given, settings
@@ -132,7 +133,7 @@ def cut(program: Program, prices: Prices, random: np.random.Generator) -> tuple[
 
 
 @given(st.integers(0, 2**32), st.sampled_from(MESHES), st.booleans(), st.sampled_from(["messages", "volumes"]))
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(80), suppress_health_check=[HealthCheck.too_slow])
 def test_changes_equal_a_full_simulation(
     seed: int, sizes: tuple[int, ...], training: bool, resolution: Resolution
 ) -> None:

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hand_made import gather, machine, send
 from hypothesis import given, settings
 from placements import changes
@@ -42,7 +43,7 @@ def check_ports_and_durations(pattern: Pattern, at: Machine) -> None:
 
 
 @given(changes())
-@settings(max_examples=150)
+@settings(max_examples=random_cases(150))
 def test_messages_are_those_of_the_exchange(case: Change) -> None:
     mesh, _, source, target = case
     at = machine(mesh.sizes, latency=0.25)
@@ -60,7 +61,7 @@ def test_messages_are_those_of_the_exchange(case: Change) -> None:
 
 
 @given(changes())
-@settings(max_examples=150)
+@settings(max_examples=random_cases(150))
 def test_volumes_are_those_of_the_search(case: Change) -> None:
     mesh, _, source, target = case
     at = machine(mesh.sizes, latency=0.25)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulate_programs import Case, cases, random_prices, random_program
@@ -21,7 +22,7 @@ from girih.simulate.kernels import ports as port_kernels
 from girih.simulate.kernels import schedule as kernels
 from girih.simulate.simulate import makespan, simulate
 
-THOROUGH = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=random_cases(150), suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(cases())
@@ -39,7 +40,7 @@ def test_equal_to_the_reference(case: Case) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([(2,), (3,), (2, 2)]))
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=random_cases(60), suppress_health_check=list(HealthCheck))
 def test_devices_spend_no_time_in_what_others_do(seed: int, sizes: tuple[int, ...]) -> None:
     """Of placed programs, with prices for all devices in all steps: what is not in a device's order takes none."""
     random = np.random.default_rng(seed)
@@ -55,7 +56,7 @@ def test_devices_spend_no_time_in_what_others_do(seed: int, sizes: tuple[int, ..
 
 
 @given(cases())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(40), suppress_health_check=[HealthCheck.too_slow])
 def test_plain_python_and_compiled_loops_simulate_alike(case: Case) -> None:
     """Small programs are simulated by the loops as they stand, large ones by what Numba makes of them."""
     program, machine, prices = case
@@ -75,7 +76,7 @@ def test_plain_python_and_compiled_loops_simulate_alike(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(80), suppress_health_check=[HealthCheck.too_slow])
 def test_the_laws_of_a_timeline(case: Case) -> None:
     program, machine, prices = case
     found = simulate(program, machine, prices)
@@ -104,7 +105,7 @@ def levels_of(machine):  # type: ignore[no-untyped-def]
 
 
 @given(cases())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(80), suppress_health_check=[HealthCheck.too_slow])
 def test_the_critical_path_is_the_makespan(case: Case) -> None:
     found = simulate(*case, memory=False)
     path = found.critical
@@ -119,7 +120,7 @@ def test_the_critical_path_is_the_makespan(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(80), suppress_health_check=[HealthCheck.too_slow])
 def test_no_program_beats_its_bound(case: Case) -> None:
     for resolution in ("messages", "volumes"):
         simulator = Simulator(*case, resolution=resolution)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import fitting_labels, perceptron
 from hand_made import compute, gather, machine, program, whole
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +32,7 @@ def both(case: Case) -> tuple[float, float]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(60), suppress_health_check=[HealthCheck.too_slow])
 def test_equal_for_two_devices_and_equal_parts(seed: int) -> None:
     """All extents are even, so that what goes one way is as large as what goes the other."""
     random = np.random.default_rng(seed)
@@ -59,7 +60,7 @@ def test_equal_on_axes_of_two_when_all_post_together() -> None:
 
 
 @given(cases())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=random_cases(150), suppress_health_check=[HealthCheck.too_slow])
 def test_near_on_small_meshes(case: Case) -> None:
     """Between 0.7 and 1.4 times in 3,000 random programs on up to eight devices; latencies are small there."""
     volumes, messages = both(case)

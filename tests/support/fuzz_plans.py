@@ -3,8 +3,8 @@
     python -m tests.support.fuzz_plans --count 100000 --seed 3
 
 says how many were refused when they were loaded, how many when they were started, and how many started; anything else
-is shown with its number, and the exit code is 1. `--only NUMBER` does one again and shows its traceback. The suite does
-2,000.
+is shown with its number, and the exit code is 1. `--only NUMBER` does one again and shows its traceback. `make
+test-long` does 2,000.
 """
 
 from __future__ import annotations

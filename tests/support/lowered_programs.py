@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from counts import random_cases
 from graphs import fitting_labels, machine_of, random_graph
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from girih.partition.space.problem import Objective, PartitionProblem, build
 
 RULES = [Rules(), Rules(small=0), Rules(repeat=True, partial=True), Rules(repeat=True, small=0), Rules(partial=True)]
 MESHES = [(2,), (3,), (2, 2), (2, 3), (3, 2)]
-THOROUGH = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+THOROUGH = settings(max_examples=random_cases(120), suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

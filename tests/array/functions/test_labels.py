@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from block_programs import TINY, groups, program_of
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_what_numpy_makes_of_them(tiny, number, kind):
     np.testing.assert_allclose(made.compute(), expected, rtol=bound, atol=100 * bound)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=random_cases(40), deadline=None)
 @given(
     labels=st.lists(st.integers(-128, 127), max_size=60),
     numbers=st.lists(st.integers(-128, 127), min_size=1, max_size=6),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from array_expressions import BINARY, UNARY, build
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=random_cases(25), deadline=None)
 @given(steps=steps, rows=st.integers(1, 6) | st.sampled_from([700, 2500]), columns=st.integers(1, 6))
 def test_random_expressions(cluster, steps, rows, columns):
     random = np.random.default_rng(rows * 7 + columns)

@@ -7,6 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 from array_cases import DATA
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_functions import CASES
@@ -118,7 +119,7 @@ def change(kind, arrays, first, second, key):
 def test_random_views_and_writes(workers):
     refused = []
 
-    @settings(max_examples=80, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=random_cases(80), deadline=None, derandomize=True, database=None)
     @given(STEPS, st.sampled_from([(6,), (3, 4), (2, 3, 2)]))
     def check(steps, shape):
         content = np.arange(np.prod(shape)).reshape(shape)

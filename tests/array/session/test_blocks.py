@@ -9,6 +9,7 @@ import pytest
 import torch
 from array_expressions import BINARY, UNARY, build
 from block_programs import FUSED, TINY, groups, program_of
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=random_cases(40), deadline=None)
 @given(steps=steps, rows=st.integers(1, 16), columns=st.integers(1, 6))
 def test_random_programs(tiny, steps, rows, columns):
     random = np.random.default_rng(rows * 7 + columns)

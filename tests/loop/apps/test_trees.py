@@ -9,6 +9,7 @@ from unittest import SkipTest
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -94,7 +95,7 @@ def best_by_hand(x: np.ndarray, y: np.ndarray, least: int) -> float:
     return best
 
 
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 @given(st.data())
 def test_a_split_is_the_best_of_all(data: st.DataObject) -> None:
     count, features = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 3))
@@ -109,7 +110,7 @@ def test_a_split_is_the_best_of_all(data: st.DataObject) -> None:
     assert error == pytest.approx(min(best_by_hand(x, y, least), none), abs=1e-4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 @given(st.lists(st.floats(width=32), max_size=40), st.integers(2, 255))
 def test_bins_agree_with_thresholds(values: list[float], most: int) -> None:
     """x ≤ the threshold of bin b, exactly where x is in bin b or below: training and prediction go the same way."""

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 from graphs import random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -106,7 +107,7 @@ def test_training_has_the_same_bits_and_the_planned_peak(text: str) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14), st.sampled_from(sorted(BASELINES)))
-@settings(max_examples=80)
+@settings(max_examples=random_cases(80))
 def test_random_programs_keep_the_cap_and_the_law(seed: int, nodes: int, name: str) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     assume(all(description_of(graph, node) is not None for node in graph.nodes))

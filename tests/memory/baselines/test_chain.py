@@ -7,6 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def least_of_all(chain: Chain, limit: int) -> float:
 
 
 @given(chains(), st.integers(0, 24))
-@settings(max_examples=150)
+@settings(max_examples=random_cases(150))
 def test_no_schedule_is_faster(chain: Chain, limit: int) -> None:
     assert optimum(chain, 24).seconds[0, -1, limit] == least_of_all(chain, limit)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from counts import random_cases
 from graphs import random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,7 +67,7 @@ def test_figure_4_5() -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14), st.sampled_from([0.0, 0.3, 1.0]))
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_children_keep_what_steps_need(seed, nodes, probability) -> None:
     random = np.random.default_rng(seed)
     graph = step_graph(lifetimes(alone(random_graph(random, nodes))))
@@ -78,7 +79,7 @@ def test_children_keep_what_steps_need(seed, nodes, probability) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 14))
-@settings(max_examples=30)
+@settings(max_examples=random_cases(30))
 def test_no_step_is_faster_than_its_operators_and_its_copies_take_time(seed, nodes) -> None:
     random = np.random.default_rng(seed)
     lives = lifetimes(alone(random_graph(random, nodes)))

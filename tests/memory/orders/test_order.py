@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from counts import random_cases
 from graphs import Maker, machine_of, perceptron, random_graph
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ def random_program(seed: int, nodes: int) -> Program:
 
 
 @given(SEEDS, st.integers(1, 16))
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_every_order_is_topological_and_has_the_peak_that_it_promises(seed: int, nodes: int) -> None:
     program = random_program(seed, nodes)
     lives = lifetimes(program)
@@ -62,7 +63,7 @@ def test_every_order_is_topological_and_has_the_peak_that_it_promises(seed: int,
 
 
 @given(strategies(), st.sampled_from(sorted(ORDERS)), st.integers(0, 3))
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_exchanges_between_devices_keep_their_order(case: tuple, name: str, window: int) -> None:
     program = lowered(case)
     if not program.orders:
@@ -120,7 +121,7 @@ def test_training_has_the_same_bits_with_and_without_movements(name: str) -> Non
 
 
 @given(SEEDS, st.integers(2, 14), st.sampled_from(sorted(ORDERS)))
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 def test_random_programs_have_the_same_bits(seed: int, nodes: int, name: str) -> None:
     graph = random_graph(np.random.default_rng(seed), nodes)
     assume(all(description_of(graph, node) is not None for node in graph.nodes))
@@ -209,7 +210,7 @@ def test_small_graphs_are_solved_and_the_descent_comes_near() -> None:
 
 
 @given(SEEDS, st.integers(1, 20), st.integers(1, 6), st.integers(1, 3))
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_no_more_partitions_run_than_may(seed: int, nodes: int, size: int, running: int) -> None:
     graph = graph_of(random_program(seed, nodes))
     for visit in VISITS:
@@ -271,7 +272,7 @@ def test_published_swapping_keeps_the_law_and_the_numbers(placement: bool, size:
 
 
 @given(SEEDS, st.integers(1, 16), st.integers(1, 5), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=random_cases(60))
 def test_published_swapping_of_random_programs(seed: int, nodes: int, size: int, placement: bool) -> None:
     ordered, partition = DepthFirst(size).partitioned(random_program(seed, nodes))
     lives = lifetimes(ordered)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -295,7 +296,7 @@ def cheapest_of_all(egraph: EGraph) -> float:
     return best(tuple(name for name in egraph.roots.values() if name not in inputs), {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=random_cases(150), deadline=None)
 @given(e_graphs())
 def test_the_bound_is_the_cheapest_of_all_graphs_in_a_random_e_graph(egraph: EGraph) -> None:
     found = extract(egraph, InRows(price), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from counts import random_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from girih.run.tables.rows.store import Dense, Partition, Shadow, Sparse, Update
 KEYS = st.lists(st.integers(0, 40), min_size=1, max_size=30)
 
 
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 @given(st.lists(KEYS, min_size=1, max_size=6))
 def test_a_log_adds_up_what_has_the_same_key(batches: list[list[int]]) -> None:
     log = Log(16, 2, np.float64)
@@ -39,7 +40,7 @@ def test_a_log_adds_up_what_has_the_same_key(batches: list[list[int]]) -> None:
     }
 
 
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 @given(st.lists(KEYS, min_size=1, max_size=8), st.sampled_from([2, 8, 16, 100]))
 def test_a_cache_finds_what_it_has_and_says_what_went(batches: list[list[int]], capacity: int) -> None:
     places = Places(41, capacity)
@@ -61,7 +62,7 @@ def test_a_cache_finds_what_it_has_and_says_what_went(batches: list[list[int]], 
 ENTRIES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30), st.integers(-3, 3)), max_size=60)
 
 
-@settings(max_examples=40)
+@settings(max_examples=random_cases(40))
 @given(st.lists(ENTRIES, min_size=1, max_size=4))
 def test_sparse_rows_are_maps_without_zeros(batches: list[list[tuple[int, int, int]]]) -> None:
     rows = SparseRows(5, np.int32, entries=8)
