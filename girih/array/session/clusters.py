@@ -41,6 +41,7 @@ from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Connection, Engine
+from girih.run.engines.launcher import refusal_alone
 from girih.run.engines.table import KEEPING_TILES, Ray, engine_of
 from girih.run.errors import SpoiltError, WorkerError
 from girih.run.parallel.progress import LoopBlocks
@@ -462,6 +463,8 @@ def cluster(
     more: dict[str, Any] = {"machine": machine}
     more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every}
+    if why := refusal_alone("girih.cluster"):
+        raise ValueError(f"{why}; plans and loops (girih.loop.ranks) take the ranks for workers")
     begun = Cluster(number, engine, timeout, **more)
     evaluation.use(begun)
     in_use.begin(begun)
