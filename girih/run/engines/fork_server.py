@@ -123,6 +123,7 @@ class ForkServer:
     def __init__(self, threads: int, kind: Kind = CREW) -> None:
         self.threads = threads
         self._lock = threading.Lock()
+        self._whole = True
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -139,7 +140,7 @@ class ForkServer:
 
     @property
     def lives(self) -> bool:
-        return self._process.poll() is None
+        return self._whole and self._process.poll() is None
 
     def fork(self, arguments: Sequence[str], files: Sequence[int]) -> Forked:
         """See `launch`."""
@@ -149,7 +150,8 @@ class ForkServer:
             with self._lock:
                 socket.send_fds(self._socket, [NUMBER.pack(len(text))], [theirs, 1, 2, *files])
                 self._socket.sendall(text)
-        except BaseException:
+        except BaseException:  # also KeyboardInterrupt: half an order would be taken for the beginning of the next
+            self._whole = False
             os.close(status)
             raise
         finally:

@@ -35,6 +35,7 @@ from girih.run.engines.crew import Status, first_failure, hanging, resident_byte
 from girih.run.engines.fork_server import Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.parallel.progress import LoopBlocks
+from girih.run.parallel.stopping import held_back
 from girih.run.transport import shared, wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service
@@ -54,6 +55,7 @@ class ProcessCrew:
         self.timeout = options.timeout
         self.size = program.mesh.devices
         self.broken: WorkerError | ClosedError | None = None
+        self._turn = threading.Lock()
         self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
         self.processes: list[Process] = []
         self._pipes: list[Connection] = []
@@ -83,39 +85,42 @@ class ProcessCrew:
         return [process.pid for process in self.processes]
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
-        """Have every worker do a command, each with its own fields; their replies by rank.
+        """Have every worker do a command, each with its own fields; their replies by rank. Of several threads one has
+        its command done at a time.
 
         Raises:
             WorkerError: one failed, died, or took longer than the timeout; all workers are then gone.
             ClosedError: the crew was closed.
         """
-        if self.broken is not None:
-            raise self.broken
-        try:
-            for rank, (pipe, own) in enumerate(zip(self._pipes, fields, strict=True)):
-                try:
-                    wire.send(pipe, (name, own))
-                except BlockingIOError:
-                    why = standstill(self.pids[rank])
-                    reason = f"took no command for {self.timeout:g} s{f': {why}' if why else ''}"
-                    self._break(WorkerError(rank, self._where(rank), reason, lost=True))
-                except OSError:
-                    self._break(self._died(rank))
-            return self._gather(name, self.timeout)
-        except WorkerError:
-            raise
-        except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
-            reason = "was stopped, because the driver was interrupted"
-            self.broken = WorkerError(0, self._where(0), reason, lost=True)
-            self.close()
-            raise
+        with self._turn:
+            if self.broken is not None:
+                raise self.broken
+            try:
+                for rank, (pipe, own) in enumerate(zip(self._pipes, fields, strict=True)):
+                    try:
+                        wire.send(pipe, (name, own))
+                    except BlockingIOError:
+                        why = standstill(self.pids[rank])
+                        reason = f"took no command for {self.timeout:g} s{f': {why}' if why else ''}"
+                        self._break(WorkerError(rank, self._where(rank), reason, lost=True))
+                    except OSError:
+                        self._break(self._died(rank))
+                return self._gather(name, self.timeout)
+            except WorkerError:
+                raise
+            except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
+                reason = "was stopped, because the driver was interrupted"
+                self.broken = WorkerError(0, self._where(0), reason, lost=True)
+                self.close()
+                raise
 
     def status(self) -> list[Status]:
         return [replace(self._status(rank), resident=resident_bytes(pid)) for rank, pid in enumerate(self.pids)]
 
     def close(self) -> None:
         self.broken = self.broken or ClosedError()
-        self._finalizer()
+        with held_back():
+            self._finalizer()
 
     def _start(self, rank: int, life: int, options: Options, files: shared.Files | None) -> None:
         ours, theirs = Pipe()
