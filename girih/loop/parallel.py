@@ -42,7 +42,7 @@ from girih.run.parallel.threads import Span
 LOSSES = 2
 """Of workers in one execution; with the next the loop gives up."""
 _turn = RLock()
-"""Of several threads of a program one runs a loop at a time: it has all workers, and buffers that are the loop's own."""
+"""Of several threads of a program one runs a loop at a time: it has all workers, and the loop's buffers."""
 MOST_KEPT = 8
 """Analysed bodies, and layouts of the entries, of a loop."""
 

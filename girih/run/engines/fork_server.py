@@ -46,6 +46,8 @@ CREW = Kind(
     ("torch", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared"),
 )
 NUMBER = struct.Struct("q")
+LOOPBACK = "lo" if sys.platform == "linux" else ""
+"""Over which gloo sends between processes of one host, unless the user names another interface."""
 MOST_FILES = 250  # the kernel hands over 253 with a message
 
 
@@ -88,8 +90,8 @@ def _environment(threads: int) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "OMP_NUM_THREADS": str(threads),
     }
-    if sys.platform == "linux":
-        variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if LOOPBACK:
+        variables.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     return variables
 
 

@@ -32,11 +32,11 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
-from girih.run.engines.fork_server import Process, launch
+from girih.run.engines.fork_server import LOOPBACK, Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.parallel.progress import LoopBlocks
 from girih.run.parallel.stopping import held_back
-from girih.run.transport import shared, wire
+from girih.run.transport import gloo, shared, wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service
 
@@ -46,7 +46,12 @@ GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is k
 
 
 class ProcessCrew:
-    """One process for each device of the program."""
+    """One process for each device of the program.
+
+    Raises:
+        MachineError: they cannot share memory, and gloo finds no network interface; nothing has begun then.
+        WorkerError: one could not start.
+    """
 
     rank = 0
 
@@ -54,13 +59,15 @@ class ProcessCrew:
         self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
+        shares = options.device == "cpu" and self.size > 1 and shared.available()
+        if options.device == "cpu" and self.size > 1 and not shares:
+            gloo.check_interface(LOOPBACK)
         self.broken: WorkerError | ClosedError | None = None
         self._turn = threading.Lock()
         self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
         self.processes: list[Process] = []
         self._pipes: list[Connection] = []
         life, self._life = os.pipe()
-        shares = options.device == "cpu" and self.size > 1 and shared.available()
         files = shared.Files.made(self.size) if shares else None
         self.carries = shares
         self._finalizer = weakref.finalize(

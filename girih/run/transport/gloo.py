@@ -52,25 +52,27 @@ def reached_at(address: str) -> Iterator[None]:
         os.environ.pop(INTERFACE, None)
 
 
-def check_interface() -> None:
-    """Raises MachineError, before any group is formed, where gloo would find no interface to send over."""
+def check_interface(default: str = "") -> None:
+    """Raises MachineError, before any group is formed, where gloo would find no interface to send over.
+
+    default: the one that is taken where nobody names one; "": that of the host's name.
+    """
     from torch.distributed import ProcessGroupGloo
 
-    named = os.environ.get(INTERFACE, "")
+    named = os.environ.get(INTERFACE, default)
     try:
         if not named:
             ProcessGroupGloo.create_default_device()
         for name in filter(None, named.split(",")):
             ProcessGroupGloo.create_device(interface=name)
     except RuntimeError as error:
-        found = f"{INTERFACE}={named} names none that is up" if named else "the host's name leads to none that is up"
+        found = f"{named} has no address" if named else "the host's name leads to none that is up"
+        if INTERFACE in os.environ:
+            found = f"{INTERFACE}={named} names none that is up"
         there = ", ".join(name for _, name in socket.if_nameindex())
-        chosen = f", or leave out {TRANSPORT}=gloo: processes of one host share memory" if _is_chosen() else ""
+        chosen = os.environ.get(TRANSPORT) == "gloo"
+        without = f", or leave out {TRANSPORT}=gloo: processes of one host then share memory" if chosen else ""
         raise MachineError(
             f"gloo finds no network interface to send over: {found}. Set {INTERFACE} to one that is up and has an "
-            f"address (this host has {there or 'none'}){chosen}"
+            f"address (this host has {there or 'none'}){without}"
         ) from error
-
-
-def _is_chosen() -> bool:
-    return os.environ.get(TRANSPORT) == "gloo"
