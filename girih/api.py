@@ -226,10 +226,18 @@ def fit(
         PlanError: for a search that does not exist, or a memory limit that cannot be met.
     """
     from girih.capture.torch.training import TrainingStep
+    from girih.run.engines.launcher import launched_rank
+    from girih.run.engines.table import engine_here, engine_of
 
     step = TrainingStep(model, loss=loss, optimizer=optimizer)
+    try:  # whether it can train here is told before anything is captured
+        devices = machine_by_name(machine).devices
+        own = backend or ("threads" if devices == 1 and launched_rank() is None else "processes")
+        engine_here(engine_of(own), devices)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
     planned = plan(step, batch, machine=machine, memory=memory, **{"compare": (), **options})
-    return Fit(planned, step, backend or ("threads" if planned.machine.devices == 1 else "processes"))
+    return Fit(planned, step, own)
 
 
 class Fit:

@@ -14,7 +14,7 @@ from girih import __version__
 from girih.cli.arguments import alpha, count, device_number, hold, memory, name, rate, search, seconds, seed, steps_done
 from girih.cli.spelling import did_you_mean
 from girih.memory.baselines.table import BASELINES
-from girih.run.engines.table import CALIBRATED, STARTED
+from girih.run.engines.table import CALIBRATED, TRAINING
 from girih.search.table import SEARCHES
 
 OPTIMIZERS = (
@@ -136,8 +136,8 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     run.add_argument("plan", metavar="PLAN", type=name)
     run.add_argument("--steps", type=count, default=3, help="how many steps (default 3)")
-    run.add_argument("--backend", choices=STARTED, default="processes", help="where the workers live (default "
-                     "processes)")  # fmt: skip
+    run.add_argument("--backend", choices=TRAINING, default="processes", help="where the workers live (default "
+                     "processes; the ranks, under torchrun)")  # fmt: skip
     run.add_argument("--verify", action="store_true", help="run the undivided program beside it and compare everything")
     run.add_argument("--lr", type=rate, help="learning rate (default: the planned optimizer's)")
     run.add_argument("--seed", type=seed, default=0, help="of weights, data and random operators (default 0)")

@@ -22,6 +22,7 @@ from girih.plans.plan import Observe, PlanError
 from girih.plans.predict import Prediction, predict
 from girih.report.overlap import overlap_words
 from girih.report.tables import render
+from girih.run.engines.launcher import refusal_alone
 from girih.simulate.timeline import COMPUTE, Timeline
 
 MOST_CALIBRATED = 64
@@ -189,6 +190,8 @@ def beside_table(rows: list[Beside]) -> Table:
 
 def measured_steps(item: Plan, progress: Observe, steps: int = 2) -> Timeline:
     """The last of some steps on this host's processes, on random data."""
+    if why := refusal_alone("--measure"):
+        raise PlanError(f"{why}, or measure the ranks by girih run --measure")
     progress("start workers", 0.0)
     with item.start(measure=True) as running:
         for number in range(steps):

@@ -11,12 +11,18 @@ from typing import Any
 from girih.api import Plan
 from girih.cli.batches import random_batch
 from girih.cli.predicting import measured_beside
-from girih.cli.terminal import check_output, clear_errors
+from girih.cli.terminal import BadInputError, check_output, clear_errors
 from girih.machine.units import format_bytes
+from girih.run.engines.launcher import launched_rank
+from girih.run.engines.table import check_launched, engine_of
 
 
 def check_options(options: argparse.Namespace) -> None:
     """Raises BadInputError for what could only fail later."""
+    try:
+        check_launched(engine_of(options.backend))
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
     if options.save is not None:
         from girih.run.training.saving import check_goal
 
@@ -27,9 +33,8 @@ def check_options(options: argparse.Namespace) -> None:
 
 def run_plan(plan: Plan, options: argparse.Namespace, progress: Callable[[str, float], None]) -> int:
     """Run the steps, print the losses; exit code 1 if a verification fails."""
-    from girih.run.training.session import torchrun_rank
-
-    rank = torchrun_rank()
+    own = launched_rank()
+    rank = 0 if own is None else own.rank
     losses: list[dict[str, Any]] = []
     progress("start workers", 0.0)
     with plan.start(

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from girih.report.tables import render
+from girih.run.engines.launcher import launched_rank
 
 SECONDS_BETWEEN_LINES = 10.0
 USERS_ERRORS = (  # what a user can mend
@@ -103,7 +104,8 @@ class Progress:
         self.console = Console(stderr=True)
         self.status = self.console.status("starting") if self.console.is_terminal else None
         self.said = time.monotonic()
-        self.silent = os.environ.get("RANK", "0") != "0"  # one of torchrun's workers speaks for all
+        rank = launched_rank()
+        self.silent = rank is not None and rank.rank != 0  # one of a launcher's ranks speaks for all
 
     def __enter__(self) -> Progress:
         if self.status is not None:

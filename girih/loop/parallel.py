@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ from girih.run.parallel.threads import Span
 
 LOSSES = 2
 """Of workers in one execution; with the next the loop gives up."""
+_turn = RLock()
+"""Of several threads of a program one runs a loop at a time: it has all workers, and the loop's buffers."""
 MOST_KEPT = 8
 """Analysed bodies, and layouts of the entries, of a loop."""
 
@@ -112,11 +115,13 @@ class ParallelLoop:
             LoopError: the body cannot be followed, compiled, or run in the way that was asked for; nothing was run.
             IndexError: a subscript lay outside its array; iterations that had begun are done.
         """
-        self.run(self.bound(arguments, named), None)
+        with _turn:
+            self.run(self.bound(arguments, named), None)
 
     def serial(self, *arguments: Any, **named: Any) -> None:
         """Run all iterations one after another, in the order of the entries (by key, of an ordered loop)."""
-        self.run(self.bound(arguments, named), 1)
+        with _turn:
+            self.run(self.bound(arguments, named), 1)
 
     def explain(self, *arguments: Any, **named: Any) -> Explanation:
         """What the loop does: its references and dependence vectors, how it is divided and why, what moves, how long

@@ -7,6 +7,7 @@ What processes send each other goes over ZeroMQ.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 
 from girih.layout import Mesh
@@ -15,21 +16,21 @@ from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
+from girih.run.engines.launcher import Rank, launched_rank
 from girih.run.engines.table import ENGINES
 from girih.run.engines.torchrun import LoopCrew
 from girih.run.parallel.progress import LoopBlocks
 from girih.run.tiles.tiles import nothing
-from girih.run.training.session import torchrun_rank, torchrun_size, under_torchrun
 from girih.run.worker.service import Options
 
 
 class Ranks:
     """All processes of a launcher; a context manager in which they are the workers of loops."""
 
-    def __init__(self, timeout: float, progress: bool | None, address: str) -> None:
+    def __init__(self, own: Rank, timeout: float, progress: bool | None, address: str) -> None:
         self.engine: Engine = ENGINES["torchrun"]
-        self.workers = torchrun_size()
-        self.rank = torchrun_rank()
+        self.workers = own.size
+        self.rank = own.rank
         self.timeout = timeout
         self.address = address
         self.view = LiveView(progress if self.rank == 0 else False)
@@ -79,6 +80,7 @@ def ranks(*, timeout: float = 3600.0, progress: bool | None = None, address: str
     Raises:
         RuntimeError: no launcher has started this process.
     """
-    if not under_torchrun():
+    own = launched_rank()
+    if own is None or "MASTER_ADDR" not in os.environ:  # they meet at the launcher's store
         raise RuntimeError("no launcher has started this process: torchrun --nproc-per-node 4 program.py")
-    return Ranks(timeout, progress, address)
+    return Ranks(own, timeout, progress, address)

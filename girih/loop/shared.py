@@ -18,13 +18,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from girih.run.engines import launcher
 from girih.run.tables.options import Options, Priority, TableError, bytes_of, rate_of
 from girih.run.tables.rows.functions import AdaRevision, ServerFunction
 from girih.run.tables.session import Event, Joining, Session, session
 
 __all__ = ["AdaRevision", "ServerFunction", "tables"]
-LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-"""What torchrun, or another launcher of torch.distributed, sets in the environment."""
 
 
 def tables(
@@ -72,13 +71,15 @@ def tables(
         TableError: an option cannot be.
     """
     join = None
-    if addresses is None and rank is None and workers is None and os.environ.keys() >= LAUNCHED:
+    if addresses is None and rank is None and workers is None and os.environ.keys() >= launcher.VARIABLES:
         workers = int(os.environ["WORLD_SIZE"])
         join = Joining(int(os.environ["RANK"]), address=address)
         if servers is not None and servers > workers:
             raise TableError(f"{servers} servers, which the first of {workers} workers run: there are too many")
     elif address:
         raise TableError("address= is for programs that torchrun has started, without workers, rank or addresses")
+    elif rank is None and addresses is None and (why := launcher.refusal_alone(f"gl.tables(workers={workers})")):
+        raise TableError(f"{why}, or leave out workers: the ranks are then the workers")
     if workers is None:
         raise TableError("how many workers? give workers=N, or start the program by torchrun")
     if (rank is None) != (addresses is None):

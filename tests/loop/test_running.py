@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -453,3 +454,20 @@ def test_importing_the_face_is_quick() -> None:
     code = "import sys, girih.loop; print(*[name for name in ('torch', 'numba', 'numpy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_several_threads_of_a_program_run_one_loop() -> None:
+    """Each execution has the loop's buffers to itself."""
+    total = gl.array(np.zeros(3))
+
+    @gl.parallel_for(gl.dense(np.ones(600)))
+    def count(key, value, into):
+        into[key % 3] += value
+
+    count(gl.buffer(total, delay=20))
+    threads = [threading.Thread(target=count, args=(gl.buffer(total, delay=20),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total.numpy().tolist() == [1400.0] * 3

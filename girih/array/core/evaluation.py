@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
 from girih.capture.lazy.expressions import Expression
+
+Given = ParamSpec("Given")
+Own = TypeVar("Own")
+Result = TypeVar("Result")
+_turn = threading.RLock()
+
+
+def in_turn(
+    method: Callable[Concatenate[Own, Given], Result],
+) -> Callable[Concatenate[Own, Given], Result]:
+    """A method of an evaluator that one thread of the program does at a time. One lock serves all evaluators: they take
+    values from each other, and arrays share what is equal."""
+
+    @wraps(method)
+    def waiting(self: Own, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        with _turn:
+            return method(self, *given, **named)
+
+    return waiting
 
 
 class Evaluator(Protocol):
@@ -36,6 +57,11 @@ _current = Current()
 
 def current() -> Evaluator:
     """The one in use: the last that began, else the default one, which begins now."""
+    with _turn:
+        return _begun()
+
+
+def _begun() -> Evaluator:
     if not _current.evaluators:
         assert _current.default is not None, "girih.array sets it when it is imported"
         use(_current.default())

@@ -41,6 +41,7 @@ from girih.report.live import LiveView
 from girih.run.engines import in_use
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Connection, Engine
+from girih.run.engines.launcher import refusal_alone
 from girih.run.engines.table import KEEPING_TILES, Ray, engine_of
 from girih.run.errors import SpoiltError, WorkerError
 from girih.run.parallel.progress import LoopBlocks
@@ -116,6 +117,7 @@ class Cluster:
         self._seconds: dict[int, int] = {}
         """Bytes of the second copies that are there, by key."""
 
+    @evaluation.in_turn
     def value(self, expression: Expression) -> np.ndarray:
         """The value as a NumPy array of its own."""
         content = expression.content
@@ -128,6 +130,7 @@ class Cluster:
             raise lost(expression)
         return as_numpy(place.run.fetch(place.plan.program, place.name, place.key))
 
+    @evaluation.in_turn
     def evaluate(self, wanted: Sequence[Expression], report: bool = True) -> list[np.ndarray]:
         """Evaluate what is needed for the wanted expressions, all at once; it stays with the workers.
 
@@ -164,12 +167,17 @@ class Cluster:
         program = place.plan.program
         for rank in reporters(program, place.name):
             box = box_of(program, place.name, rank)
-            tile = place.run.fetch_tile(place.name, place.key, rank)
+            tile = self._fetch_tile(place, rank)
             yield tuple(slice(start, stop) for start, stop in box), tile.numpy()
 
+    @evaluation.in_turn
+    def _fetch_tile(self, place: Materialised, rank: int) -> Any:
+        return place.run.fetch_tile(place.name, place.key, rank)
+
+    @evaluation.in_turn
     def arrays(self) -> list[LiveArray]:
         """The arrays that the workers hold, with the bytes of each worker's tile."""
-        return live_arrays(self._run)
+        return live_arrays(self.started)
 
     def __repr__(self) -> str:
         held = self.arrays()
@@ -184,6 +192,7 @@ class Cluster:
         evaluation.leave(self)
         in_use.end(self)
 
+    @evaluation.in_turn
     def _end(self) -> None:
         self.view.close()
         if self._run is not None:
@@ -203,27 +212,30 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @evaluation.in_turn
     def crew(self) -> Crew:
         """The workers for other work than arrays; started when they are first needed, and anew if they are gone."""
-        if self._run is not None and getattr(self._run.crew, "broken", None) is not None:
-            if self._run.outlives:
-                self._run.tiles()  # who is asked for is replaced, and what it held is brought back
-            else:
-                self._end()
-        return self.run.crew
+        run = self.run
+        if _broken(run):
+            run.tiles()  # who is asked for is replaced, and what it held is brought back
+        return run.crew
 
     def watched(self, program: Program | LoopBlocks) -> AbstractContextManager[None]:
         """In which the live view shows how far the workers are in a program."""
-        return self.view(lambda began: table(self.run, program, began))
+        run = self.run
+        return self.view(lambda began: table(run, program, began))
 
     @property
     def started(self) -> TileRun | None:
         """The workers, if there are any now."""
-        return self._run
+        run = self._run
+        return None if run is not None and _broken(run) and not run.outlives else run
 
     @property
     def run(self) -> TileRun:
-        """The workers, started when they are first needed."""
+        """The workers, started when they are first needed, and anew where Ctrl-C has stopped them."""
+        if self._run is not None and self.started is None:
+            self._end()
         if self._run is None:
             mesh, options = self.machine.mesh, self._options()
             if self.checkpoint is None:
@@ -246,6 +258,7 @@ class Cluster:
                 item.content = place.cluster.value(item)
             item.kept = None
 
+    @evaluation.in_turn
     def plan_of(self, work: Needed) -> Plan:
         """The plan for what is needed, found or made; live arrays stay where they lie."""
         self._come_over(work)
@@ -283,8 +296,8 @@ class Cluster:
             self.planned += 1
             if len(self._plans) > MOST_PROGRAMS:
                 oldest = self._plans.popitem(last=False)[1]
-                if self._run is not None:
-                    self._run.forget(oldest.number)
+                if self.started is not None:
+                    self.started.forget(oldest.number)
         else:
             self._plans.move_to_end(key)
         return planned
@@ -379,6 +392,11 @@ class Cluster:
         return tuple(self._dropped.popleft() for _ in range(len(self._dropped)))
 
 
+def _broken(run: TileRun) -> bool:
+    """Are its workers gone, or to be mended?"""
+    return getattr(run.crew, "broken", None) is not None
+
+
 def current() -> Cluster:
     """The cluster in use: the last that `cluster` made or a `with` block began, else threads of this process."""
     evaluator = evaluation.current()
@@ -462,6 +480,8 @@ def cluster(
     more: dict[str, Any] = {"machine": machine}
     more |= {"search": search, "copies": copies, "memory": memory, "progress": progress}
     more |= {"checkpoint": checkpoint, "every": every}
+    if why := refusal_alone("girih.cluster"):
+        raise ValueError(f"{why}; plans and loops (girih.loop.ranks) take the ranks for workers")
     begun = Cluster(number, engine, timeout, **more)
     evaluation.use(begun)
     in_use.begin(begun)

@@ -10,6 +10,7 @@ Numbers are inputs of the graph, not constants in it: a loop that changes one as
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,17 @@ DATA, NUMBER, RESULT = "data", "number", "result"
 """The operators of leaves: an array in memory or a Source, and a number of some dtype; and one of several results."""
 
 _serial = count()
-_ending: list[tuple[Any, ...]] = []
+
+
+class _Ending(threading.local):
+    """What expressions that end have let go of. lets_go: further down in this thread one is taken after another."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Any, ...]] = []
+        self.lets_go = False
+
+
+_ending = _Ending()
 _known: WeakValueDictionary[Hashable, Expression] = WeakValueDictionary()
 
 
@@ -80,15 +91,16 @@ class Expression:
         """Of its operands. Those that nobody else holds end here, one after another: a long chain nests no calls."""
         for operand in self.inputs:
             operand.users -= 1
-        _ending.append((self.arguments, self.inputs))
+        _ending.held.append((self.arguments, self.inputs))
         self.arguments = self.inputs = ()
-        if len(_ending) == 1:
-            while _ending[-1]:
-                last, _ending[-1] = _ending[-1], ()
-                del last  # operands that end put their own behind
-                while len(_ending) > 1 and not _ending[-1]:
-                    _ending.pop()
-            _ending.pop()
+        if _ending.lets_go:
+            return
+        _ending.lets_go = True
+        try:
+            while _ending.held:
+                _ending.held.pop()  # operands that end put their own behind
+        finally:
+            _ending.lets_go = False
 
     @property
     def is_leaf(self) -> bool:

@@ -45,6 +45,7 @@ from girih.run.calibrate.measure_moves import Moved, MoveTask
 from girih.run.calibrate.measure_operators import OperatorTask, Sample, Task
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
+from girih.run.engines.launcher import refusal_alone
 from girih.run.engines.table import CALIBRATED, engine_of
 from girih.run.worker.service import Options
 
@@ -97,6 +98,8 @@ def calibrate(
         if program.mesh.devices != where.devices:
             raise MachineError(f"a program for {program.mesh.devices} devices cannot be measured on {machine_name}")
     workers = where.devices
+    if why := refusal_alone("calibrate"):
+        raise MachineError(why)
     threads = threads or threads_of(workers, engine.one_process)
     setting = setting_of(threads, workers, device, engine.one_process)
     note = observe or _silent

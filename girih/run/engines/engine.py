@@ -76,6 +76,11 @@ class Engine(ABC):
         """How many threads of kernels each worker has where nobody says how many."""
         return max(1, (os.cpu_count() or 1) // workers)
 
+    def in_ranks(self) -> Engine | None:
+        """The engine that takes this one's place where a launcher has started this process as one of several ranks;
+        None: none does, and each rank would run the program by itself."""
+        return self if self.launched else None
+
     @abstractmethod
     def crew(self, program: Program, options: Options) -> Crew:
         """Start a worker for each device of the program, and wait until all are there.

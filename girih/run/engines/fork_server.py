@@ -46,6 +46,8 @@ CREW = Kind(
     ("torch", "girih.run.engines.processes", "girih.run.worker.service", "girih.run.transport.shared"),
 )
 NUMBER = struct.Struct("q")
+LOOPBACK = "lo" if sys.platform == "linux" else ""
+"""Over which gloo sends between processes of one host, unless the user names another interface."""
 MOST_FILES = 250  # the kernel hands over 253 with a message
 
 
@@ -88,8 +90,8 @@ def _environment(threads: int) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         "OMP_NUM_THREADS": str(threads),
     }
-    if sys.platform == "linux":
-        variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if LOOPBACK:
+        variables.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     return variables
 
 
@@ -123,6 +125,7 @@ class ForkServer:
     def __init__(self, threads: int, kind: Kind = CREW) -> None:
         self.threads = threads
         self._lock = threading.Lock()
+        self._whole = True
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -139,7 +142,7 @@ class ForkServer:
 
     @property
     def lives(self) -> bool:
-        return self._process.poll() is None
+        return self._whole and self._process.poll() is None
 
     def fork(self, arguments: Sequence[str], files: Sequence[int]) -> Forked:
         """See `launch`."""
@@ -149,7 +152,8 @@ class ForkServer:
             with self._lock:
                 socket.send_fds(self._socket, [NUMBER.pack(len(text))], [theirs, 1, 2, *files])
                 self._socket.sendall(text)
-        except BaseException:
+        except BaseException:  # also KeyboardInterrupt: half an order would be taken for the beginning of the next
+            self._whole = False
             os.close(status)
             raise
         finally:

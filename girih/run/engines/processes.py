@@ -32,10 +32,11 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.engines.crew import Status, first_failure, hanging, resident_bytes, standstill
-from girih.run.engines.fork_server import Process, launch
+from girih.run.engines.fork_server import LOOPBACK, Process, launch
 from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.parallel.progress import LoopBlocks
-from girih.run.transport import shared, wire
+from girih.run.parallel.stopping import held_back
+from girih.run.transport import gloo, shared, wire
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service
 
@@ -45,7 +46,12 @@ GRACE_SECONDS = 1.0  # after a broken exchange, until the one that broke it is k
 
 
 class ProcessCrew:
-    """One process for each device of the program."""
+    """One process for each device of the program.
+
+    Raises:
+        MachineError: they cannot share memory, and gloo finds no network interface; nothing has begun then.
+        WorkerError: one could not start.
+    """
 
     rank = 0
 
@@ -53,12 +59,15 @@ class ProcessCrew:
         self.program: Program | LoopBlocks = program
         self.timeout = options.timeout
         self.size = program.mesh.devices
+        shares = options.device == "cpu" and self.size > 1 and shared.available()
+        if options.device == "cpu" and self.size > 1 and not shares:
+            gloo.check_interface(LOOPBACK)
         self.broken: WorkerError | ClosedError | None = None
+        self._turn = threading.Lock()
         self.directory = Path(tempfile.mkdtemp(prefix="girih-run-"))
         self.processes: list[Process] = []
         self._pipes: list[Connection] = []
         life, self._life = os.pipe()
-        shares = options.device == "cpu" and self.size > 1 and shared.available()
         files = shared.Files.made(self.size) if shares else None
         self.carries = shares
         self._finalizer = weakref.finalize(
@@ -83,39 +92,42 @@ class ProcessCrew:
         return [process.pid for process in self.processes]
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
-        """Have every worker do a command, each with its own fields; their replies by rank.
+        """Have every worker do a command, each with its own fields; their replies by rank. Of several threads one has
+        its command done at a time.
 
         Raises:
             WorkerError: one failed, died, or took longer than the timeout; all workers are then gone.
             ClosedError: the crew was closed.
         """
-        if self.broken is not None:
-            raise self.broken
-        try:
-            for rank, (pipe, own) in enumerate(zip(self._pipes, fields, strict=True)):
-                try:
-                    wire.send(pipe, (name, own))
-                except BlockingIOError:
-                    why = standstill(self.pids[rank])
-                    reason = f"took no command for {self.timeout:g} s{f': {why}' if why else ''}"
-                    self._break(WorkerError(rank, self._where(rank), reason, lost=True))
-                except OSError:
-                    self._break(self._died(rank))
-            return self._gather(name, self.timeout)
-        except WorkerError:
-            raise
-        except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
-            reason = "was stopped, because the driver was interrupted"
-            self.broken = WorkerError(0, self._where(0), reason, lost=True)
-            self.close()
-            raise
+        with self._turn:
+            if self.broken is not None:
+                raise self.broken
+            try:
+                for rank, (pipe, own) in enumerate(zip(self._pipes, fields, strict=True)):
+                    try:
+                        wire.send(pipe, (name, own))
+                    except BlockingIOError:
+                        why = standstill(self.pids[rank])
+                        reason = f"took no command for {self.timeout:g} s{f': {why}' if why else ''}"
+                        self._break(WorkerError(rank, self._where(rank), reason, lost=True))
+                    except OSError:
+                        self._break(self._died(rank))
+                return self._gather(name, self.timeout)
+            except WorkerError:
+                raise
+            except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
+                reason = "was stopped, because the driver was interrupted"
+                self.broken = WorkerError(0, self._where(0), reason, lost=True)
+                self.close()
+                raise
 
     def status(self) -> list[Status]:
         return [replace(self._status(rank), resident=resident_bytes(pid)) for rank, pid in enumerate(self.pids)]
 
     def close(self) -> None:
         self.broken = self.broken or ClosedError()
-        self._finalizer()
+        with held_back():
+            self._finalizer()
 
     def _start(self, rank: int, life: int, options: Options, files: shared.Files | None) -> None:
         ours, theirs = Pipe()

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from girih.lower import Program
@@ -57,6 +58,7 @@ class RayCrew:
         self.timeout = options.timeout
         self.size = program.mesh.devices
         self.broken: WorkerError | ClosedError | None = None
+        self._turn = Lock()
         self.seen = [Status(rank, 0, IDLE) for rank in range(self.size)]
         self.places: list[tuple[str, str, int]] = []  # by rank: identity, address of the node, process
         self.group: Any = None
@@ -77,23 +79,26 @@ class RayCrew:
         return [pid for _, _, pid in self.places]
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
-        """Have every worker do a command, each with its own fields; their replies by rank.
+        """Have every worker do a command, each with its own fields; their replies by rank. Of several threads one has
+        its command done at a time.
 
         Raises:
             WorkerError: one failed, died, or took longer than the timeout; the crew may be mended (`mend`).
             ClosedError: the crew was closed.
         """
-        if self.broken is not None:
-            raise self.broken
-        try:
-            packed = [wire.pack(own) for own in fields]
-            return [wire.unpack(reply) for reply in self._ask(name, "handle", [(name, own) for own in packed])]
-        except WorkerError:
-            raise
-        except BaseException:  # also KeyboardInterrupt: workers that wait for each other are in the middle of a command
-            self.broken = WorkerError(0, where(self.program, IDLE), "was stopped with the driver's command", lost=True)
-            self._end_command()
-            raise
+        with self._turn:
+            if self.broken is not None:
+                raise self.broken
+            try:
+                packed = [wire.pack(own) for own in fields]
+                return [wire.unpack(reply) for reply in self._ask(name, "handle", [(name, own) for own in packed])]
+            except WorkerError:
+                raise
+            except BaseException:  # also KeyboardInterrupt: workers that wait for each other are within a command
+                reason = "was stopped with the driver's command"
+                self.broken = WorkerError(0, where(self.program, IDLE), reason, lost=True)
+                self._end_command()
+                raise
 
     def mend(self) -> list[int]:
         """Wait until all workers are there again and form their group anew; those that have lost what they held.

@@ -8,9 +8,6 @@ peers then fail in their exchanges at once in place of waiting for it. Parallel 
 from __future__ import annotations
 
 import os
-import socket
-import struct
-import sys
 import uuid
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from girih.run.engines.crew import resident_bytes
 from girih.run.engines.ray_connect import imported
 from girih.run.errors import NOT_BEGUN, Failure, failure_of
-from girih.run.transport import wire
+from girih.run.transport import gloo, wire
 from girih.run.transport.meeting import Meeting
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Service
@@ -67,8 +64,8 @@ class RayWorker:
         transport: Transport = NoTransport()
         if workers > 1:
             self.leave()
-            if interface := _interface(_address()):
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            if interface := gloo.interface_of(_address()):
+                os.environ.setdefault(gloo.INTERFACE, interface)
             store = self.rendezvous if self.rank == 0 else TCPStore(host, port, None, False)
             # The driver's deadline comes first, so that it can name the worker that the others wait for.
             self.timeout = options.timeout * 1.5 + 1.0
@@ -121,20 +118,3 @@ class RayWorker:
 def _address() -> str:
     """Of this host, as the other nodes know it."""
     return str(imported().util.get_node_ip_address())
-
-
-def _interface(address: str) -> str:
-    """The network interface with an address, or "": gloo would take the one of the host's name, often the loopback."""
-    if sys.platform != "linux":
-        return ""
-    import fcntl
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            try:
-                reply = fcntl.ioctl(any_socket, 0x8915, struct.pack("256s", name.encode()))  # SIOCGIFADDR
-            except OSError:
-                continue  # it has none
-            if socket.inet_ntoa(reply[20:24]) == address:
-                return name
-    return ""

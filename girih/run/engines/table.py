@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from girih.lower import Program
 from girih.run.engines.engine import Connection, Engine
+from girih.run.engines.launcher import counted, fits, launched_rank
 
 if TYPE_CHECKING:
     from girih.run.engines.crew import Crew
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Processes(Engine):
-    """Processes of this host, with shared memory between them."""
+    """Processes of this host, with shared memory between them; under a launcher its ranks."""
 
     name = "processes"
     calibrates = True
+
+    def in_ranks(self) -> Engine:
+        return Ranks()
 
     def crew(self, program: Program, options: Options) -> Crew:
         from girih.run.engines.processes import ProcessCrew
@@ -92,8 +96,6 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Processes(), Th
 TRAINING = tuple(name for name, engine in ENGINES.items() if engine.trains)
 KEEPING_TILES = tuple(name for name, engine in ENGINES.items() if engine.keeps_tiles)
 CALIBRATED = tuple(name for name, engine in ENGINES.items() if engine.calibrates)
-STARTED = tuple(name for name in TRAINING if not ENGINES[name].launched)
-"""Those that a command which nobody has launched can train with."""
 
 
 def engine_of(backend: str | Engine, among: tuple[str, ...] = tuple(ENGINES)) -> Engine:
@@ -107,3 +109,38 @@ def engine_of(backend: str | Engine, among: tuple[str, ...] = tuple(ENGINES)) ->
     if not isinstance(backend, str) or backend not in among:
         raise ValueError(f"no backend {backend!r}: expected an Engine, or one of {', '.join(among)}")
     return ENGINES[backend]
+
+
+def check_launched(engine: Engine) -> None:
+    """Raises ValueError for an engine whose workers a launcher starts, where none has started this process."""
+    if engine.launched and launched_rank() is None:
+        raise ValueError(
+            f"backend {engine.name}: no launcher has started this process. Start one process for each device of the "
+            "plan, as in: torchrun --nproc-per-node 4 program.py"
+        )
+
+
+def engine_here(engine: Engine, devices: int, alone: bool = False) -> Engine:
+    """The engine that runs a program for so many devices in this process: under a launcher the ranks are the workers.
+
+    alone: may every rank run the program by itself? It may where nothing is trained.
+
+    Raises:
+        ValueError: no launcher has started this process, or the ranks are more or fewer than the devices, or the engine
+            would start workers of its own in each of several ranks, which would then train apart.
+    """
+    rank = launched_rank()
+    if rank is None:
+        check_launched(engine)
+        return engine
+    own = engine.in_ranks()
+    if own is not None:
+        fits(rank, devices)
+        return own
+    if rank.size > 1 and not alone:
+        raise ValueError(
+            f"a launcher has started {rank.size} ranks, and backend {engine.name} would start "
+            f"{counted(devices, 'worker')} of its own in each of them: the ranks would train apart. Take backend "
+            f"torchrun and a plan for {rank.size} devices, or start one process"
+        )
+    return engine

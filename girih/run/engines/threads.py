@@ -1,23 +1,26 @@
 """Workers as threads of this process: no start-up, no copies between them; PyTorch releases the interpreter in kernels.
 
-A thread cannot be killed: one that hangs inside a kernel is left behind (it is a daemon), and the run is over.
+A thread cannot be killed: one that hangs inside a kernel is left behind (it is a daemon), and the run is over. Ctrl-C
+stops the others wherever they are (`girih.run.parallel.stopping`).
 """
 
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
 
 from girih.lower import Program
 from girih.run.engines.crew import Status, culprit, first_failure
-from girih.run.errors import NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
+from girih.run.errors import IDLE, NOT_BEGUN, ClosedError, Failure, WorkerError, failure_of, where
 from girih.run.parallel.progress import LoopBlocks
+from girih.run.parallel.stopping import WorkerThread, held_back, stop
 from girih.run.transport.transport import NoTransport, ThreadHub, ThreadTransport, Transport
 from girih.run.worker.service import Options, Service
 
@@ -38,6 +41,7 @@ class ThreadCrew:
         self.hub = ThreadHub(self.size, options.timeout * 1.5 + 1.0)
         self.progress = [list(NOT_BEGUN) for _ in range(self.size)]
         self.broken: WorkerError | ClosedError | None = None
+        self._turn = Lock()
         self.services: list[Service | None] = [None] * self.size
         self._replies: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._commands: list[queue.SimpleQueue[_Command]] = [queue.SimpleQueue() for _ in range(self.size)]
@@ -46,31 +50,44 @@ class ThreadCrew:
         own = torch.get_num_threads()
         options = replace(options, threads=options.threads or own)
         self._threads = [
-            threading.Thread(
-                target=self._serve, args=(program, rank, options), name=f"girih worker {rank}", daemon=True
+            WorkerThread(
+                self._serve, (program, rank, options), name=f"girih worker {rank}", wake=partial(commands.put, None)
             )
-            for rank in range(self.size)
+            for rank, commands in enumerate(self._commands)
         ]
         try:
             for thread in self._threads:
                 thread.start()
             self._gather("start", max(options.timeout, 120.0))
+        except BaseException:
+            self.close()
+            raise
         finally:
             torch.set_num_threads(own)
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
-        """Have every worker do a command, each with its own fields; their replies by rank.
+        """Have every worker do a command, each with its own fields; their replies by rank. Of several threads one has
+        its command done at a time.
 
         Raises:
             WorkerError: one failed or took longer than the timeout; the crew is then broken.
             ClosedError: the crew was closed.
         """
-        if self.broken is not None:
-            raise self.broken
-        for commands, own in zip(self._commands, fields, strict=True):
-            commands.put((name, own))
-        del fields
-        return self._gather(name, self.timeout)
+        with self._turn:
+            if self.broken is not None:
+                raise self.broken
+            try:
+                for commands, own in zip(self._commands, fields, strict=True):
+                    commands.put((name, own))
+                del fields
+                return self._gather(name, self.timeout)
+            except WorkerError:
+                raise
+            except BaseException:  # also KeyboardInterrupt: replies would no longer match commands
+                reason = "was stopped, because the driver was interrupted"
+                self.broken = WorkerError(0, where(self.program, IDLE), reason, lost=True)
+                self.close()
+                raise
 
     def status(self) -> list[Status]:
         """They share one memory."""
@@ -78,12 +95,9 @@ class ThreadCrew:
 
     def close(self) -> None:
         failed, self.broken = self.broken is not None, self.broken or ClosedError()
-        for commands in self._commands:
-            commands.put(None)
-        self.hub.abort()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout=1.0 if failed else 5.0)
+        with held_back():
+            self.hub.abort()
+            stop(self._threads, 1.0 if failed else 5.0)
 
     def _gather(self, name: str, timeout: float) -> list[Any]:
         replies: dict[int, Any] = {}

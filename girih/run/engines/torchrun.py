@@ -17,8 +17,10 @@ from typing import Any
 
 from girih.lower import Program
 from girih.run.engines.crew import Status
-from girih.run.errors import NOT_BEGUN, ClosedError, failure_of
+from girih.run.engines.launcher import fits, launched_rank
+from girih.run.errors import NOT_BEGUN, ClosedError, TransportError, failure_of
 from girih.run.parallel.progress import LoopBlocks
+from girih.run.transport import gloo
 from girih.run.transport.meeting import launched
 from girih.run.transport.transport import GroupTransport, NoTransport, Transport
 from girih.run.worker.service import Options, Service
@@ -30,30 +32,34 @@ class RankCrew:
     carries = False
 
     def __init__(self, program: Program, options: Options) -> None:
+        """Raises ValueError: there are more or fewer ranks than devices, or nobody has launched this process; no group
+        is formed then. WorkerError: the others have not come."""
         import torch
         import torch.distributed as dist
 
+        rank = launched_rank()
+        if rank is None:
+            raise ValueError("no launcher has started this process: torchrun --nproc-per-node 4 program.py")
+        fits(rank, program.mesh.devices)
         options.settle_pages()
         device = torch.device(options.device)
+        self.size, self.rank = rank.size, rank.rank
+        self.program: Program | LoopBlocks = program
         self._closed = False
+        self._progress = list(NOT_BEGUN)
         self._started = not dist.is_initialized()
         if self._started:
-            backend = "nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=timedelta(seconds=options.timeout))
-        self.size, self.rank = dist.get_world_size(), dist.get_rank()
-        if self.size != program.mesh.devices:
-            raise ValueError(
-                f"{self.size} ranks were started, the program is for {program.mesh.devices} devices: start as many "
-                f"ranks (--nproc-per-node times --nnodes), or plan for {self.size}"
-            )
-        if device.type == "cuda":
-            device = torch.device("cuda", self.rank % torch.cuda.device_count())
-            torch.cuda.set_device(device)
-        transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
-        self.program: Program | LoopBlocks = program
-        own = replace(options, device=str(device))
-        self._progress = list(NOT_BEGUN)
-        self._service = Service(program, self.rank, transport, own, self._progress)
+            _join(self.rank, "nccl" if device.type == "cuda" else "gloo", options.timeout)
+        try:
+            if device.type == "cuda":
+                device = torch.device("cuda", self.rank % torch.cuda.device_count())
+                torch.cuda.set_device(device)
+            transport: Transport = GroupTransport() if self.size > 1 else NoTransport()
+            own = replace(options, device=str(device))
+            self._service = Service(program, self.rank, transport, own, self._progress)
+        except BaseException:
+            self.close()
+            raise
 
     def command(self, name: str, fields: Sequence[dict[str, Any]]) -> list[Any]:
         """Do this rank's share; the replies of all ranks.
@@ -75,6 +81,16 @@ class RankCrew:
         dist.all_gather_object(replies, reply)
         return replies
 
+    def agree(self, word: str) -> list[str]:
+        """What each rank's driver says."""
+        import torch.distributed as dist
+
+        if self._closed:
+            raise ClosedError
+        words = [""] * self.size
+        dist.all_gather_object(words, word)
+        return words
+
     def status(self) -> list[Status]:
         """Of this rank alone."""
         return [Status(self.rank, *self._progress)]
@@ -86,6 +102,28 @@ class RankCrew:
         if self._started and dist.is_initialized():
             self._started = False
             dist.destroy_process_group()
+
+
+def _join(rank: int, backend: str, seconds: float) -> None:
+    """Form the group of all ranks; for a process, this may be the second.
+
+    Raises:
+        MachineError: gloo has no interface to send over. WorkerError: the others have not come.
+    """
+    import torch.distributed as dist
+
+    try:
+        # The launcher's store still has the addresses of groups that were left: each group has a part of its own.
+        meeting = launched("plans", "", seconds)
+        with gloo.reached_at(meeting.address):
+            if backend == "gloo":
+                gloo.check_interface()
+            limit = timedelta(seconds=seconds)
+            dist.init_process_group(
+                backend, timeout=limit, store=meeting.store, rank=meeting.rank, world_size=meeting.size
+            )
+    except RuntimeError as error:
+        raise failure_of(rank, TransportError(f"the ranks have not met: {error}")).error() from error
 
 
 class LoopCrew:

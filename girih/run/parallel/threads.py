@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from girih.partition.loops.schedule import Schedule
 from girih.run.parallel import progress
 from girih.run.parallel.progress import IDLE
+from girih.run.parallel.stopping import WorkerThread, stop
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,18 @@ def run(
         finally:
             progress.end(own)
 
-    threads = [threading.Thread(target=worker, args=(number,), daemon=True) for number in range(1, plan.workers)]
-    for thread in threads:
-        thread.start()
-    worker(0)
-    for thread in threads:
-        thread.join()
+    threads = [WorkerThread(worker, (number,)) for number in range(1, plan.workers)]
+    try:
+        for thread in threads:
+            thread.start()
+        worker(0)
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C while it waits
+        counts.fail(error)
+        raise
+    finally:
+        _stopped(threads)
     if counts.failed is not None:
         raise counts.failed
     return tuple(span for one in spans for span in one)
@@ -112,11 +120,19 @@ def together(workers: int, work: Callable[[int], None]) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(number,), daemon=True) for number in range(1, workers)]
-    for thread in threads:
-        thread.start()
-    guarded(0)
-    for thread in threads:
-        thread.join()
+    threads = [WorkerThread(guarded, (number,)) for number in range(1, workers)]
+    try:
+        for thread in threads:
+            thread.start()
+        guarded(0)
+        for thread in threads:
+            thread.join()
+    finally:
+        _stopped(threads)
     if failures:
         raise failures[0]
+
+
+def _stopped(threads: Sequence[WorkerThread]) -> None:
+    """After Ctrl-C none goes on alone in the user's arrays: each ends with the block that it has begun."""
+    stop(threads, inf)

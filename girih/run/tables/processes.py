@@ -27,6 +27,7 @@ import cloudpickle
 import zmq
 
 from girih.run.engines.fork_server import Kind, Process, launch
+from girih.run.parallel.stopping import StoppedError, WorkerThread, stop
 from girih.run.tables.messages import decoded
 from girih.run.tables.options import Options, TableSpec
 from girih.run.tables.server import Server
@@ -199,7 +200,7 @@ class ThreadJob:
         self._stop = threading.Event()
         self._begun = threading.Event()
         self._value: Any = None
-        self._thread = threading.Thread(target=self._run, args=(work, context), daemon=True)
+        self._thread = WorkerThread(self._run, (work, context), wake=self._stop.set)
         self._thread.start()
 
     @property
@@ -223,9 +224,8 @@ class ThreadJob:
         return self._outcome
 
     def kill(self) -> None:
-        """A thread cannot be killed: it ends the next time it waits for others."""
-        self._stop.set()
-        self._thread.join(0.2)
+        """A thread cannot be killed: it ends as soon as it runs Python, or waits for others."""
+        stop([self._thread], 0.2)
 
     def leave(self) -> None:
         self._thread.join(5.0)
@@ -259,7 +259,7 @@ def outcome_of(
 ) -> Ended:
     try:
         return Ended(True, work.run(context, ready, stopped))
-    except Stopped:
+    except (Stopped, StoppedError):
         return Ended(False, "was stopped", lost=True)
     except BaseException as error:
         return Ended(False, error, "".join(traceback.format_exception(error)))

@@ -1,4 +1,4 @@
-"""The Timeline of a step as it was measured, instruction by instruction, on workers of one host."""
+"""The Timeline of a step as it was measured, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from girih.run.worker.worker import Interval
 from girih.simulate.timeline import COMPUTE, Timeline
 
 
-def measured_timeline(program: Program, intervals: Sequence[Sequence[Interval]], streams: tuple[str, ...]) -> Timeline:
-    """From the intervals of each worker (`Session.timeline`), whose clocks must be one: processes of one host.
+def measured_timeline(
+    program: Program, intervals: Sequence[Sequence[Interval]], streams: tuple[str, ...], one_clock: bool = True
+) -> Timeline:
+    """From the intervals of each worker (`Session.timeline`).
+
+    one_clock: all workers read the same clock. Else each worker's step begins at 0: they begin a step together, to
+    within a message's time.
 
     streams: the names of the streams, `compute` and one for each mesh axis. A transfer's span, from its wait to its
     end, lies on the outermost axis over which the device receives; frees are left out.
     """
-    first = min((item.start for own in intervals for item in own), default=0.0)
+    begins = [min((item.start for item in own), default=0.0) for own in intervals]
+    if one_clock:
+        begins = [min((first for first, own in zip(begins, intervals, strict=True) if own), default=0.0)] * len(begins)
     stream_of, amount_of = _transfers(program)
     rows: list[tuple[int, int, int, float, float, int]] = []
     for device, own in enumerate(intervals):
@@ -28,7 +35,7 @@ def measured_timeline(program: Program, intervals: Sequence[Sequence[Interval]],
                 continue
             stream = int(stream_of[item.step, device]) if item.step in amount_of else COMPUTE
             amount = int(amount_of[item.step][device]) if item.step in amount_of else 0
-            rows.append((device, stream, item.step, item.start - first, item.stop - first, amount))
+            rows.append((device, stream, item.step, item.start - begins[device], item.stop - begins[device], amount))
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     return Timeline(
         program.mesh.devices,

@@ -8,9 +8,10 @@ with start(program, recipes, backend="processes", state=model_state) as run:
 
 from __future__ import annotations
 
-import os
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,10 +21,11 @@ import torch
 from girih.capture.torch.initial import Initial
 from girih.graph import Input
 from girih.lower import Program
+from girih.lower.steps import node_of
 from girih.memory.places.addresses import Addresses
-from girih.run.engines.crew import Crew
+from girih.run.engines.crew import AgreeingCrew, Crew
 from girih.run.engines.engine import Engine
-from girih.run.engines.table import TRAINING, engine_of
+from girih.run.engines.table import TRAINING, engine_here, engine_of
 from girih.run.training import checkpoint
 from girih.run.training.saving import Saving, manifest_of
 from girih.run.worker.initial import Recipe, check_known, cut_state, key_of, step_seed
@@ -78,6 +80,7 @@ class Run:
         """
         began = time.perf_counter()
         inputs = self.whole_inputs(batch, scalars or {})
+        self._same("batch", partial(_sums, inputs), "give every rank the same whole batch, and the same learning rate")
         replies = self.crew.command("step", self._divide(inputs))
         del inputs
         self.steps += 1
@@ -91,6 +94,19 @@ class Run:
         if self.observe is not None:
             self._tell(self.observe, outputs, time.perf_counter() - began)
         return outputs
+
+    def _same(self, what: str, word: Callable[[], str], cure: str) -> None:
+        """Where each worker has a driver of its own: have all drivers given the same?
+
+        Raises:
+            ValueError: they have not, and each worker would take its part of another whole.
+        """
+        if not isinstance(self.crew, AgreeingCrew):
+            return
+        words = self.crew.agree(f"{what} {word()}")
+        other = next((rank for rank, own in enumerate(words) if own != words[0]), None)
+        if other is not None:
+            raise ValueError(f"rank {other} has another {what} than rank 0, of which each takes its part: {cure}")
 
     def _tell(self, observe: Observer, outputs: Mapping[str, Any], seconds: float) -> None:
         observe("step", float(self.steps))
@@ -162,6 +178,11 @@ class Run:
     def statistics(self) -> list[Statistics]:
         """What each worker has measured since it started: bytes, seconds."""
         return list(self.crew.command("statistics", [{} for _ in range(self.workers)]))
+
+    @property
+    def one_clock(self) -> bool:
+        """Do all workers read the clock of one host? Ranks may be on several."""
+        return not isinstance(self.crew, AgreeingCrew)
 
     def timeline(self) -> list[list[Interval]]:
         """The last step's instructions as each worker measured them; `start(…, timeline=True)`."""
@@ -238,6 +259,11 @@ class Run:
         resumed: list[str],
         digest: str | None = None,
     ) -> None:
+        self._same(
+            "program", lambda: str(_outline(self.program)), "plan once, save the plan, and load it on every rank"
+        )
+        cure = "make the model by the same seed on every rank (torch.manual_seed), or load the same weights"
+        self._same("state", lambda: f"{self.seed} {self.steps} {_sums(state)}", cure)
         own = {key_of(item) for item in self.program.graph.state_inputs}
         own_recipes = {path: recipes[path] for path in own & set(recipes) - set(state) - set(resumed)}
         common = {"recipes": own_recipes, "seed": self.seed, "resume": resume, "resumed": resumed}
@@ -247,26 +273,27 @@ class Run:
             raise checkpoint.CheckpointError(f"{resume} was replaced while it was read: resume again")
 
 
+def _sums(tensors: Mapping[str, Tensor]) -> str:
+    """Checksums of the elements of tensors, by name."""
+
+    def own(tensor: Tensor) -> int:
+        return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+
+    return str({name: own(tensor) for name, tensor in sorted(tensors.items())})
+
+
+def _outline(program: Program) -> int:
+    """A checksum of what is computed, how it is divided, and in which order."""
+    steps = [(type(step).__name__, node_of(step)) for step in program.steps]
+    layouts = sorted(program.strategy.layouts.items())
+    return zlib.crc32(f"{program.graph}{program.strategy.divisions}{layouts}{steps}".encode())
+
+
 def _bytes(answer: Any) -> int:
     """Written so far by a worker, of which `Writing.go_on` told."""
     if not isinstance(answer, tuple):
         return int(answer)
     return answer[0].bytes if answer[0] is not None else 0
-
-
-def under_torchrun() -> bool:
-    """Has torchrun, or another launcher of torch.distributed, started this process as one of several?"""
-    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
-
-
-def torchrun_rank() -> int:
-    """This process's rank; 0 where no launcher gave one."""
-    return int(os.environ.get("RANK", "0"))
-
-
-def torchrun_size() -> int:
-    """How many processes a launcher has started; 1 where there is none."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def start(
@@ -305,9 +332,7 @@ def start(
         ValueError: state is missing or has another shape; CheckpointError: `resume` does not fit.
         WorkerError: a worker could not start.
     """
-    if backend == "processes" and under_torchrun():
-        backend = "torchrun"
-    engine = engine_of(backend, TRAINING)
+    engine = engine_here(engine_of(backend, TRAINING), program.mesh.devices, alone=not program.graph.updates)
     recipes = {path: Initial(*item) if isinstance(item, tuple) else item for path, item in (initial or {}).items()}
     tensors = state or {}
     steps, directory, digest, resumed = 0, None, None, list[str]()

@@ -13,7 +13,8 @@ from girih.plans.host import on_this_host
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
-from girih.run.engines.table import TRAINING, engine_of
+from girih.run.engines.launcher import launched_rank
+from girih.run.engines.table import TRAINING, engine_here, engine_of
 
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
@@ -101,7 +102,7 @@ def start_training(
 ) -> TrainingRun:
     """Check everything, then start the workers; see `Plan.start`."""
     from girih.run.training.checkpoint import CheckpointError
-    from girih.run.training.session import start, torchrun_rank, under_torchrun
+    from girih.run.training.session import start
     from girih.run.worker.moves import refusal
 
     if arena not in ARENAS:
@@ -109,16 +110,19 @@ def start_training(
     check(plan)
     try:
         engine = engine_of(backend, TRAINING)
+        if not engine.trains:
+            raise PlanError(f"backend {engine.name} runs arrays, no plans: expected an engine that trains")
+        engine = engine_here(engine, plan.machine.devices, alone=not plan.graph.updates)
+    except PlanError:
+        raise
     except ValueError as error:
         raise PlanError(str(error)) from error
-    if not engine.trains:
-        raise PlanError(f"backend {engine.name} runs arrays, no plans: expected an engine that trains")
     if plan.file:
         from girih.plans.trial import try_plan
 
         try_plan(plan, 1 if engine.launched else plan.machine.devices)
-    launched = engine.launched or under_torchrun()
-    if wrong := refusal(plan.program, (torchrun_rank(),) if launched else range(plan.machine.devices)):
+    rank = launched_rank() if engine.launched else None
+    if wrong := refusal(plan.program, range(plan.machine.devices) if rank is None else (rank.rank,)):
         raise PlanError(wrong)
     if resume is not None and model is not None:
         raise PlanError("give resume= or model=, not both: a checkpoint holds the weights")
@@ -201,7 +205,7 @@ class TrainingRun:
         if not any(intervals):
             raise PlanError("nothing was measured: start the plan with measure=True, and make a step")
         levels = [level.name for level in self.plan.machine.levels for _ in level.axes]
-        return measured_timeline(self.plan.program, intervals, ("compute", *levels))
+        return measured_timeline(self.plan.program, intervals, ("compute", *levels), self.run.one_clock)
 
     def step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Any:
         """One step: the loss as a float for a training step, the outputs for an inference.
@@ -214,10 +218,17 @@ class TrainingRun:
             PlanError: if the batch does not fit the plan.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
-        outputs = self.run.step(*self._inputs(batch, lr))
+        outputs = self._step(*self._inputs(batch, lr))
         if "loss" in outputs:
             return outputs["loss"]
         return tuple(outputs[item.name] for item in self.plan.graph.outputs if item.role == "result")
+
+    def _step(self, named: dict[str, Any], scalars: dict[str, float]) -> dict[str, Any]:
+        try:
+            outputs: dict[str, Any] = self.run.step(named, scalars)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        return outputs
 
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
@@ -246,7 +257,7 @@ class TrainingRun:
             self._verifier = Verifier(self.run)
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
-        outputs = self.run.step(named, scalars)
+        outputs = self._step(named, scalars)
         verification = self._verifier.check(named, scalars, outputs)
         worst = verification.worst
         undivided = float("nan") if verification.loss is None else verification.loss

@@ -22,6 +22,8 @@ import torch
 
 LOOK_SECONDS = 1e-3
 """How often who waits looks whether there is something to steal."""
+STOLEN_SECONDS = 0.1
+"""How often an owner whose chunks are computed elsewhere looks up."""
 LEAST_LEFT = 2
 """Chunks that must be left: the last one its own worker would have done before another is."""
 
@@ -80,12 +82,19 @@ class Offer:
             else:
                 given_up += 1
         for _ in range(self.count - len(results) - given_up):
-            number, results[number], error = self._stolen.get()
+            number, results[number], error = self._next_stolen()
             failed = failed or error
         self.run = None
         if failed is not None:
             raise failed
         return [results[number] for number in range(self.count)]
+
+    def _next_stolen(self) -> tuple[int, Any, BaseException | None]:
+        while True:  # to wait for ever in one call would take no notice of `stopping.stop`
+            try:
+                return self._stolen.get(timeout=STOLEN_SECONDS)
+            except queue.Empty:
+                continue
 
     def _first(self) -> int | None:
         try:

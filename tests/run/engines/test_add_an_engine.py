@@ -15,7 +15,7 @@ import girih.array as gnp
 from girih.lower import Program
 from girih.run.engines.crew import Crew
 from girih.run.engines.engine import Engine
-from girih.run.engines.table import CALIBRATED, ENGINES, KEEPING_TILES, STARTED, TRAINING, Ray, engine_of
+from girih.run.engines.table import CALIBRATED, ENGINES, KEEPING_TILES, TRAINING, Ray, engine_of
 from girih.run.engines.threads import ThreadCrew
 from girih.run.worker.service import Options
 
@@ -82,7 +82,7 @@ def test_it_says_what_it_is() -> None:
 def test_the_table() -> None:
     assert tuple(ENGINES) == ("processes", "threads", "torchrun", "ray")
     assert TRAINING == ("processes", "threads", "torchrun")
-    assert STARTED == CALIBRATED == ("processes", "threads")
+    assert CALIBRATED == ("processes", "threads")
     assert KEEPING_TILES == ("processes", "threads", "ray")
     assert Ray(cpus=2.0).most_workers(7.0) == 3
     assert engine_of(Ray()) == engine_of("ray") == Ray()

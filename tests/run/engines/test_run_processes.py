@@ -73,7 +73,8 @@ import sys, torch
 sys.path.insert(0, {tests!r})
 from run_programs import Example, is_alive, program_of
 from girih.layout import Mesh
-from girih.run.training.session import start, torchrun_rank
+from girih.run.engines.launcher import launched_rank
+from girih.run.training.session import start
 example = Example()
 program = program_of(example.graph, Mesh((2,)), 3)
 told = []
@@ -82,7 +83,7 @@ with start(program, state=example.state, observe=lambda what, value: told.append
     run.save({directory!r})
     received = [item.bytes_received for item in run.statistics()]
 assert received == (2 * program.bytes_received()).tolist()
-assert bool(told) == (torchrun_rank() == 0)
+assert bool(told) == (launched_rank().rank == 0)
 """
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_programs import Slow, impatient_until_mended, stop
+from user_threads import evaluated_by_threads
 
 import girih.array as gnp
 import girih.loop as gl
@@ -64,6 +65,10 @@ def kmeans(groups: int = 5, iterations: int = 6) -> np.ndarray:
 def undisturbed() -> np.ndarray:
     with gnp.cluster(workers=2, backend="threads", timeout=60.0):
         return kmeans()
+
+
+def test_eight_threads_of_the_program(cluster) -> None:
+    assert not evaluated_by_threads()
 
 
 def test_the_same_program_on_actors(cluster, undisturbed):
