@@ -243,7 +243,7 @@ class TrainingRun:
         from girih.run.training.verify import Verifier
 
         if self._verifier is None:
-            self._verifier = Verifier(self.run)
+            self._verifier = Verifier(self.run, self.plan.undivided)
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
         outputs = self.run.step(named, scalars)
