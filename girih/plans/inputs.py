@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from girih.graph import Graph, check
-from girih.plans.plan import Plan
+from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import Rewrite
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -71,12 +71,14 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
     """
-    from girih.capture import capture, state_of
+    from girih.capture import TrainingStep, capture
+    from girih.capture.torch.settings import settings_of_groups
 
     captured = capture(step, batch)
     graph = captured.graph
     check(graph)
-    state = partial(state_of, step, graph)
+    planned = settings_of_groups(step) if isinstance(step, TrainingStep) else {}
+    state = partial(_state_now, step, graph, planned)
     state()  # what is wrong with it is told now
     program = Program(
         graph,
@@ -90,6 +92,20 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         results=captured.result_spec,
     )
     return program.in_parts(getattr(step, "micro_batches", 1))
+
+
+def _state_now(step: Any, graph: Graph, planned: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The user's tensors as they are now.
+
+    Raises:
+        PlanError: the optimizer's hyper-parameters or groups are others than when the step was planned.
+    """
+    from girih.capture import state_of
+    from girih.capture.torch.settings import differences, settings_of_groups
+
+    if planned and (changed := differences(planned, settings_of_groups(step))):
+        raise PlanError(f"{', '.join(changed[:3])} since the step was planned, with which it is a constant: plan again")
+    return state_of(step, graph)
 
 
 def flatten_batch(batch: Any) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class TrainingStep:
         names = parameter_names(self.model)
         return [
             (
-                {key: _number(value) for key, value in group.items() if key != "params"},
+                {key: plain_number(value) for key, value in group.items() if key != "params"},
                 tuple(names[id(p)] for p in group["params"] if p.requires_grad),
             )
             for group in self.optimizer.param_groups
@@ -98,10 +98,10 @@ class TrainingStep:
         return self.loss(model(*batch[:-1]), batch[-1])
 
 
-def _number(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """A hyperparameter; one that is held in a tensor, or several of them, as Python numbers."""
     if isinstance(value, tuple):
-        return tuple(map(_number, value))
+        return tuple(map(plain_number, value))
     return value.item() if isinstance(value, torch.Tensor) and is_real(value) else value
 
 
