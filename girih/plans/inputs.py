@@ -60,7 +60,8 @@ class Program:
             notes += (
                 f"all micro-batches meet {len(meetings)} times in the forward pass, first at {first.operator} "
                 f"({first.source or 'no source line'}), which needs {first.why}: the numbers are those of the "
-                "undivided batch, but no micro-batch goes on before all have come there",
+                "undivided batch, but no micro-batch goes on before all have come there. Batch norm does so at each "
+                "layer, and group norm or layer norm never",
             )
         return replace(self, graph=graph, undivided=self.graph, micro_batches=count, notes=notes)
 
@@ -130,7 +131,7 @@ def rates_of(scalars: Mapping[str, float], rates: Any) -> dict[str, float]:
     """
     if rates is None:
         return dict(scalars)
-    if not isinstance(rates, Sequence):
+    if not isinstance(rates, Sequence) or isinstance(rates, str):
         return dict.fromkeys(scalars, float(rates))
     if len(rates) != len(scalars):
         raise ValueError(

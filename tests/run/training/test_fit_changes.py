@@ -244,3 +244,63 @@ def test_a_plan_is_not_started_with_other_numbers_than_it_was_made_with() -> Non
         plan.start(backend="threads")
     optimizer.param_groups[0].update(weight_decay=0.01, lr=1.0)
     plan.start(backend="threads").close()
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = torch.nn.Embedding(11, 8), torch.nn.Embedding(6, 8)
+        self.last = torch.nn.Linear(8, 11)
+
+    def forward(self, tokens):
+        return self.last(self.table(tokens) + self.places(torch.arange(tokens.shape[1])))
+
+
+def next_token(model, batch):
+    labels = torch.nn.functional.pad(batch["tokens"], (0, 1), value=-100)[:, 1:]
+    return torch.nn.functional.cross_entropy(model(batch["tokens"]).flatten(0, 1), labels.flatten()) * batch["scale"]
+
+
+TOKENS = torch.arange(24).reshape(4, 6) % 11
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_batch_is_as_it_was_planned_or_refused(parts: int) -> None:
+    torch.manual_seed(0)
+    model = Tokens()
+    step = girih.TrainingStep(
+        model, step=next_token, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), micro_batches=parts
+    )
+    good = {"tokens": TOKENS, "scale": 1.0}
+    with girih.plan(step, good, machine="local:1", compare=()).start(backend="threads") as run:
+        first = run.step(good)
+        for change, words in (
+            ({"tokens": TOKENS[:2]}, r"int64\[2, 6\].*made for int64\[4, 6\].*drop_last"),
+            ({"tokens": TOKENS.int()}, "is int32"),
+            ({"tokens": TOKENS.double()}, "is float64"),
+            ({"tokens": TOKENS.to("meta")}, "meta device"),
+            ({"tokens": TOKENS.to_sparse()}, "to_dense"),
+            ({"tokens": TOKENS + 1}, r"'tokens' has the number 11: expected from 0 to 10"),
+            ({"tokens": TOKENS - 1}, r"has the number -1"),
+            ({"tokens": {"x": TOKENS}}, r"no tensor at \['tokens'\]"),
+            ({"mask": TOKENS}, r"a tensor, \[4, 6\] at 'mask', where the plan was made with nothing"),
+            ({"flag": True}, "True at 'flag'"),
+            ({"scale": 2.0}, "constant of a plan"),
+        ):
+            with pytest.raises(girih.PlanError, match=words):
+                run.step({**good, **change})
+        assert run.steps == 1
+        wide = TOKENS.T.contiguous().T  # other strides
+        assert run.step({"scale": 1.0, "tokens": wide}) < first
+
+
+def test_labels_that_are_none_are_refused_but_for_those_that_are_ignored() -> None:
+    model = torch.nn.Linear(5, 7).double()
+    labels = torch.arange(12) % 7
+    with girih.fit(model, torch.nn.functional.cross_entropy, torch.optim.SGD(model.parameters()), (X, labels)) as train:
+        for wrong in (7, -1):
+            with pytest.raises(girih.PlanError, match=f"'1' has the number {wrong}: expected from 0 to 6 or -100"):
+                train(X, labels.masked_fill(labels == 3, wrong))
+        assert train(X, labels.masked_fill(labels == 3, -100)) > 0
+        with pytest.raises(girih.PlanError, match="'2', where the plan was made with nothing"):
+            train(X, labels, X)
