@@ -7,7 +7,6 @@ Plan that a person can save, read, compare, load and run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -23,7 +22,6 @@ from girih.search.table import search_of
 
 if TYPE_CHECKING:
     from girih.capture.onnx.module import OnnxModule
-    from girih.capture.torch.training import TrainingStep
     from girih.memory.baselines.baseline import Baseline
     from girih.partition.search import Search
     from girih.plans.inputs import Program
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from girih.run.engines.engine import Engine
     from girih.run.modules.optimized import Optimized
     from girih.run.modules.searching import Search as Rewrites
+    from girih.run.training.fit import Fit
     from girih.run.training.training import TrainingRun
 
 # What only some calls need is imported by them, so that a plan file is read, and a plan is printed, without the rest.
@@ -219,7 +218,8 @@ def fit(
     `threads` for one device, else `processes`. options: of `girih.plan`. The learning rates are the optimizer's as they
     are when the step is called, so that a scheduler works as it does. Workers start at the first call, with the model's
     weights and the optimizer's state of then, and keep them to themselves: `train.module` is the model with its weights
-    of now, and `close`, or the end of a `with` block, gives everything back.
+    of now, and `close`, or the end of a `with` block, gives everything back. What is changed between two steps is taken
+    up, or refused (docs/memory.md has a table).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -228,6 +228,7 @@ def fit(
     from girih.capture.torch.training import TrainingStep
     from girih.run.engines.launcher import launched_rank
     from girih.run.engines.table import engine_here, engine_of
+    from girih.run.training.fit import Fit
 
     step = TrainingStep(model, loss=loss, optimizer=optimizer)
     try:  # whether it can train here is told before anything is captured
@@ -238,63 +239,6 @@ def fit(
         raise PlanError(str(error)) from error
     planned = plan(step, batch, machine=machine, memory=memory, **{"compare": (), **options})
     return Fit(planned, step, own)
-
-
-class Fit:
-    """A training step that is called; see `fit`. plan: how it is laid out."""
-
-    def __init__(self, planned: Plan, step: TrainingStep, backend: str | Engine) -> None:
-        self.plan = planned
-        self.step = step
-        self.backend = backend
-        self.run: TrainingRun | None = None
-        self._given = 0  # steps after which weights and state were last given back
-
-    def __call__(self, *batch: Any) -> float:
-        """One step: the loss.
-
-        Raises:
-            PlanError: the batch has other shapes than the one that was planned.
-            WorkerError: a worker failed; the weights are those of the last `module` or `close`.
-        """
-        if self.run is None:
-            self.run, self._given = self.plan.start(backend=self.backend, model=self.step.model), 0
-        rates = [float(group["lr"]) for group in self.step.optimizer.param_groups]
-        self.step.optimizer._opt_called = True  # what PyTorch's schedulers ask for before their own step
-        return float(self.run.step(*batch, lr=rates if len(rates) > 1 else rates[0]))
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights and buffers as they are now, by the keys of the model's own."""
-        return self.step.model.state_dict() if self.run is None else self.run.state_dict()
-
-    @property
-    def module(self) -> Any:
-        """The model, into which the weights as they are now are written, and the optimizer's state into the optimizer:
-        for an evaluation or a checkpoint between two steps."""
-        if self.run is not None:
-            from girih.capture.torch.state import give_state
-
-            give_state(self.step, self.run.run.state(), self.run.steps - self._given)
-            self._given = self.run.steps
-        return self.step.model
-
-    def close(self) -> None:
-        """Give weights and optimizer state back, and stop the workers; the next call starts new ones."""
-        if self.run is not None:
-            try:
-                _ = self.module
-            finally:
-                run, self.run = self.run, None
-                run.close()
-
-    def __enter__(self) -> Fit:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        from girih.run.errors import WorkerError
-
-        with suppress(*(() if kind is None else (WorkerError,))):  # what went wrong in the block is what is told
-            self.close()
 
 
 def infer(

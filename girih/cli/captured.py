@@ -60,14 +60,15 @@ def load(path: Path) -> Program | None:
         check(graph)
         fields = {name: data[name] for name in FIELDS}
         fields["initial"] = {where: (str(kind), a, b) for where, (kind, a, b) in fields["initial"].items()}
-        return Program(graph, str(data["model"]), **fields)
+        return Program(graph, str(data["model"]), **fields).in_parts(int(data["micro_batches"]))
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError, GraphError):
         return None
 
 
 def save(path: Path, program: Program) -> None:
     """Keep a captured program; nothing where the folder cannot be written."""
-    data = {"model": program.model, "graph": format_graph(program.graph).splitlines()}
+    graph = program.undivided or program.graph  # which is cut again
+    data = {"model": program.model, "graph": format_graph(graph).splitlines(), "micro_batches": program.micro_batches}
     data |= {name: getattr(program, name) for name in FIELDS}
     text = gzip.compress(json.dumps(data).encode(), compresslevel=1, mtime=0)
     if len(text) > LARGEST_BYTES:

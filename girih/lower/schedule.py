@@ -96,6 +96,8 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
 
     A micro-batch is what nodes slice from inputs that are the batch, along dimension 0. They are counted in the order
     in which the graph sends them back, so that sums of gradients go on as these come: PyTorch begins with the last.
+    What depends on no parameter counts for none: the labels of all micro-batches, by whose number the loss is divided,
+    can be counted before the first one comes back.
     """
     starts: dict[str, set[int]] = {item.name: set() for item in graph.inputs if item.role == "batch"}
     for node in graph.nodes:
@@ -104,6 +106,8 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
     places = {name: sorted(begins) for name, begins in starts.items()}
     sets: list[frozenset[int]] = []
     known: dict[str, frozenset[int]] = dict.fromkeys(places, frozenset((0,)))
+    trained = {item.name for item in graph.inputs if item.role == "parameter"}
+    free: list[bool] = []
     for node in graph.nodes:
         begin = _begin(node)
         if begin is not None and node.inputs[0] in places:
@@ -111,11 +115,15 @@ def micro_batches_of(graph: Graph) -> tuple[list[int | None], int]:
         else:
             parts = frozenset().union(*(known.get(name, frozenset()) for name in node.inputs))
         sets.append(parts)
-        known.update(dict.fromkeys(node.outputs, parts))
+        free.append(trained.isdisjoint(node.inputs))
+        if not free[-1]:
+            trained.update(node.outputs)
+        known.update(dict.fromkeys(node.outputs, frozenset() if free[-1] and len(parts) > 1 else parts))
     back = [parts for node, parts in zip(graph.nodes, sets, strict=True) if node.phase == "backward"]
     count = max([1, *map(len, places.values())])
     order = list(dict.fromkeys([*(part for parts in back if len(parts) == 1 for part in parts), *range(count)]))
-    return [max(map(order.index, parts), default=None) for parts in sets], count
+    return [None if early else max(map(order.index, parts), default=None)
+            for parts, early in zip(sets, free, strict=True)], count  # fmt: skip
 
 
 def _begin(node: Node) -> int | None:

@@ -31,6 +31,9 @@ def check(plan: Plan) -> None:
         _check_file(plan)
     try:
         check_graph(plan.graph)
+        if plan.undivided is not None:
+            check_graph(plan.undivided)
+            _check_undivided(plan.graph, plan.undivided)
     except GraphError as error:
         raise PlanError(f"the plan's graph is broken: {error}") from error
     _check_strategy(plan)
@@ -68,11 +71,23 @@ def _cut(text: str, length: int) -> str:
 
 def _check_file(plan: Plan) -> None:
     """What a file may hold: before anything is computed of it."""
-    for node, why in refusals(plan.graph, trust=plan.trusted):
-        raise PlanError(f"{plan.file} is refused: node {node.name!r}: {why}")
-    _check_sizes(plan.graph, plan.machine.mesh)
-    _check_constants(plan.graph)
+    for graph in (plan.graph, *(() if plan.undivided is None else (plan.undivided,))):
+        for node, why in refusals(graph, trust=plan.trusted):
+            raise PlanError(f"{plan.file} is refused: node {node.name!r}: {why}")
+        _check_sizes(graph, plan.machine.mesh)
+        _check_constants(graph)
     _check_work(plan)
+
+
+def _check_undivided(graph: Graph, undivided: Graph) -> None:
+    """Takes and makes the graph of the whole batch what the plan's own does?"""
+    sides = [
+        ([(item, one.values[item.name]) for item in one.inputs], [(item.role, item.replaces) for item in one.outputs],
+         [(one.values[item.name].shape, one.values[item.name].dtype) for item in one.outputs])
+        for one in (graph, undivided)
+    ]  # fmt: skip
+    if sides[0] != sides[1]:
+        raise PlanError("the plan's key 'undivided' is the graph of another step: its inputs or outputs are others")
 
 
 def _check_sizes(graph: Graph, mesh: Mesh) -> None:

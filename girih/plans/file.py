@@ -119,6 +119,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         **({"residencies": list(map(_residency, plan.residencies))} if plan.residencies else {}),
         **({} if plan.room is None else {"room": plan.room}),
         **({"rewrites": [vars(item) for item in plan.rewrites]} if plan.rewrites else {}),
+        **({} if plan.undivided is None else {"undivided": format_graph(_named(plan.undivided)).splitlines()}),
         **({} if plan.unlimited is None else {"unlimited": plan.unlimited, "memory_bound": plan.memory_bound}),
     }
 
@@ -224,6 +225,7 @@ def from_json(data: PlanFile, trust: bool, where: str) -> Plan:
         sequence=_sequence(data.sequence),
         pieces=tuple(InPieces(steps, rows) for rows, steps in data.pieces),
         rewrites=tuple(Rewrite(item.rule, item.at, item.before, item.cost) for item in data.rewrites),
+        undivided=parse_graph("\n".join(data.undivided)) if data.undivided else None,
         residency=None if data.residency is None else _residency_of(data.residency),
         residencies=tuple(map(_residency_of, data.residencies)),
         unlimited=_number(data.unlimited),
@@ -255,6 +257,7 @@ def load(path: str | Path, *, trust: bool = False) -> Plan:
         check(result)
         if trust:
             _import_all(result.graph)
+            _import_all(result.undivided or result.graph)
     return result
 
 

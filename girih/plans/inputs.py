@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from girih.graph import Graph, check
-from girih.plans.plan import Plan
+from girih.plans.plan import Plan, PlanError
 from girih.plans.rewritten import Rewrite
-from girih.rewrite.passes.gradient_sums import GatherGradients
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 _PLAIN = (bool, int, float, complex, str)
@@ -20,7 +19,8 @@ _PLAIN = (bool, int, float, complex, str)
 class Program:
     """A captured program: its graph, and what a plan keeps of it beside; see the fields of `Plan` with these names.
 
-    results: the nesting of an Inference's results, as torch's pytrees have it; no plan keeps it.
+    undivided: of a step in micro-batches the graph of the whole batch; micro_batches: how many there are. results: the
+    nesting of an Inference's results, as torch's pytrees have it; no plan keeps it, nor the number of micro-batches.
     """
 
     graph: Graph
@@ -32,12 +32,38 @@ class Program:
     constants: Mapping[str, str]
     state: Callable[[], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
     rewrites: tuple[Rewrite, ...] = ()
+    undivided: Graph | None = None
+    micro_batches: int = 1
+    notes: tuple[str, ...] = ()
     results: Any = field(default=None, compare=False, repr=False)
 
     def in_plan(self, plan: AnyPlan) -> AnyPlan:
         """The plan, which was made of the graph alone, with all the rest."""
-        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("graph", "results")}
-        return plan.told(**rest)
+        own = {"graph", "micro_batches", "notes", "results"}
+        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in own}
+        return plan.told(**rest, notes=(*self.notes, *plan.notes))
+
+    def in_parts(self, count: int) -> Program:
+        """The program with its batch in so many micro-batches.
+
+        Raises:
+            CaptureError: the batch cannot be cut so.
+        """
+        if count == 1:
+            return self
+        from girih.capture.micro_batches import in_micro_batches
+
+        graph, meetings = in_micro_batches(self.graph, count)
+        notes = self.notes
+        if meetings:
+            first = meetings[0]
+            notes += (
+                f"all micro-batches meet {len(meetings)} times in the forward pass, first at {first.operator} "
+                f"({first.source or 'no source line'}), which needs {first.why}: the numbers are those of the "
+                "undivided batch, but no micro-batch goes on before all have come there. Batch norm does so at each "
+                "layer, and group norm or layer norm never",
+            )
+        return replace(self, graph=graph, undivided=self.graph, micro_batches=count, notes=notes)
 
 
 def program_of(step: Any, batch: Any, model: str = "") -> Program:
@@ -46,15 +72,16 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
     """
-    from girih.capture import capture, state_of
+    from girih.capture import TrainingStep, capture
+    from girih.capture.torch.settings import settings_of_groups
 
     captured = capture(step, batch)
-    several = getattr(step, "micro_batches", 1) > 1
-    graph = GatherGradients().apply(captured.graph) if several else captured.graph
+    graph = captured.graph
     check(graph)
-    state = partial(state_of, step, graph)
+    planned = settings_of_groups(step) if isinstance(step, TrainingStep) else {}
+    state = partial(_state_now, step, graph, planned)
     state()  # what is wrong with it is told now
-    return Program(
+    program = Program(
         graph,
         model,
         {path: (item.kind, item.a, item.b) for path, item in captured.initial.items()},
@@ -65,6 +92,21 @@ def program_of(step: Any, batch: Any, model: str = "") -> Program:
         state,
         results=captured.result_spec,
     )
+    return program.in_parts(getattr(step, "micro_batches", 1))
+
+
+def _state_now(step: Any, graph: Graph, planned: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The user's tensors as they are now.
+
+    Raises:
+        PlanError: the optimizer's hyper-parameters or groups are others than when the step was planned.
+    """
+    from girih.capture import state_of
+    from girih.capture.torch.settings import differences, settings_of_groups
+
+    if planned and (changed := differences(planned, settings_of_groups(step))):
+        raise PlanError(f"{', '.join(changed[:3])} since the step was planned, with which it is a constant: plan again")
+    return state_of(step, graph)
 
 
 def flatten_batch(batch: Any) -> dict[str, Any]:
@@ -89,7 +131,7 @@ def rates_of(scalars: Mapping[str, float], rates: Any) -> dict[str, float]:
     """
     if rates is None:
         return dict(scalars)
-    if not isinstance(rates, Sequence):
+    if not isinstance(rates, Sequence) or isinstance(rates, str):
         return dict.fromkeys(scalars, float(rates))
     if len(rates) != len(scalars):
         raise ValueError(

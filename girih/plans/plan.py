@@ -70,13 +70,14 @@ class Plan:
     unlimited: seconds of the step if all did fit, simulated; memory_bound: seconds below which no way keeps the limit
     with this order of steps (`girih.memory.bound`), by the prices of then; room: bytes that the residency was made
     for, fewer than the limit where addresses take the rest (`arenas`), or None. rewrites: by which rules the graph was
-    rewritten before it was divided (`girih.plans.rewritten`). keys: by key of the model's `state_dict` its tensor's
-    path, or None: paths are keys. constants: what was planned with for each item of a batch that is no tensor, as
-    Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what the reader
-    should know, such as that another search ran than was asked for. scratch: by what the scratch memory of libraries'
-    kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks for the user's
-    tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted: the user answers
-    for the functions and operators that it names: it is the user's own, or was loaded so.
+    rewritten before it was divided (`girih.plans.rewritten`). undivided: of a step in micro-batches the graph of the
+    whole batch, with which runs are compared; or None: that is `graph`. keys: by key of the model's `state_dict` its
+    tensor's path, or None: paths are keys. constants: what was planned with for each item of a batch that is no
+    tensor, as Python writes it. simulated: seconds of the step, simulated when it was planned, or None. notes: what
+    the reader should know, such as that another search ran than was asked for. scratch: by what the scratch memory of
+    libraries' kernels was told when the plan was made, as its file says; None: it is made here and now. state: asks
+    for the user's tensors by path, as they are then; never saved. file: which one it was read from, or "". trusted:
+    the user answers for the functions and operators that it names: it is the user's own, or was loaded so.
     """
 
     graph: Graph
@@ -108,6 +109,7 @@ class Plan:
     memory_bound: float | None = None
     room: int | None = None
     rewrites: tuple[Rewrite, ...] = ()
+    undivided: Graph | None = None
     file: str = field(default="", compare=False)
     trusted: bool = field(default=True, compare=False)
 

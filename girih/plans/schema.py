@@ -149,6 +149,7 @@ class PlanFile(Struct, frozen=True, forbid_unknown_fields=True, rename={"version
     memory_bound: Number | None = None
     room: Whole | None = None
     rewrites: Annotated[tuple[RewriteFile, ...], Meta(max_length=1 << 16)] = ()
+    undivided: tuple[str, ...] = ()
 
 
 class Version(Struct, frozen=True, rename={"version": "girih plan"}):

@@ -17,6 +17,7 @@ from girih.lower import ComputeStep
 from girih.models import example
 from girih.partition.baselines.pipeline import balanced, micro_batches
 from girih.plans.check import check
+from girih.plans.inputs import program_of
 from girih.plans.plan import PlanError
 
 LAYERS, WIDTH, ROWS = 8, 1024, 2048
@@ -61,7 +62,7 @@ def device_of(plan: Plan, name: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_micro_batches_are_counted(count: int) -> None:
-    assert micro_batches(capture(*tower(count)).graph) == count
+    assert micro_batches(program_of(*tower(count)).graph) == count
 
 
 def test_steps_through_time_are_no_micro_batches() -> None:

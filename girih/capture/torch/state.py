@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,11 +55,17 @@ def state_of(step: TrainingStep | Inference, graph: Graph | None = None) -> dict
     return state
 
 
-def give_state(step: TrainingStep | Inference, state: Mapping[str, Tensor], steps: int) -> None:
+def give_state(
+    step: TrainingStep | Inference,
+    state: Mapping[str, Tensor],
+    steps: int,
+    groups: Sequence[tuple[dict[str, Any], tuple[str, ...]]] | None = None,
+) -> None:
     """Put state where `state_of` takes it from: into the user's own tensors, and into what the optimizer keeps.
 
     state: whole tensors by `Input.path`; what it does not name stays as it is. steps: how many were done since
-    `state_of`, for optimizers that count them and do not need the count.
+    `state_of`, for optimizers that count them and do not need the count. groups: the optimizer's, by `groups` of the
+    step, as they were planned; where none are given, as they are.
     """
     parameters = dict(step.model.named_parameters())
     for path, tensor in {**parameters, **dict(step.model.named_buffers())}.items():
@@ -67,7 +73,7 @@ def give_state(step: TrainingStep | Inference, state: Mapping[str, Tensor], step
             tensor.detach().copy_(state[path])
     if not isinstance(step, TrainingStep) or step.optimizer is None:
         return
-    rule, groups = rule_of(step.optimizer), step.groups()
+    rule, groups = rule_of(step.optimizer), step.groups() if groups is None else groups
     for number, (options, names) in enumerate(groups):
         shared = {theirs: shared_path(key, number, len(groups)) for key, theirs in rule.shared.items()}
         for name in names:

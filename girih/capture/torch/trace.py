@@ -74,7 +74,8 @@ class Captured:
 
 
 def capture(step: Step, batch: Any) -> Captured:
-    """Capture one step for batches like `batch` (whose tensors may be real, meta or fake).
+    """Capture one step for batches like `batch` (whose tensors may be real, meta or fake), which it takes as a whole
+    (`girih.capture.micro_batches` cuts it).
 
     Nothing is computed and no memory is taken; the model and the optimizer are left as they were.
 

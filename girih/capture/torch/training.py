@@ -24,8 +24,8 @@ class TrainingStep:
         parameters. Without one the graph gives the gradients.
     clip_grad_norm: the greatest 2-norm of all gradients together, as torch.nn.utils.clip_grad_norm_ has it.
     autocast: run forward under torch.autocast with this dtype.
-    micro_batches: cut the batch into so many equal parts along dimension 0 of its tensors; the loss is the mean of
-        theirs, and gradients add up.
+    micro_batches: compute the step in so many equal parts of the batch, along dimension 0 of its tensors; its numbers
+        are those of the undivided batch (`girih.capture.micro_batches`).
 
     Raises:
         CaptureError: neither or both of loss and step; an optimizer that is not supported, or over parameters
@@ -77,7 +77,7 @@ class TrainingStep:
         names = parameter_names(self.model)
         return [
             (
-                {key: _number(value) for key, value in group.items() if key != "params"},
+                {key: plain_number(value) for key, value in group.items() if key != "params"},
                 tuple(names[id(p)] for p in group["params"] if p.requires_grad),
             )
             for group in self.optimizer.param_groups
@@ -85,12 +85,6 @@ class TrainingStep:
 
     def forward(self, model: Any, batch: Any) -> Any:
         """The loss."""
-        if self.micro_batches == 1:
-            return self._loss(model, batch)
-        losses = [self._loss(model, part) for part in parts_of(batch, self.micro_batches)]
-        return torch.stack(losses).mean()
-
-    def _loss(self, model: Any, batch: Any) -> Any:
         if self.step is not None:
             return self.step(model, batch)
         if isinstance(batch, Mapping) or not isinstance(batch, Sequence) or len(batch) < 2:
@@ -104,31 +98,11 @@ class TrainingStep:
         return self.loss(model(*batch[:-1]), batch[-1])
 
 
-def _number(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """A hyperparameter; one that is held in a tensor, or several of them, as Python numbers."""
     if isinstance(value, tuple):
-        return tuple(map(_number, value))
+        return tuple(map(plain_number, value))
     return value.item() if isinstance(value, torch.Tensor) and is_real(value) else value
-
-
-def parts_of(batch: Any, count: int) -> list[Any]:
-    """The batch in so many equal parts along dimension 0 of its tensors, each in the batch's nesting.
-
-    Raises:
-        CaptureError: tensors of different lengths, or of one that the count does not divide.
-    """
-    from torch.utils._pytree import tree_flatten, tree_unflatten
-
-    leaves, nesting = tree_flatten(batch)
-    lengths = {leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()}
-    if len(lengths) != 1 or lengths.pop() % count:
-        shapes = [list(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        raise CaptureError(
-            f"{count} micro-batches: expected tensors of one length along dimension 0 that {count} divides, "
-            f"got {shapes}"
-        )
-    cut = [leaf.chunk(count) if isinstance(leaf, torch.Tensor) and leaf.dim() else [leaf] * count for leaf in leaves]
-    return [tree_unflatten([parts[number] for parts in cut], nesting) for number in range(count)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from girih.cost.setting import threads_of
+from girih.graph import Graph, Input, Node
+from girih.kernels.evaluate import evaluate
+from girih.ops.derive.lookups import looked_up
+from girih.ops.known import descriptions
 from girih.plans.check import check
 from girih.plans.host import on_this_host
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
@@ -19,6 +23,9 @@ from girih.run.engines.table import TRAINING, engine_here, engine_of
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
 
+
+_COPIES = ("aten.reshape", "aten.constant_pad_nd", "aten.clone")
+"""Operators that are no views and keep the numbers that they read."""
 
 ARENAS = ("auto", "on", "strict", "off")
 """Whether everything of a step lies in one region of memory: where the plan has a limit and the region is within it;
@@ -36,6 +43,11 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     if missing := [path for path in wanted if path not in flat]:
         raise PlanError(f"the batch has no tensor at {missing}: it has {sorted(flat)}, the plan reads {sorted(wanted)}")
     now = {path: f"a tensor, {list(item.shape)}" for path, item in flat.items()} | constants_of(batch)
+    if extra := sorted(now.keys() - wanted.keys() - plan.constants.keys()):
+        raise PlanError(
+            f"the batch has {now[extra[0]]} at {extra[0]!r}, where the plan was made with nothing: give batches with "
+            f"the keys {sorted((*wanted, *plan.constants))}, or plan again"
+        )
     for path, then in plan.constants.items():
         if now.get(path, then) != then:
             raise PlanError(
@@ -49,7 +61,8 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
         if tuple(tensor.shape) != value.shape or dtype != value.dtype:
             raise PlanError(
                 f"the batch's tensor {path!r} is {dtype}{list(tensor.shape)}; the plan was made for "
-                f"{value.dtype}{list(value.shape)}: make batches of this shape, or plan again"
+                f"{value.dtype}{list(value.shape)}: make batches of this shape and type (a DataLoader's "
+                "drop_last=True leaves out a short last one), or plan again"
             )
         if str(tensor.device) == "meta" or type(tensor).__name__ == "FakeTensor":
             raise PlanError(f"the batch's tensor {path!r} is on the meta device and has no values: give a real one")
@@ -57,6 +70,64 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
             raise PlanError(f"the batch's tensor {path!r} is {tensor.layout}: give it with to_dense()")
         named[name] = tensor
     return named
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """Numbers of the batch by which rows of a table, or classes, are picked.
+
+    input: of the graph; views: what is made of it before, one after another. Each number must be at least 0 and below
+    `size`, or one of `others`, which the program treats apart (an `ignore_index`).
+    """
+
+    input: Input
+    views: tuple[Node, ...]
+    size: int
+    others: frozenset[float]
+
+
+def look_ups(graph: Graph) -> tuple[LookUp, ...]:
+    """What must be checked of a batch before a step: where PyTorch raises an error, a part of a table finds nothing,
+    since another part may have it."""
+    chains: dict[str, tuple[Input, tuple[Node, ...]]] = {
+        item.name: (item, ()) for item in graph.inputs if item.role == "batch"
+    }
+    found: dict[str, int] = {}
+    others: dict[str, set[float]] = {}
+    for node, description in zip(graph.nodes, descriptions(graph), strict=True):
+        inside = [name for name in node.inputs if name in chains]
+        if not inside or description is None:
+            continue
+        if len(node.inputs) == 1 and (description.operator.view or node.operator in _COPIES):
+            item, views = chains[inside[0]]
+            chains[node.outputs[0]] = item, (*views, node)
+        elif isinstance(other := node.attributes.get("other"), (int, float)):
+            others.setdefault(inside[0], set()).add(other)  # compared with it
+        for number, name in enumerate(node.inputs):
+            if name in chains and (size := looked_up(description, number)) is not None:
+                found[name] = min(size, found.get(name, size))
+    return tuple(LookUp(*chains[name], size, frozenset(others.get(name, ()))) for name, size in found.items())
+
+
+def check_numbers(look_up: LookUp, tensor: Any) -> None:
+    """
+    Raises:
+        PlanError: one of the numbers has no row, or class.
+    """
+    for node in look_up.views:
+        (tensor,) = evaluate(node, {node.inputs[0]: tensor})
+    if not tensor.numel():
+        return
+    least, most = map(int, tensor.aminmax())
+    if least >= 0 and most < look_up.size:
+        return
+    numbers = [int(number) for number in tensor.unique() if not 0 <= number < look_up.size]
+    if wrong := [number for number in numbers if number not in look_up.others]:
+        beside = "".join(f" or {other:g}" for other in sorted(look_up.others))
+        raise PlanError(
+            f"the batch's tensor {look_up.input.path!r} has the number {wrong[0]}: expected from 0 to "
+            f"{look_up.size - 1}{beside}, since it picks one of {look_up.size}"
+        )
 
 
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,6 +252,7 @@ class TrainingRun:
         self.plan = plan
         self.run = run
         self._verifier: Any = None
+        self._look_ups = look_ups(plan.undivided or plan.graph)
 
     @property
     def steps(self) -> int:
@@ -243,7 +315,10 @@ class TrainingRun:
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
-        return check_batch(self.plan, batch[0] if single else tuple(batch)), scalars
+        named = check_batch(self.plan, batch[0] if single else tuple(batch))
+        for look_up in self._look_ups:
+            check_numbers(look_up, named[look_up.input.name])
+        return named, scalars
 
     def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.
@@ -254,7 +329,7 @@ class TrainingRun:
         from girih.run.training.verify import Verifier
 
         if self._verifier is None:
-            self._verifier = Verifier(self.run)
+            self._verifier = Verifier(self.run, self.plan.undivided)
         named, scalars = self._inputs(batch, lr)
         self._verifier.refresh()
         outputs = self._step(named, scalars)

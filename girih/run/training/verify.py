@@ -88,16 +88,20 @@ def _excess(item: Difference) -> float:
 class Verifier:
     """The undivided program beside a run. Each step is verified from the run's own state before it.
 
+    undivided: its graph, where the run's own is not it (one in micro-batches); the same inputs, and in their order the
+    same outputs.
+
     One device must hold the whole program, with its state. What a tensor may differ by is its tolerance (that of the
     coarsest floating type in the graph) times its largest element. Where that is exceeded, rounding may be to blame:
     a gradient that is zero but for rounding, an optimizer that divides it by its own size. So the undivided step is
     run again with every input changed by one rounding; `ROUNDINGS` times what that changes is allowed too.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, undivided: Graph | None = None) -> None:
         self.run = run
+        self.graph = run.program.graph if undivided is None else undivided
         self.steps, self.state = run.steps, run.state()
-        self.coarsest = coarsest_type(run.program.graph)
+        self.coarsest = coarsest_type(self.graph)
 
     def refresh(self) -> None:
         """Look at the run's state again, where it has done steps that were not checked."""
@@ -118,15 +122,15 @@ class Verifier:
             raise ValueError(
                 f"the run was seen after step {self.steps} and is at {self.run.steps}: call `refresh` before"
             )
-        graph, run = self.run.program.graph, self.run
+        graph, run = self.graph, self.run
         state = {item.name: self.state[key_of(item)] for item in graph.state_inputs}
         inputs = {**state, **run.whole_inputs(batch, scalars or {}, step=run.steps - 1)}
         expected = interpret(graph, inputs)
         after = run.state()
         pairs = []
-        for item in graph.outputs:
+        for own, item in zip(run.program.graph.outputs, graph.outputs, strict=True):
             if item.replaces is None:
-                got = torch.as_tensor(outputs[item.name], dtype=expected[item.name].dtype)
+                got = torch.as_tensor(outputs[own.name], dtype=expected[item.name].dtype)
                 pairs.append((item.name, item.name, got))
         for old in graph.state_inputs:
             if old.name in graph.updates:

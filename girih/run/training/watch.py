@@ -1,0 +1,107 @@
+"""What a PyTorch loop changes between two steps: the user's model and optimizer beside a run with weights of its own.
+
+PyTorch's rule is that whatever is written into a module, an optimizer or its groups holds from the next step on. A run
+works on copies, under a plan in which hyper-parameters and modes are constants. So it must be seen what has changed:
+what a plan is made of beside tensors (`girih.capture.torch.settings`), and tensors, which are told by identity, place
+and PyTorch's version counters. Cost: about a microsecond for each tensor, some for each module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from girih.capture.torch.training import TrainingStep
+from girih.graph import Graph, Node
+
+Tensor = Any
+Mark = tuple[int, int, int]  # of a tensor: its identity, its version, where it lies
+
+
+def tensors(step: TrainingStep) -> Iterator[tuple[str, Tensor]]:
+    """The user's own tensors that a step reads and replaces, by a name."""
+    for path, module in step.model.named_modules():
+        for places in (module._parameters, module._buffers):
+            for key, tensor in places.items():
+                if tensor is not None:
+                    yield f"{path}.{key}" if path else key, tensor
+    for kept in step.optimizer.state.values():
+        for key, tensor in kept.items():
+            if hasattr(tensor, "data_ptr"):
+                yield f"the optimizer's {key}", tensor
+
+
+def marks(step: TrainingStep) -> dict[str, list[Mark]]:
+    """Of each name its tensors' marks: what is written in place has another version, what is replaced another place."""
+    found: dict[str, list[Mark]] = {}
+    for name, tensor in tensors(step):
+        version = -1 if tensor.is_inference() else tensor._version
+        found.setdefault(name, []).append((id(tensor), version, tensor.data_ptr()))
+    return found
+
+
+def with_numbers(graph: Graph, other: Graph) -> bool:
+    """Are two graphs the same but for numbers that are no whole ones, such as a decay?"""
+    same = (graph.values, graph.inputs, graph.outputs) == (other.values, other.inputs, other.outputs)
+    return same and len(graph.nodes) == len(other.nodes) and all(map(_alike, graph.nodes, other.nodes))
+
+
+def _alike(one: Node, two: Node) -> bool:
+    if one == two:
+        return True
+    alike = replace(one, arguments=()) == replace(two, arguments=()) and len(one.arguments) == len(two.arguments)
+    return alike and all(
+        key == name and (item == value or {type(item), type(value)} in ({float}, {float, int}))
+        for (key, item), (name, value) in zip(one.arguments, two.arguments, strict=True)
+    )
+
+
+@dataclass
+class Reader:
+    """Called by PyTorch before the model, or its state, is read: so that it has the weights of now.
+
+    refresh: does that. stale: the step whose weights it has, if others are newer. A model that is copied or pickled
+    with its hooks is not read in a way that PyTorch tells of.
+    """
+
+    refresh: Callable[[], None] | None = None
+    stale: Callable[[], int | None] | None = None
+
+    def __call__(self, *_: Any) -> None:
+        if self.refresh is not None:
+            self.refresh()
+
+    def __deepcopy__(self, _: Any) -> Reader:
+        self._check()
+        return Reader()
+
+    def __reduce__(self) -> tuple[type[Reader], tuple[()]]:
+        self._check()
+        return Reader, ()
+
+    def _check(self) -> None:
+        from girih.plans.plan import PlanError
+
+        step = None if self.stale is None else self.stale()
+        if step is not None:
+            raise PlanError(
+                f"the model that is copied has the weights of step {step}, and the run has newer ones: copy "
+                "`train.module`, which writes the weights of now into the model"
+            )
+
+    def install(self, step: TrainingStep) -> list[Any]:
+        """Have PyTorch call it; what removes it again."""
+        handles = []
+        for module in step.model.modules():
+            handles += [
+                module.register_forward_pre_hook(self, prepend=True),
+                module.register_state_dict_pre_hook(self),
+                module.register_load_state_dict_pre_hook(self),
+            ]
+        optimizer = step.optimizer
+        return [
+            *handles,
+            optimizer.register_state_dict_pre_hook(self),
+            optimizer.register_load_state_dict_pre_hook(self),
+        ]

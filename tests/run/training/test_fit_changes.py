@@ -1,0 +1,306 @@
+"""What a loop changes between two steps of `girih.fit` is taken up as PyTorch does, or refused with what to do."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+import girih
+
+X, Y = (torch.randn(12, size, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) for size in (5, 3))
+Change = Callable[[Any, Any], Any]
+
+
+def setting(dropout: float = 0.0) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(5, 8), torch.nn.Dropout(dropout), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)]
+    model = torch.nn.Sequential(*layers).double()
+    model[0].bias.requires_grad_(False)
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def adam(model: Any) -> Any:
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+@torch.no_grad()
+def averaged(model: Any, optimizer: Any) -> None:
+    for parameter in model.parameters():
+        parameter.lerp_(torch.ones_like(parameter), 0.1)
+
+
+def behind_autograd(model: Any, optimizer: Any) -> None:
+    for parameter in model.parameters():
+        parameter.data.clamp_(-0.1, 0.1)  # which counts no version
+
+
+def other_memory(model: Any, optimizer: Any) -> None:
+    model[3].bias.data = torch.ones_like(model[3].bias)
+
+
+def loaded(model: Any, optimizer: Any) -> None:
+    model.load_state_dict(
+        {key: item * 0.5 for key, item in model.state_dict().items() if item.is_floating_point()}, False
+    )
+
+
+def evaluated(model: Any, optimizer: Any) -> None:
+    model.eval()(X)
+    model.train()
+
+
+def statistics(model: Any, optimizer: Any) -> None:
+    with torch.no_grad():
+        model(X)  # in training mode: batch norm notes what it sees
+
+
+def state_loaded(model: Any, optimizer: Any) -> None:
+    optimizer.load_state_dict(setting()[1].state_dict() if type(optimizer) is torch.optim.SGD else
+                              adam(setting()[0]).state_dict())  # fmt: skip
+
+
+def state_written(model: Any, optimizer: Any) -> None:
+    for kept in optimizer.state.values():
+        for key in kept.keys() & {"momentum_buffer", "exp_avg"}:
+            kept[key].zero_()
+
+
+def in_group(**options: Any) -> Change:
+    return lambda model, optimizer: optimizer.param_groups[0].update(options)
+
+
+def stepped(model: Any, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    mse_loss(model(X), Y).backward()
+    optimizer.step()
+
+
+TAKEN = {
+    "averaged": averaged, "behind autograd": behind_autograd, "other memory": other_memory, "loaded": loaded,
+    "evaluated": evaluated, "statistics": statistics, "optimizer state loaded": state_loaded,
+    "optimizer state written": state_written, "rate": in_group(lr=0.001), "decay": in_group(weight_decay=0.3),
+    "an ordinary step": stepped,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_is_changed_holds_from_the_next_step_on(name: str, kind: str) -> None:
+    change, losses = TAKEN[name], []
+    for plain in (True, False):
+        model, optimizer = setting()
+        optimizer = adam(model) if kind == "adam" else optimizer
+        losses.append([])
+        with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+            for number in range(5):
+                if number in (2, 4):
+                    change(model if plain else train.module, optimizer)
+                if plain:
+                    optimizer.zero_grad()
+                    loss = mse_loss(model(X), Y)
+                    loss.backward()
+                    optimizer.step()
+                losses[-1].append(loss.item() if plain else train(X, Y))
+        losses[-1] += [float(item.double().sum()) for item in model.state_dict().values()]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-9, abs=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda model, optimizer: model[0].bias.requires_grad_(True),
+            r"requires_grad of '0.bias' was False and is True",
+        ),
+        (lambda model, optimizer: model.eval(), r"training of the model was True and is False"),
+        (in_group(momentum=0.0), r"momentum of the optimizer's group 0 was 0.9 and is 0.0"),
+        (in_group(nesterov=True), r"nesterov of the optimizer's group 0 was False and is True"),
+        (
+            lambda model, optimizer: setattr(model, "3", torch.nn.Linear(8, 3).double()),
+            "the parts of the model changed",
+        ),
+        (lambda model, optimizer: optimizer.add_param_group({"params": [torch.nn.Parameter(X[0])]}), "group 1"),
+    ],
+)
+def test_what_needs_another_plan_is_refused_and_can_be_undone(change: Change, words: str) -> None:
+    model, optimizer = setting()
+    with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+        before = [train(X, Y), train(X, Y)]
+        change(train.module, optimizer)
+        for _ in range(2):
+            with pytest.raises(girih.PlanError, match=f"{words}.*close"):
+                train(X, Y)
+        assert train.run.steps == 2
+    after = model.state_dict()  # given back all the same
+    model, optimizer = setting()
+    with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+        assert [train(X, Y), train(X, Y)] == before
+        model.eval()
+        model.train()  # which is as before
+        assert train(X, Y) < before[0]
+    if after.keys() == model.state_dict().keys():
+        assert any(not item.equal(model.state_dict()[key]) for key, item in after.items())
+
+
+def test_numbers_go_into_the_plan_and_masks_go_on() -> None:
+    """A dropout's share is a constant of the plan: other workers go on, at the same step."""
+    losses = []
+    for share in (0.5, 0.2):
+        model, optimizer = setting(0.5)
+        with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+            own = [train(X, Y), train(X, Y)]
+            model[1].p = share
+            own += [train(X, Y), train(X, Y)]
+            assert train.run.steps == 4
+        losses.append(own)
+    assert losses[0][:2] == losses[1][:2]
+    assert losses[0][2] != losses[1][2]
+
+
+def test_on_processes_too() -> None:
+    losses = []
+    for change in (in_group(weight_decay=0.3), averaged, None):
+        model, optimizer = setting()
+        with girih.fit(model, mse_loss, optimizer, (X, Y), machine="local:2") as train:
+            losses.append([train(X, Y)])
+            if change is not None:
+                change(train.module, optimizer)
+            losses[-1] += [train(X, Y), train(X, Y)]
+    assert losses[0][0] == losses[1][0] == losses[2][0]
+    assert len({own[2] for own in losses}) == 3
+
+
+@pytest.mark.parametrize("memory", [None, "3KB"])
+def test_looking_changes_no_bit(memory: str | None) -> None:
+    losses = []
+    for looks in (False, True):
+        model, optimizer = setting(0.3)
+        optimizer = adam(model)
+        with girih.fit(model, mse_loss, optimizer, (X, Y), memory=memory) as train:
+            losses.append([])
+            for _ in range(4):
+                losses[-1].append(train(X, Y))
+                if looks:
+                    assert train.module is model
+                    optimizer.state_dict()
+    assert losses[0] == losses[1]
+
+
+def test_who_reads_by_pytorch_gets_the_weights_of_now() -> None:
+    model, optimizer = setting()
+    with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+        train(X, Y)
+        assert all(item.equal(model.state_dict()[key]) for key, item in train.state_dict().items())
+        train(X, Y)
+        now = train.state_dict()
+        assert all(item.equal(now[f"3.{key}"]) for key, item in model[3].state_dict().items())
+        train(X, Y)
+        model.eval()(X)
+        assert train.state_dict()["0.weight"].equal(model[0].weight)
+        model.train()
+        train(X, Y)
+        for copied in (lambda: copy.deepcopy(model), lambda: torch.save(model, io.BytesIO())):
+            with pytest.raises(girih.PlanError, match=r"weights of step 3.*copy `train.module`"):
+                copied()
+        twin = copy.deepcopy(train.module)
+        train(X, Y)
+        assert not twin.state_dict()["0.weight"].equal(train.state_dict()["0.weight"])  # no longer of the run
+    assert not any(module._forward_pre_hooks or module._state_dict_pre_hooks for module in model.modules())
+
+
+def test_a_write_into_stale_weights_is_told_once() -> None:
+    model, optimizer = setting()
+    with girih.fit(model, mse_loss, optimizer, (X, Y)) as train:
+        train(X, Y)
+        averaged(model, optimizer)
+        with pytest.raises(girih.PlanError, match=r"0.weight.*the weights of step 0.*at step 1.*`train.module` first"):
+            train(X, Y)
+        now = train.state_dict()
+        assert now["0.weight"].equal(train.module[0].weight)
+        train(X, Y)
+        averaged(model, optimizer)
+        with pytest.raises(girih.PlanError, match="changed while"):
+            _ = train.module
+        train(train.module and X, Y)  # told once
+        averaged(model, optimizer)
+        ended = train.state_dict()
+        with pytest.raises(girih.PlanError, match="that is lost"):
+            train.close()
+    assert all(item.equal(model.state_dict()[key]) for key, item in ended.items())
+
+
+def test_a_plan_is_not_started_with_other_numbers_than_it_was_made_with() -> None:
+    model, optimizer = setting()
+    step = girih.TrainingStep(model, loss=mse_loss, optimizer=optimizer)
+    plan = girih.plan(step, (X, Y), machine="local:1", compare=())
+    optimizer.param_groups[0]["weight_decay"] = 0.5
+    with pytest.raises(girih.PlanError, match=r"weight_decay of .* was 0.01 and is 0.5 .*plan again"):
+        plan.start(backend="threads")
+    optimizer.param_groups[0].update(weight_decay=0.01, lr=1.0)
+    plan.start(backend="threads").close()
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = torch.nn.Embedding(11, 8), torch.nn.Embedding(6, 8)
+        self.last = torch.nn.Linear(8, 11)
+
+    def forward(self, tokens):
+        return self.last(self.table(tokens) + self.places(torch.arange(tokens.shape[1])))
+
+
+def next_token(model, batch):
+    labels = torch.nn.functional.pad(batch["tokens"], (0, 1), value=-100)[:, 1:]
+    return torch.nn.functional.cross_entropy(model(batch["tokens"]).flatten(0, 1), labels.flatten()) * batch["scale"]
+
+
+TOKENS = torch.arange(24).reshape(4, 6) % 11
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_batch_is_as_it_was_planned_or_refused(parts: int) -> None:
+    torch.manual_seed(0)
+    model = Tokens()
+    step = girih.TrainingStep(
+        model, step=next_token, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), micro_batches=parts
+    )
+    good = {"tokens": TOKENS, "scale": 1.0}
+    with girih.plan(step, good, machine="local:1", compare=()).start(backend="threads") as run:
+        first = run.step(good)
+        for change, words in (
+            ({"tokens": TOKENS[:2]}, r"int64\[2, 6\].*made for int64\[4, 6\].*drop_last"),
+            ({"tokens": TOKENS.int()}, "is int32"),
+            ({"tokens": TOKENS.double()}, "is float64"),
+            ({"tokens": TOKENS.to("meta")}, "meta device"),
+            ({"tokens": TOKENS.to_sparse()}, "to_dense"),
+            ({"tokens": TOKENS + 1}, r"'tokens' has the number 11: expected from 0 to 10"),
+            ({"tokens": TOKENS - 1}, r"has the number -1"),
+            ({"tokens": {"x": TOKENS}}, r"no tensor at \['tokens'\]"),
+            ({"mask": TOKENS}, r"a tensor, \[4, 6\] at 'mask', where the plan was made with nothing"),
+            ({"flag": True}, "True at 'flag'"),
+            ({"scale": 2.0}, "constant of a plan"),
+        ):
+            with pytest.raises(girih.PlanError, match=words):
+                run.step({**good, **change})
+        assert run.steps == 1
+        wide = TOKENS.T.contiguous().T  # other strides
+        assert run.step({"scale": 1.0, "tokens": wide}) < first
+
+
+def test_labels_that_are_none_are_refused_but_for_those_that_are_ignored() -> None:
+    model = torch.nn.Linear(5, 7).double()
+    labels = torch.arange(12) % 7
+    with girih.fit(model, torch.nn.functional.cross_entropy, torch.optim.SGD(model.parameters()), (X, labels)) as train:
+        for wrong in (7, -1):
+            with pytest.raises(girih.PlanError, match=f"'1' has the number {wrong}: expected from 0 to 6 or -100"):
+                train(X, labels.masked_fill(labels == 3, wrong))
+        assert train(X, labels.masked_fill(labels == 3, -100)) > 0
+        with pytest.raises(girih.PlanError, match="'2', where the plan was made with nothing"):
+            train(X, labels, X)
