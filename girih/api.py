@@ -374,6 +374,7 @@ def optimize(
     backends: Sequence[str] | None = None,
     store: str | Path | None = None,
     progress: Observe | None = None,
+    otherwise: str = "model",
 ) -> Optimized:
     """The model with its operators rewritten so that it is faster here: a module with the same results.
 
@@ -381,9 +382,13 @@ def optimize(
         y = fast(x)
         print(fast.explain())
 
-    Weights are those of now. model: a module, or an ONNX file (`read_onnx` says for which shapes). example: what the
-    model is called with: a tensor, a tuple, or a mapping by name; batches have its shapes. threads: while kernels and
-    candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or `saturation`, or one
+    model: a module, or an ONNX file (`read_onnx` says for which shapes). example: what the model is called with: a
+    tensor, a tuple, or a mapping by name. otherwise: what is made is for calls like the example and for the weights of
+    now, and this is what answers another call (other shapes, dtypes, structure, or values that are no tensors), and
+    every call after weights were changed: `model`, the model as it is then, right at once and no faster; `again`, what
+    is optimised again at that call, as long as the first time (eight are kept); `refuse`, an OptimizeError. Writes
+    through `.data` or NumPy are seen by samples of the weights. threads: while kernels and candidates are measured,
+    PyTorch's as many as it has if none is said. search: `backtracking` or `saturation`, or one
     of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its options; both choose
     rewrites, kernels and layouts together, and say how far from the best of what they searched they are at most.
     seconds: for the search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so
@@ -419,6 +424,7 @@ def optimize(
         backends=backends,
         store=None if store is None else Store(store),
         progress=progress or (lambda what, share: None),
+        otherwise=otherwise,
     )
 
 

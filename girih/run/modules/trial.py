@@ -176,7 +176,7 @@ def tolerance(dtype: torch.dtype) -> float:
     """The share of its largest number by which a result of this type may differ; whole numbers are to be equal."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0
-    rounding = torch.finfo(dtype).eps
+    rounding = float(torch.finfo(dtype).eps)
     return (ROUNDINGS if rounding <= torch.finfo(torch.float32).eps else SHORT_ROUNDINGS) * rounding
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from girih.cost.setting import threads_of
 from girih.plans.check import check
 from girih.plans.host import on_this_host
+from girih.plans.indices import check_indices, rows_looked_up
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
@@ -35,6 +36,11 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     if missing := [path for path in wanted if path not in flat]:
         raise PlanError(f"the batch has no tensor at {missing}: it has {sorted(flat)}, the plan reads {sorted(wanted)}")
     now = {path: f"a tensor, {list(item.shape)}" for path, item in flat.items()} | constants_of(batch)
+    if more := [path for path in now if path not in wanted and path not in plan.constants]:
+        raise PlanError(
+            f"the batch has {now[more[0]]} at {more[0]!r}, which the plan knows nothing of: it reads {sorted(wanted)}. "
+            "Leave it away, or plan again with it"
+        )
     for path, then in plan.constants.items():
         if now.get(path, then) != then:
             raise PlanError(
@@ -177,6 +183,7 @@ class TrainingRun:
         self.plan = plan
         self.run = run
         self._verifier: Any = None
+        self._rows = rows_looked_up(plan.graph)
 
     @property
     def steps(self) -> int:
@@ -212,6 +219,7 @@ class TrainingRun:
 
         Raises:
             PlanError: if the batch does not fit the plan.
+            IndexError: an index of the batch is in no row of an embedding.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
         outputs = self.run.step(*self._inputs(batch, lr))
@@ -232,7 +240,9 @@ class TrainingRun:
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
-        return check_batch(self.plan, batch[0] if single else tuple(batch)), scalars
+        named = check_batch(self.plan, batch[0] if single else tuple(batch))
+        check_indices(named, self._rows, {item.name: item.path for item in self.plan.graph.inputs})
+        return named, scalars
 
     def verified_step(self, *batch: Any, lr: float | Sequence[float] | None = None) -> Comparison:
         """A step, done on the workers and by the undivided program on this one device; see `step`.
