@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from girih.capture import Captured, CaptureError, Inference, capture
+from girih.capture.onnx.module import OnnxModule
 from girih.capture.torch.initial import is_real
 from girih.capture.torch.state import state_of
 from girih.capture.torch.weights import Weights
@@ -332,6 +333,8 @@ def _made(
     """The fastest way for one call."""
     arguments, named = _called_with(example)
     _check_real(model, arguments, named)
+    if isinstance(model, OnnxModule) and len(arguments) == len(model.names):
+        model = model.for_inputs(arguments)
     with _threads(threads) as count:
         captured = capture(Inference(model), dict(named) if named else arguments)
         _check_pure(captured.graph)

@@ -64,6 +64,13 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     return named
 
 
+def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
+    """The batch of a call, `run(x, y)` or `run({"x": x})`, as tensors by input name; see `check_batch`."""
+    bare = [item.path for item in plan.graph.inputs if item.role == "batch"] == [""]
+    single = len(batch) == 1 and (isinstance(batch[0], (Mapping, tuple, list)) or bare)
+    return check_batch(plan, batch[0] if single else tuple(batch))
+
+
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors that the plan keeps from step to step, by path.
 
@@ -230,17 +237,13 @@ class TrainingRun:
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        single = len(batch) == 1 and (
-            isinstance(batch[0], (Mapping, tuple, list))
-            or [item.path for item in self.plan.graph.inputs if item.role == "batch"] == [""]
-        )
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
             rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
-        named = check_batch(self.plan, batch[0] if single else tuple(batch))
+        named = planned_batch(self.plan, batch)
         check_indices(named, self._rows, {item.name: item.path for item in self.plan.graph.inputs})
         return named, scalars
 
