@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -38,10 +38,11 @@ from girih.rewrite.passes.whole import Whole
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.sweep import Sweep
 from girih.rewrite.ways import cheapest
+from girih.run.modules.apart import Apart
 from girih.run.modules.backends import RUNTIMES, installed
 from girih.run.modules.calls import Call, batch_of, call_of, difference
 from girih.run.modules.costs import KernelCosts, RuntimeCosts
-from girih.run.modules.export import ExportError, exported, write
+from girih.run.modules.export import ExportError, exported, save, write
 from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
 from girih.run.modules.searching import Found, Search, rewrite, search_of
@@ -335,7 +336,8 @@ def _made(
     _check_real(model, arguments, named)
     if isinstance(model, OnnxModule) and len(arguments) == len(model.names):
         model = model.for_inputs(arguments)
-    with _threads(threads) as count:
+    with _threads(threads) as count, Apart(count) as apart:
+        original = cache(partial(_original, model, arguments, named, apart.folder))
         captured = capture(Inference(model), dict(named) if named else arguments)
         _check_pure(captured.graph)
         _check_example_is_kept(model, arguments, named)
@@ -343,7 +345,9 @@ def _made(
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(Common().apply(captured.graph), weights)
         kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
-        if "onnxruntime" in installed(backends):
+        flat = captured.flatten(dict(named) if named else arguments)
+        tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
+        if "onnxruntime" in installed(backends) and _survives("onnxruntime", apart, original, tensors):
             kinds[FOR_ONNX] = RuntimeCosts
         share = replace(search, seconds=search.seconds / len(kinds))
         found: dict[str, _Found] = {}
@@ -351,7 +355,7 @@ def _made(
             item = _searched(graph, weights, rules, kind(weights, count, store), share, progress)
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
-        programs = _Programs(model, captured, found, (arguments, named), count)
+        programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
     best = found.get(chosen.program, found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
@@ -484,8 +488,11 @@ class _Programs:
         found: Mapping[str, _Found],
         example: tuple[Sequence[Any], Mapping[str, Any]],
         threads: int,
+        apart: Apart,
+        original: Callable[[], tuple[str, Any]],
     ) -> None:
-        self.model, self.captured, self.example, self.threads = model, captured, example, threads
+        self.model, self.captured, self.threads = model, captured, threads
+        self.apart, self.original = apart, original
         self.found, self.own = found, found[REWRITTEN]
         batch = set(captured.batch_names.values())
         self.names = tuple(item.name for item in self.own.graph.inputs if item.name in batch)
@@ -517,17 +524,17 @@ class _Programs:
             yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
             yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
         chosen = [name for name in RUNTIMES if name in backends]
-        every: dict[str, Callable[[], tuple[bytes | str, Any]]] = {AS_IT_WAS: self._original} | {
-            program: partial(self._rewritten, found) for program, found in self.found.items()
+        every: dict[str, Callable[[], tuple[str, Any]]] = {AS_IT_WAS: self.original} | {
+            program: cache(partial(self._rewritten, program, found)) for program, found in self.found.items()
         }
-        for program, make in every.items() if chosen else ():
-            written = cache(make)  # one program's bytes at a time
+        for program, written in every.items() if chosen else ():
             for name in chosen:
                 yield program, name, partial(self._runtime, name, written)
 
-    def _runtime(self, name: str, program: Callable[[], tuple[bytes | str, Any]]) -> Callable[..., Any]:
-        model, fixed = program()
-        run, names, rows = RUNTIMES[name](model, self.threads, fixed), self.names, self.rows
+    def _runtime(self, name: str, program: Callable[[], tuple[str, Any]]) -> Callable[..., Any]:
+        file, fixed = program()
+        _try_apart(self.apart, name, file, fixed, self.tensors)
+        run, names, rows = RUNTIMES[name](file, self.threads, fixed), self.names, self.rows
 
         def checked(*tensors: Any) -> Any:
             if rows:
@@ -536,16 +543,32 @@ class _Programs:
 
         return self.nested(checked)
 
-    def _original(self) -> tuple[bytes | str, Any]:
-        """The model's own file, if it came from one."""
-        path = getattr(self.model, "path", None)
-        if path is not None and isinstance(getattr(self.model, "fixed", None), dict):
-            return str(path), self.model.fixed
-        arguments, named = self.example
-        return exported(self.model, arguments, named).model_proto.SerializeToString(), None
+    def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
+        file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"
+        save(exported(found.module, self.tensors), file)
+        return str(file), {}
 
-    def _rewritten(self, found: _Found) -> tuple[bytes | str, Any]:
-        return exported(found.module, self.tensors).model_proto.SerializeToString(), None
+
+def _original(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
+    """The file of the model as it was, and inputs that are fixed: its own file, if it came from one."""
+    path, fixed = getattr(model, "path", None), getattr(model, "fixed", None)
+    if path is not None and isinstance(fixed, dict):
+        return str(path), fixed
+    file = folder / "as-it-was.onnx"
+    save(exported(model, arguments, named), file)
+    return str(file), {}
+
+
+def _survives(name: str, apart: Apart, original: Callable[[], tuple[str, Any]], tensors: Sequence[Any]) -> bool:
+    """May the kernels of a library be measured in this process? Not if it crashed or hung in its own."""
+    with suppress(Exception):  # what cannot be written or read is told where the candidates are
+        _try_apart(apart, name, *original(), tensors)
+    return not apart.is_out(name)
+
+
+def _try_apart(apart: Apart, name: str, file: str, fixed: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+    always = {item: tensor.numpy() for item, tensor in fixed.items()}
+    apart.check(name, file, always, [tensor.contiguous().numpy() for tensor in tensors])
 
 
 def _first_line(error: BaseException) -> str:

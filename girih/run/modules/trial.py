@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from girih.run.modules.apart import ApartError
+
 FIRST_ROUNDS = 4
 FAR = 1.4
 """How many times the least time of the fastest: such a way is out of the race."""
@@ -72,7 +74,8 @@ def fastest(
             except Exception as error:
                 if not built:
                     raise
-                built.append((program, backend, None, f"does not run: {_first_line(error)}"))
+                why = str(error) if isinstance(error, ApartError) else _first_line(error)
+                built.append((program, backend, None, f"does not run: {why}"))
                 continue
             if not built:
                 expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
