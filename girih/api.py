@@ -6,7 +6,8 @@ Plan that a person can save, read, compare, load and run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -22,6 +23,8 @@ from girih.search.table import search_of
 
 if TYPE_CHECKING:
     from girih.capture.onnx.module import OnnxModule
+    from girih.capture.torch.training import Inference
+    from girih.capture.torch.weights import Weights
     from girih.memory.baselines.baseline import Baseline
     from girih.partition.search import Search
     from girih.plans.inputs import Program
@@ -250,6 +253,7 @@ def infer(
     backend: str | Engine | None = None,
     call: Any = None,
     autocast: Any = None,
+    otherwise: str = "refuse",
     **options: Any,
 ) -> Infer:
     """A model's outputs to call for, within a memory limit: `answer(x)` is what `model(x)` would be, without gradients.
@@ -260,7 +264,10 @@ def infer(
     What does not fit lives in the large memory behind the device, weights too, and comes in time; so several models
     share one device, each within its part. batch: what a call takes, for its shapes. memory: the limit for each device.
     backend: see `Plan.start`; by default `threads` for one device, else `processes`. call, autocast: of
-    `girih.Inference`. options: of `girih.plan`. Workers start at the first call, with the model's weights of then.
+    `girih.Inference`. options: of `girih.plan`. Workers start at the first call, with the model's weights of then;
+    weights that are changed later are sent to them at the next call. otherwise: what answers a batch of other shapes,
+    dtypes or structure: nothing (`refuse`, a PlanError: the limit was planned for one shape), another plan, for which
+    workers start anew (`again`; eight plans are kept), or the model itself, which knows no limit (`model`).
 
     Raises:
         CaptureError: for what cannot be captured, naming the line of the program.
@@ -269,36 +276,112 @@ def infer(
     from girih.capture.torch.training import Inference
     from girih.plans.inputs import program_of
 
+    if otherwise not in (ways := ("refuse", "again", "model")):
+        raise PlanError(f"no way {otherwise!r} to answer other batches: there are {', '.join(ways)}")
     _checked(machine, memory, options.get("search", "exact"), options.get("objective", "bytes"), ())
-    own = program_of(Inference(model, call, autocast), batch)
-    planned = own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options))
-    return Infer(planned, own.results, backend or ("threads" if planned.machine.devices == 1 else "processes"))
+    step = Inference(model, call, autocast)
+
+    def make(batch: Any) -> tuple[Plan, Any]:
+        own = program_of(step, batch)
+        return own.in_plan(plan_graph(own.graph, machine=machine, memory=memory, **options)), own.results
+
+    return Infer(step, make, batch, backend, otherwise)
 
 
 class Infer:
     """A model that is called; see `infer`. plan: how it is laid out. Threads may share it: one call runs at a time."""
 
-    def __init__(self, planned: Plan, results: Any, backend: str | Engine) -> None:
-        self.plan = planned
-        self.results = results
-        self.backend = backend
+    MOST_PLANS = 8
+
+    def __init__(
+        self,
+        step: Inference,
+        make: Callable[[Any], tuple[Plan, Any]],
+        batch: Any,
+        backend: str | Engine | None,
+        otherwise: str,
+    ) -> None:
+        self._step, self._make, self._otherwise = step, make, otherwise
+        self._plans, self._bare = [make(batch)], hasattr(batch, "shape")
+        devices = self.plan.machine.devices
+        self.backend = backend or ("threads" if devices == 1 else "processes")
         self.run: TrainingRun | None = None
+        self._weights: Weights | None = None
         self._turn = Lock()
+
+    @property
+    def plan(self) -> Plan:
+        return self._plans[0][0]
+
+    @property
+    def results(self) -> Any:
+        """The nesting of the outputs."""
+        return self._plans[0][1]
 
     def __call__(self, *batch: Any) -> Any:
         """The outputs, nested as the model returns them; where some are no tensors, a tuple of the others.
 
         Raises:
-            PlanError: the batch has other shapes than the one that was planned.
+            PlanError: the batch has other shapes than the one that was planned, and `otherwise` is `refuse`.
+            IndexError: an index of the batch is in no row of an embedding.
             WorkerError: a worker failed.
         """
         from torch.utils._pytree import tree_unflatten
 
+        from girih.run.training.training import planned_batch
+
         with self._turn:
-            if self.run is None:
-                self.run = self.plan.start(backend=self.backend)
-            outputs = self.run.step(*batch)
+            try:
+                planned_batch(self.plan, batch)
+            except PlanError:
+                if self._otherwise == "refuse":
+                    raise
+                if self._otherwise == "model":
+                    return self._by_model(batch)
+                self._plan_again(batch)
+            outputs = self._running().step(*batch)
         return tree_unflatten(outputs, self.results) if self.results.num_leaves == len(outputs) else outputs
+
+    def _running(self) -> TrainingRun:
+        """The workers, with the model's weights of now."""
+        from girih.capture.torch.weights import Weights
+        from girih.run.training.training import check_state
+
+        if self.run is None:
+            self.run = self.plan.start(backend=self.backend)
+        elif self._weights is not None and self._weights.changed() and self.plan.state is not None:
+            self.run.run.set_state(check_state(self.plan, self.plan.state()))
+        else:
+            return self.run
+        self._weights = Weights(self._step.model)
+        return self.run
+
+    def _nested(self, batch: tuple[Any, ...]) -> Any:
+        """As the example was given."""
+        single = len(batch) == 1 and (self._bare or isinstance(batch[0], (Mapping, tuple, list)))
+        return batch[0] if single else batch
+
+    def _by_model(self, batch: tuple[Any, ...]) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return self._step.forward(self._step.model, self._nested(batch))
+
+    def _plan_again(self, batch: tuple[Any, ...]) -> None:
+        """Another plan comes first; the workers of the one before end, since both may not fit."""
+        from girih.run.training.training import planned_batch
+
+        for number, (known, _) in enumerate(self._plans):
+            with suppress(PlanError):
+                planned_batch(known, batch)
+                found = self._plans.pop(number)
+                break
+        else:
+            found = self._make(self._nested(batch))
+        self._plans = [found, *self._plans][: self.MOST_PLANS]
+        run, self.run = self.run, None
+        if run is not None:
+            run.close()
 
     def close(self) -> None:
         """Stop the workers; the next call starts new ones, with the model's weights of then."""
@@ -326,6 +409,7 @@ def optimize(
     backends: Sequence[str] | None = None,
     store: str | Path | None = None,
     progress: Observe | None = None,
+    otherwise: str = "model",
 ) -> Optimized:
     """The model with its operators rewritten so that it is faster here: a module with the same results.
 
@@ -333,9 +417,13 @@ def optimize(
         y = fast(x)
         print(fast.explain())
 
-    Weights are those of now. model: a module, or an ONNX file (`read_onnx` says for which shapes). example: what the
-    model is called with: a tensor, a tuple, or a mapping by name; batches have its shapes. threads: while kernels and
-    candidates are measured, PyTorch's as many as it has if none is said. search: `backtracking` or `saturation`, or one
+    model: a module, or an ONNX file (`read_onnx` says for which shapes). example: what the model is called with: a
+    tensor, a tuple, or a mapping by name. otherwise: what is made is for calls like the example and for the weights of
+    now, and this is what answers another call (other shapes, dtypes, structure, or values that are no tensors), and
+    every call after weights were changed: `model`, the model as it is then, right at once and no faster; `again`, what
+    is optimised again at that call, as long as the first time (eight are kept); `refuse`, an OptimizeError. Writes
+    through `.data` or NumPy are seen by samples of the weights. threads: while kernels and candidates are measured,
+    PyTorch's as many as it has if none is said. search: `backtracking` or `saturation`, or one
     of `girih.rewrite.backtracking.Backtracking` and `girih.rewrite.saturation.Saturation` with its options; both choose
     rewrites, kernels and layouts together, and say how far from the best of what they searched they are at most.
     seconds: for the search, where it is given by name; compiling and measuring come on top. alpha: graphs that cost so
@@ -371,15 +459,19 @@ def optimize(
         backends=backends,
         store=None if store is None else Store(store),
         progress=progress or (lambda what, share: None),
+        otherwise=otherwise,
     )
 
 
-def read_onnx(path: str | Path, example: Any = None, *, sizes: Mapping[str, int] | None = None) -> OnnxModule:
+def read_onnx(
+    path: str | Path, example: Any = None, *, sizes: Mapping[str, int] | None = None, otherwise: str = "again"
+) -> OnnxModule:
     """The model of an ONNX file as a PyTorch module, for inputs of one shape. Needs the extra `onnx`.
 
     example: inputs, a sequence or a mapping by name. They give the shapes that the file leaves open, and the values of
     inputs on which shapes depend, which are then fixed. sizes: of dimensions that have names in the file, where there
-    is no example. The module takes the inputs in the file's order, or by name.
+    is no example. The module takes the inputs in the file's order, or by name. otherwise: inputs of other shapes, where
+    the file leaves them open, have it read `again` (eight shapes are kept), or are refused (`refuse`).
 
     Raises:
         CaptureError: the file is damaged, reads what is not its own, or has an operator that is not supported.
@@ -392,7 +484,7 @@ def read_onnx(path: str | Path, example: Any = None, *, sizes: Mapping[str, int]
         from girih.capture.errors import CaptureError
 
         raise CaptureError("reading ONNX files needs the package onnx: pip install 'girih[onnx]'") from error
-    return read(path, example, sizes)
+    return read(path, example, sizes, otherwise)
 
 
 def plan_graph(

@@ -13,8 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from girih.capture.onnx.errors import OnnxError
+from girih.capture.torch.weights import Weights
+
 Tensor = Any
 
+MOST_SHAPES = 8
+"""For which a file is read and kept at a time."""
 WIDENED = (torch.uint16, torch.uint32, torch.uint64)
 """Dtypes for which PyTorch computes nearly nothing: it is done in int64, whose sums, products and bits are the same."""
 
@@ -65,8 +70,11 @@ class OnnxModule(nn.Module):
     tensor, or a tuple.
 
     names, results: of inputs and outputs. fixed: inputs on which shapes depend, with the only values that it is for.
-    path: the file. example: inputs of the shapes that it is for.
+    path: the file. example: inputs of the shapes that it is for; sizes are numbers in its calls. again: reads the file
+    for other inputs, all by name; without it, or after weights were changed, other shapes are refused.
     """
+
+    again: Callable[[Mapping[str, Tensor]], OnnxModule] | None = None
 
     def __init__(
         self,
@@ -92,7 +100,50 @@ class OnnxModule(nn.Module):
                 key += "_"
             self.register_buffer(key, tensor)
             self._buffers_of[number] = key
+        self._shapes = tuple((tensor.shape, tensor.dtype) for tensor in self.example.values())
+        self._others: dict[tuple[Any, ...], OnnxModule] = {}
+        self._weights = Weights(self)
         self.eval()
+
+    def for_inputs(self, inputs: Sequence[Tensor]) -> OnnxModule:
+        """This module, or one for the shapes of these inputs. The last eight that were read are kept.
+
+        Raises:
+            OnnxError: the file is not for such inputs, or cannot be read for them.
+        """
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
+        if shapes == self._shapes:
+            return self
+        if shapes not in self._others:
+            given = dict(zip(self.names, inputs, strict=True))
+            other = self._read(given)
+            for name, tensor in list(other._buffers.items()):  # the same weights are held once
+                mine = self._buffers.get(name)
+                if mine is not None and mine.dtype is tensor.dtype and torch.equal(mine, tensor):
+                    other._buffers[name] = mine
+            while len(self._others) >= MOST_SHAPES:
+                self._others.pop(next(iter(self._others)), None)
+            self._others[shapes] = other
+        elif self._weights.changed():
+            self._read({})
+        return self._others[shapes]
+
+    def _read(self, given: Mapping[str, Tensor]) -> OnnxModule:
+        then = ", ".join(_shown(name, tensor) for name, tensor in self.example.items())
+        now = ", ".join(_shown(name, tensor) for name, tensor in given.items())
+        wrong = f"it was read for {then}, and is called with {now or 'another shape'}"
+        hint = "girih.read_onnx(file, example) reads it for others"
+        if self.again is None or torch.compiler.is_compiling():
+            raise OnnxError(f"{wrong}: {hint}")
+        if changed := self._weights.changed():
+            raise OnnxError(f"{wrong}; its weight {changed!r} was changed since, so that the file has other weights")
+        if any(type(tensor) is not torch.Tensor or tensor.device.type == "meta" for tensor in given.values()):
+            raise OnnxError(f"{wrong}, which have no numbers: {hint}")
+        other = self.again({**self.fixed, **given})
+        if other.names != self.names:
+            raise OnnxError(f"{wrong}, for which shapes depend on the values of other inputs: {hint}")
+        other.again = None
+        return other
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         if named:
@@ -101,6 +152,10 @@ class OnnxModule(nn.Module):
             inputs = tuple(named[name] for name in self.names)
         if len(inputs) != len(self.names):
             raise ValueError(f"expected {len(self.names)} inputs ({', '.join(self.names)}), got {len(inputs)}")
+        if wrong := [item for item in inputs if not isinstance(item, torch.Tensor)]:
+            raise ValueError(f"expected tensors ({', '.join(self.names)}), got {type(wrong[0]).__name__}")
+        if tuple((tensor.shape, tensor.dtype) for tensor in inputs) != self._shapes:
+            return self.for_inputs(inputs)(*inputs)
         values = dict(zip(self._inputs, inputs, strict=True))
         for number, key in self._buffers_of.items():
             values[number] = getattr(self, key)
@@ -110,3 +165,7 @@ class OnnxModule(nn.Module):
                     values[place] = result
         results = tuple(values[number] for number in self._outputs)
         return results[0] if len(results) == 1 else results
+
+
+def _shown(name: str, tensor: Tensor) -> str:
+    return f"{name} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -9,8 +9,10 @@ in the nodes, loops written out."""
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from girih.capture.onnx.tensors import DTYPES, MOST_BYTES, dtype_of, first_line,
 
 Tensor = Any
 
+OTHERWISE = ("again", "refuse")
 MOST_NODES, MOST_DEPTH = 50_000, 30
 SMALL = 64
 """Elements of an input that may be fixed because shapes depend on it."""
@@ -61,17 +64,40 @@ def read(
     path: str | Path,
     example: Sequence[Tensor] | Mapping[str, Tensor] | None = None,
     sizes: Mapping[str, int] | None = None,
+    otherwise: str = "again",
 ) -> OnnxModule:
     """The model of an ONNX file as a module, for inputs of one shape.
 
     example: inputs, in order or by name; they give the shapes that the file leaves open, and the values of inputs on
     which shapes depend. sizes: of dimensions that have a name in the file. Without an example, inputs are drawn at
-    random, floats around zero and whole numbers 0 or 1, for the dimensions that are known.
+    random, floats around zero and whole numbers 0 or 1, for the dimensions that are known. otherwise: inputs of other
+    shapes have the file read `again`, or are refused (`refuse`).
 
     Raises:
         OnnxError: the file is damaged, or says what girih cannot; a dimension is unknown.
     """
-    return translated(read_file(path), example, sizes)
+    if otherwise not in OTHERWISE:
+        raise OnnxError(f"no way {otherwise!r} to answer other shapes: there are {' and '.join(OTHERWISE)}")
+    before = _stamp(path)
+    module = translated(read_file(path), example, sizes)
+    if otherwise == "again":
+        module.again = partial(_again, path, before)
+    return module
+
+
+def _again(path: str | Path, before: tuple[int, int] | None, example: Mapping[str, Tensor]) -> OnnxModule:
+    if _stamp(path) != before:
+        raise OnnxError(f"{path}: the file was changed since it was read, so that it is not read for other shapes")
+    return translated(read_file(path), example)
+
+
+def _stamp(path: str | Path) -> tuple[int, int] | None:
+    """When a file was written, and its size."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def translated(

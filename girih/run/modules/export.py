@@ -55,11 +55,15 @@ def write(program: Any, path: str | Path) -> None:
     """As one file; with its weights in a second one beside it (`NAME.data`) where they are more than a file holds."""
     import onnx
 
-    path = Path(path)
+    save(program, path)
+    onnx.checker.check_model(Path(path))
+
+
+def save(program: Any, path: str | Path) -> None:
+    """As `write`, unchecked."""
     weights = sum(item.const_value.nbytes for item in program.model.graph.initializers.values())
     with _quiet():
-        program.save(path, external_data=weights > LARGEST)
-    onnx.checker.check_model(path)
+        program.save(Path(path), external_data=weights > LARGEST)
 
 
 @contextmanager

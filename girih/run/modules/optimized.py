@@ -6,22 +6,29 @@ all the figures."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from girih.capture import Captured, Inference, capture
+from girih.capture import Captured, CaptureError, Inference, capture
+from girih.capture.onnx.module import OnnxModule
+from girih.capture.torch.initial import is_real
 from girih.capture.torch.state import state_of
+from girih.capture.torch.weights import Weights
 from girih.cost.store import Store
 from girih.graph import Graph
+from girih.plans.indices import check_numbers, look_ups
+from girih.plans.inputs import leaves_of
 from girih.rewrite.backtracking import Applied, Rewritten, fingerprint
 from girih.rewrite.certificate import Certificate
 from girih.rewrite.constants import folded
@@ -31,15 +38,22 @@ from girih.rewrite.passes.whole import Whole
 from girih.rewrite.rules.rule import Rule
 from girih.rewrite.sweep import Sweep
 from girih.rewrite.ways import cheapest
+from girih.run.modules.apart import Apart
 from girih.run.modules.backends import RUNTIMES, installed
+from girih.run.modules.calls import Call, batch_of, call_of, difference
 from girih.run.modules.costs import KernelCosts, RuntimeCosts
-from girih.run.modules.export import ExportError, exported, write
+from girih.run.modules.export import ExportError, exported, save, write
 from girih.run.modules.layouts import LayoutCosts
 from girih.run.modules.module import module_of
 from girih.run.modules.searching import Found, Search, rewrite, search_of
 from girih.run.modules.trial import Candidate, Progress, Way, clock_of, fastest
 
 BACKENDS = ("eager", "onednn", "inductor", "onnxruntime", "openvino")
+MODEL, AGAIN, REFUSE = OTHERWISE = "model", "again", "refuse"
+"""What answers a call that is not like the example, or after weights were changed: the model as it was, what is
+optimised again for it, an error."""
+MOST_CALLS = 8
+"""For which something is kept at a time."""
 AS_IT_WAS, REWRITTEN, FOR_ONNX = "as it was", "rewritten", "rewritten for ONNX Runtime"
 """Programs: the model, and what was found by kernels of PyTorch, or of ONNX Runtime."""
 FILES = (".pt2", ".onnx")
@@ -132,29 +146,44 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
+@dataclass(frozen=True)
+class Made:
+    """What was made for one call, `arguments` and `named`. run: the fastest way, called as the model is. module,
+    tensors: the rewritten program as plain PyTorch calls, and what it takes of the call."""
+
+    call: Call
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+    run: Callable[..., Any]
+    module: torch.fx.GraphModule
+    tensors: tuple[Any, ...]
+    explanation: Explanation
+
+
 class Optimized(nn.Module):
-    """The fastest of what was tried; called as the model is. Batches have the example's shapes.
+    """The fastest of what was tried; called as the model is.
+
+    It is for calls like the example's, with the weights of the time when it was made. Each call is compared with that:
+    structure, shapes, dtypes, devices, what is no tensor, autocast, and the model's weights (`Weights`). Any other call
+    is answered as `otherwise` says.
 
     module: the rewritten program as plain PyTorch calls, for `torch.export` and others; it takes the tensors of a batch
     in order and returns the results as a tuple.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        module: torch.fx.GraphModule,
-        run: Callable[..., Any],
-        example: tuple[Sequence[Any], Mapping[str, Any]],
-        tensors: Sequence[Any],
-        explanation: Explanation,
-    ) -> None:
+    def __init__(self, model: nn.Module, make: Callable[[Any], Made], example: Any, otherwise: str) -> None:
         super().__init__()
         self.model = model
-        self.module = module
-        self._run = run
-        self._example, self._tensors = example, tuple(tensors)
-        self._explanation = explanation
+        first = make(example)
+        self.module = first.module
+        self._make, self._first, self._otherwise = make, first, otherwise
+        self._made: list[tuple[Call, Made | None]] = [(first.call, first)]
+        self._weights = Weights(model)
+        self._turn: Any = RLock() if otherwise == AGAIN else nullcontext()  # while one thread captures the model again,
+        # its tensors are fakes
+        self._told = False
         self.eval()
+        self._parts = list(model.modules())
 
     def train(self, mode: bool = True) -> Optimized:
         """Stays in evaluation, which is what was optimised: training would write into the model that it was made of."""
@@ -167,12 +196,73 @@ class Optimized(nn.Module):
         )
 
     def forward(self, *batch: Any, **named: Any) -> Any:
-        with torch.no_grad():
-            return self._run(*batch, **named)
+        for part in self._parts:
+            if part.training:
+                raise OptimizeError(
+                    "the model was put into training mode after it was optimised, in which it computes something else: "
+                    "call model.eval() before"
+                )
+        with torch.no_grad(), self._turn:
+            if self._otherwise == MODEL and self._first.run is self.model:
+                return self.model(*batch, **named)  # which answers every call
+            call, changed = call_of(batch, named), self._weights.changed()
+            made = None if changed else next((made for other, made in self._made if other == call), None)
+            if made is None:
+                made = self._other(batch, named, call)
+            if made is None:
+                return self.model(*batch, **named)
+            try:
+                return made.run(*batch, **named)
+            except Exception as error:
+                results = self.model(*batch, **named)  # or its own error, which says what is wrong with the call
+                how = f"{made.explanation.chosen.backend} failed ({_first_line(error)})"
+        self._tell(f"{how}, so that the model as it was answered")
+        return results
+
+    def _other(self, batch: tuple[Any, ...], named: Mapping[str, Any], call: Call) -> Made | None:
+        """What answers a call for which nothing was made; None: the model itself.
+
+        Raises:
+            OptimizeError: it is to be refused.
+        """
+        if self._otherwise == MODEL and self._told:
+            return None
+        changed = self._weights.changed()
+        why = f"its {changed!r} was changed after it was optimised" if changed else ""
+        why = why or difference(batch, named, self._first.call)
+        if self._otherwise == REFUSE:
+            raise OptimizeError(
+                f"{why}: call it as the example, call girih.optimize again, or give it otherwise='{MODEL}' or '{AGAIN}'"
+            )
+        if self._otherwise == AGAIN and not (batch and named):
+            if changed:
+                self._made, self._weights = [], Weights(self.model)
+            known = [made for other, made in self._made if other == call]
+            if not known:
+                try:
+                    known = [self._make(named or batch)]
+                except (CaptureError, OptimizeError) as error:
+                    why, known = f"{why}, for which it cannot be optimised ({_first_line(error)})", [None]
+                self._made = [(call, known[0]), *self._made][:MOST_CALLS]
+            if known[0] is not None:
+                if changed:
+                    self._first, self.module = known[0], known[0].module
+                return known[0]
+        self._tell(
+            f"{why}, so that the model as it was answers, from now on without a word: girih.optimize(…, "
+            f"otherwise='{AGAIN}') optimises again for such a call, '{REFUSE}' refuses it"
+        )
+        return None
+
+    def _tell(self, text: str) -> None:
+        if not self._told:
+            self._told = True
+            warnings.warn(text, stacklevel=6)  # where the model was called
 
     def explain(self) -> Explanation:
-        """The rewrites, what they were to gain, and what was measured; `print` shows it as a text."""
-        return self._explanation
+        """The rewrites, what they were to gain, and what was measured; `print` shows it as a text. Of the example, or
+        of the first call for which it was optimised again after weights were changed."""
+        return self._first.explanation
 
     def save(self, path: str | Path) -> None:
         """Write the program that won, for where girih is not: as PyTorch's exported program (`.pt2`), which
@@ -181,15 +271,18 @@ class Optimized(nn.Module):
         The rewritten program takes the tensors of a batch in their order. Nothing is written if it fails.
 
         Raises:
-            OptimizeError: PyTorch cannot export it, or the name ends otherwise.
+            OptimizeError: PyTorch cannot export it, the name ends otherwise, or weights were changed since.
         """
-        path, chosen = Path(path), self._explanation.chosen.program
+        first = self._first
+        path, chosen = Path(path), first.explanation.chosen.program
         if path.suffix not in FILES:
             raise OptimizeError(f"{path} is to end in {' or '.join(FILES)}")
         if not path.parent.is_dir():
             raise OptimizeError(f"there is no folder {path.parent} to write {path.name} into")
-        rewritten = self._explanation.rewritten
-        arguments, named = (self._tensors, {}) if rewritten else self._example
+        if changed := self._weights.changed():
+            raise OptimizeError(f"{changed!r} of the model was changed after it was optimised: optimise it again")
+        rewritten = first.explanation.rewritten
+        arguments, named = (first.tensors, {}) if rewritten else (first.arguments, first.named)
         model = self.module if rewritten else self.model
         try:
             if path.suffix == ".onnx":
@@ -213,24 +306,48 @@ def optimise(
     backends: Sequence[str] | None = None,
     store: Store | None = None,
     progress: Progress = lambda what, share: None,
+    otherwise: str = MODEL,
 ) -> Optimized:
     """See `girih.optimize`."""
     backends = installed(BACKENDS) if backends is None else backends
-    wrong = [rule for rule in rules if not isinstance(rule, Rule)]
-    if wrong:
-        raise OptimizeError(f"{wrong[0]!r} is no Rule: girih.rewrite.rules.rule.parse(text) makes one of a text")
-    _check(model, seconds, alpha, backends)
-    search = search_of(search, seconds, alpha)
+    _check(model, seconds, alpha, backends, rules)
+    if otherwise not in OTHERWISE:
+        raise OptimizeError(f"no way {otherwise!r} to answer other calls: there are {', '.join(OTHERWISE)}")
+    try:
+        search = search_of(search, seconds, alpha)
+    except ValueError as error:
+        raise OptimizeError(str(error)) from error
+    make = partial(_made, model, rules, threads, search, tuple(backends), store, progress)
+    return Optimized(model, make, example, otherwise)
+
+
+def _made(
+    model: nn.Module,
+    rules: Sequence[Rule],
+    threads: int | None,
+    search: Search,
+    backends: Sequence[str],
+    store: Store | None,
+    progress: Progress,
+    example: Any,
+) -> Made:
+    """The fastest way for one call."""
     arguments, named = _called_with(example)
-    with _threads(threads) as count:
-        captured = capture(Inference(model), dict(named) if named else tuple(arguments))
+    _check_real(model, arguments, named)
+    if isinstance(model, OnnxModule) and len(arguments) == len(model.names):
+        model = model.for_inputs(arguments)
+    with _threads(threads) as count, Apart(count) as apart:
+        original = cache(partial(_original, model, arguments, named, apart.folder))
+        captured = capture(Inference(model), dict(named) if named else arguments)
         _check_pure(captured.graph)
         _check_example_is_kept(model, arguments, named)
         state = state_of(Inference(model), captured.graph)
         weights = {item.name: state[item.path] for item in captured.graph.inputs if item.path in state}
         graph, weights = folded(Common().apply(captured.graph), weights)
         kinds: dict[str, type[KernelCosts]] = {REWRITTEN: LayoutCosts}
-        if "onnxruntime" in installed(backends):
+        flat = captured.flatten(dict(named) if named else arguments)
+        tensors = [flat[item.name] for item in captured.graph.inputs if item.name in flat]
+        if "onnxruntime" in installed(backends) and _survives("onnxruntime", apart, original, tensors):
             kinds[FOR_ONNX] = RuntimeCosts
         share = replace(search, seconds=search.seconds / len(kinds))
         found: dict[str, _Found] = {}
@@ -238,12 +355,12 @@ def optimise(
             item = _searched(graph, weights, rules, kind(weights, count, store), share, progress)
             if all(fingerprint(item.graph) != fingerprint(other.graph) for other in found.values()):
                 found[program] = item
-        programs = _Programs(model, captured, found, (arguments, named), count)
+        programs = _Programs(model, captured, found, (arguments, named), count, apart, original)
         candidates, chosen, run = fastest(programs.ways(backends), arguments, named, progress, clock_of(count))
     best = found.get(chosen.program, found[REWRITTEN])
     sizes = len(graph.nodes), len(best.graph.nodes)
     explanation = Explanation(sizes, best.swept, best.found, candidates, chosen, count)
-    return Optimized(model, best.module, run, (arguments, named), programs.tensors, explanation)
+    return Made(call_of(arguments, named), arguments, named, run, best.module, programs.tensors, explanation)
 
 
 @dataclass(frozen=True)
@@ -280,13 +397,17 @@ def _searched(
     return _Found(better, swept, found, module_of(better, weights), partial(module_of, better, weights, ways=ways))
 
 
-def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) -> None:
+def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str], rules: Sequence[Rule]) -> None:
     if not isinstance(model, nn.Module):
         raise OptimizeError(f"a model is a torch.nn.Module, got {type(model).__name__}")
     if model.training:
         raise OptimizeError("the model is in training mode, in which it computes something else: call model.eval()")
-    if isinstance(backends, str):
-        raise OptimizeError(f"backends are a sequence of names, as ({backends!r},), got {backends!r}")
+    if not isinstance(rules, Sequence) or isinstance(rules, str):
+        raise OptimizeError(f"rules are a sequence of rules, got {rules!r}")
+    if wrong := [rule for rule in rules if not isinstance(rule, Rule)]:
+        raise OptimizeError(f"{wrong[0]!r} is no Rule: girih.rewrite.rules.rule.parse(text) makes one of a text")
+    if isinstance(backends, str) or not isinstance(backends, Sequence):
+        raise OptimizeError(f"backends are a sequence of names, as ({str(backends)!r},), got {backends!r}")
     unknown = [item for item in backends if item not in BACKENDS]
     if unknown:
         raise OptimizeError(f"no back end {unknown[0]!r}: there are {', '.join(BACKENDS)}")
@@ -294,6 +415,18 @@ def _check(model: Any, seconds: float, alpha: float, backends: Sequence[str]) ->
         raise OptimizeError(f"expected numbers for seconds and alpha, got {seconds!r} and {alpha!r}")
     if not seconds >= 0 or not alpha >= 1:
         raise OptimizeError(f"expected seconds of 0 or more and alpha of 1 or more, got {seconds} and {alpha}")
+
+
+def _check_real(model: nn.Module, arguments: Any, named: Any) -> None:
+    """Candidates are run on the example, and compared."""
+    given = [("the example", leaf) for leaf in tree_leaves((arguments, dict(named)))]
+    given += [(f"the model's {name!r}", item) for name, item in (*model.named_parameters(), *model.named_buffers())]
+    for what, item in given:
+        if isinstance(item, torch.Tensor) and not is_real(item):
+            raise OptimizeError(
+                f"{what} has no numbers ({type(item).__name__} {list(item.shape)} on {item.device}): what is optimised "
+                "is run and timed, so give real tensors"
+            )
 
 
 def _check_pure(graph: Graph) -> None:
@@ -355,20 +488,28 @@ class _Programs:
         found: Mapping[str, _Found],
         example: tuple[Sequence[Any], Mapping[str, Any]],
         threads: int,
+        apart: Apart,
+        original: Callable[[], tuple[str, Any]],
     ) -> None:
-        self.model, self.captured, self.example, self.threads = model, captured, example, threads
+        self.model, self.captured, self.threads = model, captured, threads
+        self.apart, self.original = apart, original
         self.found, self.own = found, found[REWRITTEN]
         batch = set(captured.batch_names.values())
         self.names = tuple(item.name for item in self.own.graph.inputs if item.name in batch)
-        arguments, named = example
-        self.tensors = _flat(captured, self.names, arguments, named)
+        paths = [path for path, _ in leaves_of(batch_of(*example))]
+        path_of = {name: path for path, name in captured.batch_names.items()}
+        self.places = [paths.index(path_of[name]) for name in self.names]
+        leaves = tree_leaves(batch_of(*example))
+        self.tensors = tuple(leaves[place] for place in self.places)
+        self.look_ups = look_ups(captured.graph)
 
     def nested(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A function of these tensors, called as the model is. It keeps nothing of the other programs."""
-        captured, names = self.captured, self.names
+        captured, places = self.captured, self.places
 
         def call(*batch: Any, **named: Any) -> Any:
-            return captured.nest(run(*_flat(captured, names, batch, named)))
+            leaves = tree_leaves(batch_of(batch, named))
+            return captured.nest(run(*(leaves[place] for place in places)))
 
         return call
 
@@ -383,34 +524,52 @@ class _Programs:
             yield AS_IT_WAS, "inductor", lambda: torch.compile(self.model, options={"freezing": True})
             yield REWRITTEN, "inductor", lambda: self.nested(torch.compile(self.own.module, options={"freezing": True}))
         chosen = [name for name in RUNTIMES if name in backends]
-        every: dict[str, Callable[[], tuple[bytes | str, Any]]] = {AS_IT_WAS: self._original} | {
-            program: partial(self._rewritten, found) for program, found in self.found.items()
+        every: dict[str, Callable[[], tuple[str, Any]]] = {AS_IT_WAS: self.original} | {
+            program: cache(partial(self._rewritten, program, found)) for program, found in self.found.items()
         }
-        for program, make in every.items() if chosen else ():
-            written = cache(make)  # one program's bytes at a time
+        for program, written in every.items() if chosen else ():
             for name in chosen:
                 yield program, name, partial(self._runtime, name, written)
 
-    def _runtime(self, name: str, program: Callable[[], tuple[bytes | str, Any]]) -> Callable[..., Any]:
-        model, fixed = program()
-        return self.nested(RUNTIMES[name](model, self.threads, fixed))
+    def _runtime(self, name: str, program: Callable[[], tuple[str, Any]]) -> Callable[..., Any]:
+        file, fixed = program()
+        _try_apart(self.apart, name, file, fixed, self.tensors)
+        run = RUNTIMES[name](file, self.threads, fixed)
+        checks = [(item, self.names.index(item.input.name)) for item in self.look_ups]
 
-    def _original(self) -> tuple[bytes | str, Any]:
-        """The model's own file, if it came from one."""
-        path = getattr(self.model, "path", None)
-        if path is not None and isinstance(getattr(self.model, "fixed", None), dict):
-            return str(path), self.model.fixed
-        arguments, named = self.example
-        return exported(self.model, arguments, named).model_proto.SerializeToString(), None
+        def checked(*tensors: Any) -> Any:
+            for look_up, place in checks:
+                check_numbers(look_up, tensors[place])
+            return run(*tensors)
 
-    def _rewritten(self, found: _Found) -> tuple[bytes | str, Any]:
-        return exported(found.module, self.tensors).model_proto.SerializeToString(), None
+        return self.nested(checked)
+
+    def _rewritten(self, program: str, found: _Found) -> tuple[str, Any]:
+        file = self.apart.folder / f"{program.replace(' ', '-')}.onnx"
+        save(exported(found.module, self.tensors), file)
+        return str(file), {}
 
 
-def _flat(captured: Captured, names: Sequence[str], batch: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a model is called with as tensors, in the order of the rewritten program's inputs."""
-    values = captured.flatten(dict(named) if named else tuple(batch))
-    return tuple(values[name] for name in names)
+def _original(model: nn.Module, arguments: Sequence[Any], named: Mapping[str, Any], folder: Path) -> tuple[str, Any]:
+    """The file of the model as it was, and inputs that are fixed: its own file, if it came from one."""
+    path, fixed = getattr(model, "path", None), getattr(model, "fixed", None)
+    if path is not None and isinstance(fixed, dict):
+        return str(path), fixed
+    file = folder / "as-it-was.onnx"
+    save(exported(model, arguments, named), file)
+    return str(file), {}
+
+
+def _survives(name: str, apart: Apart, original: Callable[[], tuple[str, Any]], tensors: Sequence[Any]) -> bool:
+    """May the kernels of a library be measured in this process? Not if it crashed or hung in its own."""
+    with suppress(Exception):  # what cannot be written or read is told where the candidates are
+        _try_apart(apart, name, *original(), tensors)
+    return not apart.is_out(name)
+
+
+def _try_apart(apart: Apart, name: str, file: str, fixed: Mapping[str, Any], tensors: Sequence[Any]) -> None:
+    always = {item: tensor.numpy() for item, tensor in fixed.items()}
+    apart.check(name, file, always, [tensor.contiguous().numpy() for tensor in tensors])
 
 
 def _first_line(error: BaseException) -> str:

@@ -34,10 +34,13 @@ def search_of(search: str | Search, seconds: float, alpha: float) -> Search:
     Raises:
         ValueError: no such search.
     """
-    if not isinstance(search, str):
+    if isinstance(search, Search):
         return replace(search, ends=ENDS)
     if search not in SEARCHES:
-        raise ValueError(f"no search {search!r} for rewrites: there are {' and '.join(SEARCHES)}")
+        raise ValueError(
+            f"no search {search!r} for rewrites: there are {' and '.join(SEARCHES)}, or a Backtracking or a Saturation "
+            "with its options"
+        )
     if search == "backtracking":
         return Backtracking(alpha, seconds=seconds, ends=ENDS)
     return Saturation(seconds=seconds, ends=ENDS)

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from girih.run.modules.apart import ApartError
+
 FIRST_ROUNDS = 4
 FAR = 1.4
 """How many times the least time of the fastest: such a way is out of the race."""
@@ -28,10 +30,9 @@ QUANTILE = 0.2
 TIE, MOST_NOISE = 1.01, 1.05
 PAUSE = 2e-3
 """Seconds between two ways: threads of the one before spin for a while before they sleep."""
-TOLERANCE = 1e-3
-"""Of the largest number in a result: what another order of additions may change in float32."""
-ROUNDINGS = 4
-"""Of a result's type, if that is more."""
+ROUNDINGS, SHORT_ROUNDINGS = 8192, 4
+"""What another order of additions may change, in roundings of the largest number: in float32 that is 1e-3 of it. Types
+that are shorter are added up in float32, and rounded at the end."""
 
 Clock = Callable[[], float]
 Progress = Callable[[str, float], None]
@@ -73,7 +74,8 @@ def fastest(
             except Exception as error:
                 if not built:
                     raise
-                built.append((program, backend, None, f"does not run: {_first_line(error)}"))
+                why = str(error) if isinstance(error, ApartError) else _first_line(error)
+                built.append((program, backend, None, f"does not run: {why}"))
                 continue
             if not built:
                 expected = [item.clone() if isinstance(item, torch.Tensor) else item for item in results]
@@ -167,13 +169,35 @@ def same(results: Sequence[Any], expected: Sequence[Any]) -> bool:
             continue
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
-        if other.numel() and other.is_floating_point():
-            bound = max(TOLERANCE, ROUNDINGS * torch.finfo(other.dtype).eps) * max(float(other.abs().max()), 1e-30)
-            if not bool(((one - other).abs() <= bound).all()):
-                return False
-        elif not torch.equal(one, other):
+        apart, largest = distance(one, other)
+        if not apart <= tolerance(other.dtype) * max(largest, 1e-30):  # it is NaN where one of the two is
             return False
     return True
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """The share of its largest number by which a result of this type may differ; whole numbers are to be equal."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    rounding = float(torch.finfo(dtype).eps)
+    return (ROUNDINGS if rounding <= torch.finfo(torch.float32).eps else SHORT_ROUNDINGS) * rounding
+
+
+def distance(one: Any, other: Any) -> tuple[float, float]:
+    """The largest difference of two tensors of one shape, and the largest finite number of the other.
+
+    The same infinity in both is no difference, and neither is NaN in both; NaN in one of them gives NaN.
+    """
+    if not other.numel():
+        return 0.0, 0.0
+    if other.is_complex():  # part by part: infinity may be beside NaN
+        one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
+    left, right = one.double(), other.double()
+    alike = (left == right) | (left.isnan() & right.isnan())
+    finite = right.abs()[right.isfinite()]
+    largest = float(finite.max()) if finite.numel() else 0.0
+    apart = float(torch.where(alike, 0.0, (left - right).abs()).max())
+    return max(apart, 1.0) if not other.is_floating_point() and not torch.equal(one, other) else apart, largest
 
 
 def _first_line(error: BaseException) -> str:

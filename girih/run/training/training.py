@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from girih.cost.setting import threads_of
-from girih.graph import Graph, Input, Node
-from girih.kernels.evaluate import evaluate
-from girih.ops.derive.lookups import looked_up
-from girih.ops.known import descriptions
 from girih.plans.check import check
 from girih.plans.host import on_this_host
+from girih.plans.indices import check_numbers, look_ups
 from girih.plans.inputs import constants_of, flatten_batch, rates_of
 from girih.plans.plan import Plan, PlanError
 from girih.run.engines.engine import Engine
@@ -23,9 +20,6 @@ from girih.run.engines.table import TRAINING, engine_here, engine_of
 if TYPE_CHECKING:
     from girih.simulate.timeline import Timeline
 
-
-_COPIES = ("aten.reshape", "aten.constant_pad_nd", "aten.clone")
-"""Operators that are no views and keep the numbers that they read."""
 
 ARENAS = ("auto", "on", "strict", "off")
 """Whether everything of a step lies in one region of memory: where the plan has a limit and the region is within it;
@@ -72,62 +66,11 @@ def check_batch(plan: Plan, batch: Any) -> dict[str, Any]:
     return named
 
 
-@dataclass(frozen=True)
-class LookUp:
-    """Numbers of the batch by which rows of a table, or classes, are picked.
-
-    input: of the graph; views: what is made of it before, one after another. Each number must be at least 0 and below
-    `size`, or one of `others`, which the program treats apart (an `ignore_index`).
-    """
-
-    input: Input
-    views: tuple[Node, ...]
-    size: int
-    others: frozenset[float]
-
-
-def look_ups(graph: Graph) -> tuple[LookUp, ...]:
-    """What must be checked of a batch before a step: where PyTorch raises an error, a part of a table finds nothing,
-    since another part may have it."""
-    chains: dict[str, tuple[Input, tuple[Node, ...]]] = {
-        item.name: (item, ()) for item in graph.inputs if item.role == "batch"
-    }
-    found: dict[str, int] = {}
-    others: dict[str, set[float]] = {}
-    for node, description in zip(graph.nodes, descriptions(graph), strict=True):
-        inside = [name for name in node.inputs if name in chains]
-        if not inside or description is None:
-            continue
-        if len(node.inputs) == 1 and (description.operator.view or node.operator in _COPIES):
-            item, views = chains[inside[0]]
-            chains[node.outputs[0]] = item, (*views, node)
-        elif isinstance(other := node.attributes.get("other"), (int, float)):
-            others.setdefault(inside[0], set()).add(other)  # compared with it
-        for number, name in enumerate(node.inputs):
-            if name in chains and (size := looked_up(description, number)) is not None:
-                found[name] = min(size, found.get(name, size))
-    return tuple(LookUp(*chains[name], size, frozenset(others.get(name, ()))) for name, size in found.items())
-
-
-def check_numbers(look_up: LookUp, tensor: Any) -> None:
-    """
-    Raises:
-        PlanError: one of the numbers has no row, or class.
-    """
-    for node in look_up.views:
-        (tensor,) = evaluate(node, {node.inputs[0]: tensor})
-    if not tensor.numel():
-        return
-    least, most = map(int, tensor.aminmax())
-    if least >= 0 and most < look_up.size:
-        return
-    numbers = [int(number) for number in tensor.unique() if not 0 <= number < look_up.size]
-    if wrong := [number for number in numbers if number not in look_up.others]:
-        beside = "".join(f" or {other:g}" for other in sorted(look_up.others))
-        raise PlanError(
-            f"the batch's tensor {look_up.input.path!r} has the number {wrong[0]}: expected from 0 to "
-            f"{look_up.size - 1}{beside}, since it picks one of {look_up.size}"
-        )
+def planned_batch(plan: Plan, batch: tuple[Any, ...]) -> dict[str, Any]:
+    """The batch of a call, `run(x, y)` or `run({"x": x})`, as tensors by input name; see `check_batch`."""
+    bare = [item.path for item in plan.graph.inputs if item.role == "batch"] == [""]
+    single = len(batch) == 1 and (isinstance(batch[0], (Mapping, tuple, list)) or bare)
+    return check_batch(plan, batch[0] if single else tuple(batch))
 
 
 def check_state(plan: Plan, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,6 +231,7 @@ class TrainingRun:
 
         Raises:
             PlanError: if the batch does not fit the plan.
+            IndexError: an index of the batch is in no row of an embedding.
             WorkerError: if a worker failed; it names the rank and the instruction.
         """
         outputs = self._step(*self._inputs(batch, lr))
@@ -305,17 +249,13 @@ class TrainingRun:
     def _inputs(
         self, batch: tuple[Any, ...], lr: float | Sequence[float] | None
     ) -> tuple[dict[str, Any], dict[str, float]]:
-        single = len(batch) == 1 and (
-            isinstance(batch[0], (Mapping, tuple, list))
-            or [item.path for item in self.plan.graph.inputs if item.role == "batch"] == [""]
-        )
         inputs = [item for item in self.plan.graph.inputs if item.role == "scalar"]
         try:
             rates = rates_of(self.plan.scalars or {item.path: 0.0 for item in inputs}, lr)
         except ValueError as error:
             raise PlanError(str(error)) from error
         scalars = {item.name: rates[item.path] for item in inputs}
-        named = check_batch(self.plan, batch[0] if single else tuple(batch))
+        named = planned_batch(self.plan, batch)
         for look_up in self._look_ups:
             check_numbers(look_up, named[look_up.input.name])
         return named, scalars

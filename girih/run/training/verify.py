@@ -11,6 +11,7 @@ import torch
 
 from girih.graph import Graph
 from girih.kernels.evaluate import interpret
+from girih.run.modules.trial import distance
 from girih.run.training.session import Run
 from girih.run.worker.initial import key_of
 from girih.run.worker.parts import Tensor
@@ -179,7 +180,8 @@ def _rounded(tensor: Tensor, dtype: str) -> Tensor:
     step = max(step, torch.finfo(tensor.dtype).eps)
     signs = torch.ones(tensor.numel(), dtype=tensor.dtype)
     signs[::2] = -1
-    return tensor + tensor * signs.reshape(tensor.shape) * step
+    changed = tensor + tensor * signs.reshape(tensor.shape) * step
+    return torch.where(tensor.isfinite(), changed, tensor)  # infinity less infinity would be NaN
 
 
 def difference(name: str, got: Tensor, expected: Tensor, dtype: str = "") -> Difference:
@@ -191,13 +193,6 @@ def difference(name: str, got: Tensor, expected: Tensor, dtype: str = "") -> Dif
     tolerance = max(TOLERANCES[own], TOLERANCES.get(dtype, 0.0)) if own in TOLERANCES and dtype != "exact" else 0.0
     if tuple(got.shape) != tuple(expected.shape):
         return Difference(name, math.inf, math.inf, 0.0)
-    if not expected.numel():
-        return Difference(name, 0.0, 0.0, 0.0)
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    left, right = got.to(wide), expected.to(wide)
-    same = (left == right) | (left.isnan() & right.isnan())  # infinities too
-    absolute = float(torch.where(same, 0.0, (left - right).abs()).max())
-    finite = right.abs()[right.isfinite()]
-    scale = float(finite.max()) if finite.numel() else 0.0
+    absolute, scale = distance(got, expected)
     relative = absolute / scale if scale else (math.inf if absolute else 0.0)
     return Difference(name, absolute, relative, tolerance * scale)

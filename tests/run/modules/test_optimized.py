@@ -309,3 +309,42 @@ def test_short_types_may_differ_by_a_few_roundings() -> None:
     assert same([one], [one + torch.finfo(torch.bfloat16).eps])
     assert not same([one], [one * 1.1])
     assert not same([one.float()], [one.float() * 1.01])
+    assert same([one.double()], [one.double() + 1e-15])
+    assert not same([one.double()], [one.double() + 1e-7])  # a library that computes in float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bfloat16])
+def test_infinities_and_nan_in_the_same_places_are_the_same(dtype: torch.dtype) -> None:
+    one = torch.tensor([1.0, float("inf"), float("-inf"), float("nan")], dtype=dtype)
+    assert same([one], [one.clone()])
+    near = one.clone()
+    near[0] += torch.finfo(dtype).eps
+    assert same([near], [one])
+    for place, value in ((0, float("nan")), (1, float("-inf")), (2, 3.0), (3, 3.0), (0, 2.0), (0, float("inf"))):
+        other = one.clone()
+        other[place] = value
+        assert not same([one], [other])
+        assert not same([other], [one])
+    assert same([torch.full((2,), float("-inf"), dtype=dtype)], [torch.full((2,), float("-inf"), dtype=dtype)])
+
+
+def test_whole_numbers_are_compared_to_the_last_bit() -> None:
+    one = torch.tensor([1 << 60, 3])
+    assert same([one], [one.clone()])
+    assert not same([one], [one + 1])
+    assert not same([one > 3], [one > 2])
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.layer(x)
+        return y.masked_fill(y < 0, float("-inf")), torch.log(y)
+
+
+def test_a_model_whose_results_have_infinities_and_nan_is_tried_everywhere() -> None:
+    fast = girih.optimize(Masked().eval(), torch.randn(16, 8), threads=1, seconds=0.2)
+    assert [item for item in fast.explain().candidates if item.why] == []

@@ -68,6 +68,7 @@ def test_differences():
     assert not difference("x", one * float("inf"), one).ok
     assert not difference("x", one[:2], one).ok
     assert not difference("x", one * 1e-30, one * 0).ok
+    assert difference("x", one * complex("inf"), one * complex("inf")).ok
     assert difference("x", one.float() + 1e-5, one.float()).ok
     assert not difference("x", one.int() + 1, one.int()).ok
     assert difference("x", one[:0], one[:0]).ok

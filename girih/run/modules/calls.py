@@ -1,0 +1,76 @@
+"""What a program was made for: the structure, shapes, dtypes and values that it was called with. Another call needs
+another program, since sizes and all that is no tensor are numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_flatten_with_path
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(frozen=True)
+class Call:
+    """positional: how many arguments; names: of the others. structure: of both together, as PyTorch's trees have it.
+    leaves: what each is, one after the other. autocast: the type, if any."""
+
+    positional: int
+    names: tuple[str, ...]
+    structure: Any
+    leaves: tuple[tuple[Any, ...], ...]
+    autocast: torch.dtype | None
+
+
+def call_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Call:
+    """What distinguishes this call from others. Keywords may come in any order."""
+    leaves, structure = tree_flatten((tuple(arguments), batch_of((), named)))
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    return Call(len(arguments), tuple(sorted(named)), structure, tuple(map(_described, leaves)), autocast)
+
+
+def difference(arguments: Sequence[Any], named: Mapping[str, Any], example: Call) -> str:
+    """A clause that says how a call differs from an example."""
+    call = call_of(arguments, named)
+    if call.structure != example.structure:
+        return f"it was called with {_structure(call)}, and optimised for {_structure(example)}"
+    paths = [path for path, _ in tree_flatten_with_path((tuple(arguments), batch_of((), named)))[0]]
+    for (_, *path), now, then in zip(paths, call.leaves, example.leaves, strict=True):
+        if now != then:
+            place = "".join(str(key) for key in path)
+            return f"its argument {place} is {_text(now)}, and it was optimised for {_text(then)}"
+    return f"autocast is {call.autocast or 'off'}, and was {example.autocast or 'off'} when it was optimised"
+
+
+def batch_of(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What a call gives, all by name or all by position, in one order whichever the keywords have."""
+    return {name: named[name] for name in sorted(named)} if named else tuple(arguments)
+
+
+def _described(leaf: Any) -> tuple[Any, ...]:
+    if isinstance(leaf, torch.Tensor):
+        kind = torch.Tensor if type(leaf) is torch.nn.Parameter else type(leaf)
+        return kind, leaf.shape, leaf.dtype, leaf.device, leaf.layout
+    return type(leaf), repr(leaf) if type(leaf) in PLAIN else id(leaf)
+
+
+def _structure(call: Call) -> str:
+    words = [f"{call.positional} argument{'' if call.positional == 1 else 's'} by position"] if call.positional else []
+    words += [f"{', '.join(call.names)} by name"] if call.names else []
+    nested = "" if len(call.leaves) == call.positional + len(call.names) else f", {len(call.leaves)} values in them"
+    return " and ".join(words or ["nothing"]) + nested
+
+
+def _text(described: tuple[Any, ...]) -> str:
+    if len(described) == 2:
+        kind, value = described
+        return str(value) if kind in PLAIN else f"another {kind.__name__}"
+    kind, shape, dtype, device, layout = described
+    words = [str(dtype).removeprefix("torch.") + str(list(shape))]
+    words += [str(device)] if device.type != "cpu" else []
+    words += [str(layout)] if layout is not torch.strided else []
+    words += [kind.__name__] if kind is not torch.Tensor else []
+    return " ".join(words)

@@ -1,0 +1,71 @@
+"""Libraries that run a whole ONNX model: ONNX Runtime and OpenVINO, as functions of NumPy arrays. Both are optional.
+
+They compute in float32, as PyTorch does, with as many threads as are given; neither keeps its threads on cores of
+their own, since other candidates run beside. Nothing here needs PyTorch, so that a process to try them in starts fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from threading import Lock
+from typing import Any
+
+Array = Any
+Run = Callable[..., list[Array]]
+Library = Callable[[bytes | str, int, Mapping[str, Array]], Run]
+"""Of a model, as bytes or the name of its file; a number of threads; inputs that are always these, by name. The others
+are given in order."""
+
+
+def onnxruntime(model: bytes | str, threads: int, fixed: Mapping[str, Array]) -> Run:
+    """Raises ImportError where ONNX Runtime is not installed."""
+    import onnxruntime as runtime
+
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_inputs() if item.name not in fixed]
+
+    def run(*inputs: Array) -> list[Array]:
+        return list(session.run(None, {**dict(zip(names, inputs, strict=True)), **fixed}))
+
+    return run
+
+
+def openvino_alone() -> Any:
+    """The module `openvino`, without the package by which it reports each import to its makers: nothing that girih does
+    sends anything to anybody, and the report is sent by a process forked from one with threads."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
+    return import_module("openvino")
+
+
+def openvino(model: bytes | str, threads: int, fixed: Mapping[str, Array]) -> Run:
+    """Raises ImportError where OpenVINO is not installed."""
+    vino = openvino_alone()
+    core = vino.Core()
+    options = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "ENABLE_CPU_PINNING": False,
+    }
+    compiled = core.compile_model(core.read_model(model), "CPU", options)
+    request, turn = compiled.create_infer_request(), Lock()
+    names = [item.any_name for item in compiled.inputs]
+    outputs = list(compiled.outputs)
+
+    def run(*inputs: Array) -> list[Array]:
+        rest = iter(inputs)
+        given = [fixed[name] if name in fixed else next(rest) for name in names]
+        with turn:  # a request serves one call at a time
+            results = request.infer(given, share_inputs=True, share_outputs=True)
+            return [results[item].copy() for item in outputs]
+
+    return run
+
+
+LIBRARIES: dict[str, Library] = {"onnxruntime": onnxruntime, "openvino": openvino}
