@@ -12,8 +12,9 @@ from weakref import WeakSet
 import numpy as np
 
 from girih.capture.loops.body import Body
+from girih.capture.loops.dependences import sum_dtype
 from girih.capture.loops.errors import LoopError
-from girih.loop.arrays import Array
+from girih.loop.arrays import Array, add_up
 from girih.lower.loops.entries import Column, Layout, Ragged
 from girih.lower.loops.kernel import Kernel, by_value
 from girih.ops.functions import pickled
@@ -158,7 +159,7 @@ class Distributed:
             for reply in replies:
                 for where, part in reply.parts.get(name, ()):
                     if place.how == "added":
-                        target[where] += part
+                        add_up(name, target[where], part)
                     else:
                         target[where] = part
         for name in self.body.buffered:
@@ -183,6 +184,9 @@ class Distributed:
         )
         recipe = pickled(replace(self.kernel.recipe, outside=outside))  # type: ignore[arg-type]
         arrays = {name: (item.shape, str(item.dtype)) for name, item in given.items() if isinstance(item, Array)}
+        for name, place in self.places.items():
+            if place.how == "added":
+                arrays[name] = (arrays[name][0], sum_dtype(self.body, name))
         buffers = {}
         for name in self.body.buffered:
             target = self._target(given, name)

@@ -14,9 +14,9 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from girih.capture.loops.body import Body
-from girih.capture.loops.dependences import is_reduction
+from girih.capture.loops.dependences import is_reduction, sum_dtype
 from girih.capture.loops.errors import LoopError
-from girih.loop.arrays import Accumulator
+from girih.loop.arrays import Accumulator, add_up
 from girih.loop.distributed import Distributed, blocks_of
 from girih.loop.progress import ThreadProgress
 from girih.loop.remote import Prefetch, Served, prefetch_of
@@ -75,8 +75,15 @@ class Execution:
             self.columns.append(space.values)
         self.columns = [read_only(column) for column in self.columns]
         body = prepared.body
-        self.sums = [name for name in body.reductions if self.workers > 1 and is_reduction(body, name, ordered)]
-        self.copies = {name: [np.zeros_like(given[name].values) for _ in range(self.workers)] for name in self.sums}
+        self.sums = [
+            name
+            for name in body.reductions
+            if is_reduction(body, name, ordered) and (self.workers > 1 or sum_dtype(body, name) != given[name].dtype)
+        ]
+        self.copies = {
+            name: [np.zeros(given[name].shape, sum_dtype(body, name)) for _ in range(self.workers)]
+            for name in self.sums
+        }
         self.partial: dict[str, dict[tuple[int, int], Any]] = {name: {} for name in body.accumulated}
         for name in body.buffered:
             if name not in prepared.buffers:
@@ -163,9 +170,8 @@ class Execution:
                     prepared.buffers.clear()  # what was written there belongs to this execution
                     raise
         for name in self.sums:
-            target = self.given[name].values
             for copy in self.copies[name]:
-                target += copy
+                add_up(name, self.given[name].values, copy)
         for name, parts in self.partial.items():
             accumulator: Accumulator = self.given[name]
             accumulator.add(self.by_worker(accumulator, parts))

@@ -55,6 +55,7 @@ class Options:
     pipelined: int | None = None
     rounds: int = ROUNDS
     seed: int = 0
+    fastmath: bool = False
 
 
 class _Workers:
@@ -229,13 +230,13 @@ class ParallelLoop:
         simple = all(form is None or sum(map(abs, form)) == 1 == max(form) for form in (strategy.space, strategy.time))
         if self.space.entries is None and simple:
             cut = boxes(self.space.starts, self.space.stops, plan, strategy.space, strategy.time)
-            return Prepared(body, strategy, plan, kernel(body, True), None, cut)
+            return Prepared(body, strategy, plan, kernel(body, True, options.fastmath), None, cut)
         listed = body
         if self.space.entries is None:
             known = Space(self.space.stops, entries=self.space.listed()).known
             listed = analyse(self.source, known, roles)
         layout = self._layout(body, strategy, plan, ordered, serial)
-        return Prepared(listed, strategy, plan, kernel(listed, False), layout, None)
+        return Prepared(listed, strategy, plan, kernel(listed, False, options.fastmath), layout, None)
 
     def _layout(self, body: Body, strategy: LoopStrategy, plan: Schedule, ordered: bool, serial: bool) -> Layout:
         entries = self.space.listed()
@@ -353,13 +354,15 @@ def parallel_for(
     pipelined: int | None = None,
     rounds: int = ROUNDS,
     seed: int = 0,
+    fastmath: bool = False,
 ) -> Callable[[Callable[..., Any]], ParallelLoop]:
     """Run a function for every entry of a space, in parallel where its iterations do not depend on each other.
 
     ordered: iterations that depend on each other run in the order of their keys; without it in any order, one after
     another. workers: by default `gl.workers()`. kind, dims: overrule the strategy (`1d`, `2d`, `unimodular`, `serial`)
     and its space and time dimensions; pipelined, rounds: the time and space parts for each worker, in two dimensions.
-    seed: of `gl.random()`.
+    seed: of `gl.random()`. fastmath: the body's arithmetic may be rearranged and contracted, which is faster and rounds
+    in other places; without it, it is done as it is written.
 
     Raises:
         LoopError: the function's text cannot be read, or has what a loop body cannot have.
@@ -375,7 +378,7 @@ def parallel_for(
         raise ValueError(f"kind={kind!r}: expected one of {', '.join(map(repr, KINDS))}")
     if dims is not None and not (isinstance(dims, tuple) and set(dims) <= {*range(len(space.shape))}):
         raise ValueError(f"dims={dims!r}: expected a tuple of dimensions of the space, each below {len(space.shape)}")
-    options = Options(ordered, workers, kind, dims, pipelined, rounds, seed)
+    options = Options(ordered, workers, kind, dims, pipelined, rounds, seed, fastmath)
     frame = sys._getframe(1)
     nearby = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from girih.capture.loops.arithmetic import constant, of_intervals, result_type, ufunc_result
+from girih.capture.loops.arithmetic import constant, is_beyond, literal, of_intervals, result_type, ufunc_result
 from girih.capture.loops.body import (
     Accumulator,
     Array,
@@ -455,8 +455,17 @@ class _Run:
 
     # ----------------------------------------------------------------------------------------- expressions
 
-    def value(self, node: ast.expr, scope: _Scope) -> Value:
-        return self.note(node, self.evaluated(node, scope))
+    def value(self, node: ast.expr, scope: _Scope, large: bool = False) -> Value:
+        """large: the number may need more than 64 bits, since a float comes of it, or an unsigned number."""
+        number = literal(node)
+        if number is None:
+            return self.note(node, self.evaluated(node, scope))
+        if is_beyond(node) and not large:
+            raise self.refused(
+                scope, node, "the whole number does not fit 64 bits",
+                "write a float, such as `1e20`, or `np.uint64(…)` up to 2**64",
+            )  # fmt: skip
+        return self.note(node, Interval(number, number + 1))
 
     def note(self, node: ast.expr, value: Value) -> Value:
         """Remember what is known of a node: what holds each time that it is computed."""
@@ -740,7 +749,11 @@ class _Run:
         return vector_of(value, self.roles)
 
     def binary(self, node: ast.BinOp, scope: _Scope) -> Value:
-        left, right = self.value(node.left, scope), self.value(node.right, scope)
+        found: dict[int, Value] = {}
+        for item in sorted((node.left, node.right), key=is_beyond):  # what a float meets becomes one
+            large = is_beyond(item) and any("float" in (self.dtype(other) or "") for other in found.values())
+            found[id(item)] = self.value(item, scope, large)
+        left, right = found[id(node.left)], found[id(node.right)]
         shared = [item for item in (left, right) if isinstance(item, Outside) and holds_outside(item.element)]
         if shared:  # of lists: the new one has the same members
             return joined(shared)
@@ -756,8 +769,8 @@ class _Run:
                     return Index(first.dim, first.offset + second.low)
                 if isinstance(op, ast.Sub) and sign == 1:
                     return Index(first.dim, first.offset - second.low)
-        if isinstance(left, Interval) and isinstance(right, Interval):
-            return of_intervals(op, left, right)
+        if isinstance(left, Interval | Index) and isinstance(right, Interval | Index):
+            return of_intervals(op, self.interval(left), self.interval(right))
         vectors = [item for item in (self.vector(left), self.vector(right)) if item]
         dtypes = [dtype for item in (left, right) if (dtype := self.dtype(item)) is not None]
         if len(dtypes) < 2:
@@ -768,6 +781,12 @@ class _Run:
         if not vectors:
             return Scalar(dtype)
         return Vector(vectors[0][0], dtype) if len({item[0] for item in vectors}) == 1 else UNKNOWN
+
+    def interval(self, value: Interval | Index) -> Interval:
+        """Where an index of the loop lies."""
+        if isinstance(value, Interval):
+            return value
+        return Interval(self.space.start(value.dim) + value.offset, self.space.shape[value.dim] + value.offset)
 
     def dtype(self, value: Value) -> str | None:
         if isinstance(value, Interval | Index):
@@ -809,7 +828,8 @@ class _Run:
                 self.random = True
                 return Scalar(WEAK_FLOAT)
             return self.user_function(node, target, scope)
-        values = [self.value(item, scope) for item in node.args]
+        large = target in (float, np.float64, np.uint64) if _hashable(target) else False
+        values = [self.value(item, scope, large) for item in node.args]
         for item in node.keywords:
             self.value(item.value, scope)
         return self.known_function(node, target, values, scope)

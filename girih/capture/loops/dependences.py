@@ -67,6 +67,12 @@ def is_reduction(body: Body, array: str, ordered: bool) -> bool:
     return whole and array in body.reductions
 
 
+def sum_dtype(body: Body, array: str) -> str:
+    """In which the workers' sums over iterations are kept: whole numbers in 64 bits, so that their total is checked."""
+    dtype = str(getattr(body.roles[array], "dtype", ""))
+    return "int64" if dtype.startswith(("int", "uint")) and dtype != "uint64" else dtype
+
+
 def vectors(references: Sequence[Reference], dims: int, skip_writes: bool) -> Iterator[Vector]:
     """Alg. 3 for one array; skip_writes: leave pairs of writes out, as it does for unordered loops."""
     apart = [item for reference in references for item in taken_apart(reference)]

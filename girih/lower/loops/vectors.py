@@ -360,8 +360,8 @@ class Lowering:
         zero: ast.expr = ast.Constant(0.0)
         if dtype == "float32":
             zero = as_single(zero)
-        code = codes[0] if len(codes) == 1 else ast.BinOp(codes[0], ast.Mult(), codes[1])
-        adding: ast.stmt = ast.AugAssign(ast.Name(total, ast.Store()), ast.Add(), code)
+        function = ast.Name(f"{OWN}{'summed' if len(codes) == 1 else 'summed_product'}", ast.Load())
+        adding = assign(total, ast.Call(function, [ast.Name(total, ast.Load()), *codes], []))
         return [*made.before, assign(total, zero), self.over(length, [adding])], ast.Name(total, ast.Load())
 
 
