@@ -31,7 +31,7 @@ USERS, ITEMS, RATINGS = 50_000, 20_000, 10_000_000
 RANKS = (50, 100)
 STEP, EPOCHS = 0.01, 4
 TWO, NEAR = 1.8, 0.01
-DIVIDED: dict[str, Any] = {"pipelined": 1, "rounds": 2}
+DIVIDED: dict[str, Any] = {"ordered": False, "fastmath": True, "pipelined": 1, "rounds": 2}
 """Threads send each other nothing that more parts would hide; and a row that meets half of all columns at once learns
 more in the first epoch than one that meets a quarter."""
 

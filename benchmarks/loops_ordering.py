@@ -102,7 +102,7 @@ def computed(quick: bool, repeats: int) -> Row:
     row: Row = {"where": "2 workers, this host"}
     loops: dict[str, Any] = {
         "ordered": gl.parallel_for(space, ordered=True, workers=2, pipelined=1)(sgd),
-        "unordered": gl.parallel_for(space, workers=2)(sgd),
+        "unordered": gl.parallel_for(space, ordered=False, workers=2)(sgd),
     }
     arrays = [gl.array(item) for item in factors(50, users, items)]
     taken: dict[str, list[float]] = {name: [] for name in loops}

@@ -51,6 +51,8 @@ class Prepared:
     appliers: dict[str, Any] = field(default_factory=dict)
     elsewhere: Distributed | None = None
     prefetch: Prefetch | None = None
+    judged: bool = False
+    """Has it been looked at whether users should hear how it is divided?"""
     here: str = ""
     """Why it runs on threads of this process although there are others."""
 
