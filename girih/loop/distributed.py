@@ -118,7 +118,7 @@ class Distributed:
         columns = [self.boxes[0][part] for part in range(self.plan.times)]
         return _ends(rows, strategy.space), _ends(columns, strategy.time)
 
-    def agree(self, crew: AgreeingCrew, given: Mapping[str, Any], seed: int) -> None:
+    def agree(self, crew: AgreeingCrew, given: Mapping[str, Any], seed: int, keys: Mapping[str, np.ndarray]) -> None:
         """Do all drivers of these workers give the same?
 
         Raises:
@@ -127,7 +127,8 @@ class Distributed:
         items = (item for _, item in sorted(given.items()))
         arrays = (item.values for item in items if isinstance(item, Array))
         sums = (zlib.crc32(np.ascontiguousarray(values).tobytes()) for values in arrays)
-        mine = f"{self.blocks.source} {seed} {self.plan.spaces} × {self.plan.times} {[*sums]}"
+        drawn = [*map(str, keys.values())]
+        mine = f"{self.blocks.source} {seed} {drawn} {self.plan.spaces} × {self.plan.times} {[*sums]}"
         other = next((rank for rank, word in enumerate(crew.agree(mine)) if word != mine), None)
         if other is not None:
             raise LoopError(
@@ -136,9 +137,10 @@ class Distributed:
             )
 
     def run(
-        self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, accumulators: Mapping[str, Any]
-    ) -> list[Reply]:
-        """Run once, and write the results into the arrays.
+        self, given: Mapping[str, Any], ranges: Any, pieces: Any, seed: int, keys: Mapping[str, np.ndarray],
+        accumulators: Mapping[str, Any],
+    ) -> list[Reply]:  # fmt: skip
+        """Run once, and write the results into the arrays. keys: of streams of random numbers, by the Generator's name.
 
         ranges(space, time): what the code runs for a block; pieces(worker): of a buffered loop.
 
@@ -148,7 +150,7 @@ class Distributed:
         shares = None if self.told else self._shares(given, ranges, pieces, accumulators)
         live = tuple(sorted(item.number for item in _known if item.crew is self.crew))
         calls = [
-            self._call(given, rank, None if shares is None else shares[rank], live, seed)
+            self._call({**given, **keys}, rank, None if shares is None else shares[rank], live, seed)
             for rank in range(self.plan.workers)
         ]
         self.crew.program = self.blocks
@@ -223,6 +225,8 @@ class Distributed:
         found: list[np.ndarray] = [keys[first:last] for keys in self.layout.entries.keys]
         for column in self.layout.entries.columns:
             found.extend(_cut(column, first, last))
+        if self.layout.numbers is not None:
+            found.append(self.layout.numbers[first:last])
         return tuple(found), first
 
     def _call(self, given: Mapping[str, Any], rank: int, share: Share | None, live: tuple[int, ...], seed: int) -> Call:
@@ -244,7 +248,7 @@ class Distributed:
             target = self._target(given, name)
             parts[target] = [((slice(None),), given[name].target.values)]
             reported[target] = [(slice(None),)] if rank == 0 else []
-        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind == "inherited"}
+        inherited = {name: given[name] for kind, name in self.kernel.arguments if kind in ("inherited", "generator")}
         return Call(self.number, live, share, parts, tuple(zeroed), reported, inherited, seed)
 
     def _where(self, place: Place, rank: int, shape: tuple[int, ...]) -> tuple[list[Any], list[Any]]:

@@ -22,7 +22,8 @@ from girih.loop.progress import ThreadProgress
 from girih.loop.remote import Prefetch, Served, prefetch_of
 from girih.loop.spaces import Space
 from girih.lower.loops.entries import Layout, Ragged
-from girih.lower.loops.kernel import Kernel, explained, inherited, read_only, reason
+from girih.lower.loops.kernel import STREAM, Kernel, explained, inherited, read_only, reason
+from girih.lower.loops.streams import key_of, stream_of
 from girih.partition.loops.schedule import Schedule, Task, rounds_of
 from girih.partition.loops.strategy import LoopStrategy
 from girih.report.live import LiveView
@@ -73,6 +74,8 @@ class Execution:
             self.columns.extend(prepared.layout.entries.keys)
             for column in prepared.layout.entries.columns:
                 self.columns.extend((column.data, column.offsets) if isinstance(column, Ragged) else (column,))
+            if prepared.layout.numbers is not None:
+                self.columns.append(prepared.layout.numbers)
         elif space.values is not None:
             self.columns.append(space.values)
         self.columns = [read_only(column) for column in self.columns]
@@ -99,12 +102,14 @@ class Execution:
         if self.served and prepared.prefetch is None:
             prepared.prefetch = prefetch_of(body, tuple(dict.fromkeys(self.served)), prepared.kernel.boxes)
         self.check_served()
+        self.keys = {name: key_of(given[name]) for name in body.generators}
         self.mixed = [self.arguments(worker) for worker in range(self.workers)]
 
     def arguments(self, worker: int) -> tuple[list[Any], dict[str, np.ndarray]]:
         """What the code takes after the range, keys and values; and the cells of this worker's accumulators."""
         found: list[Any] = []
         cells: dict[str, np.ndarray] = {}
+        streams = {name: stream_of(key) for name, key in self.keys.items()}
         for kind, name in self.prepared.kernel.arguments:
             item = self.given.get(name)
             if kind == "array":
@@ -117,6 +122,8 @@ class Execution:
                 found.append(cells[name])
             elif kind == "random":
                 found.append(np.array([self.seed, 0], np.uint64))
+            elif kind in STREAM:
+                found.append(getattr(streams[name], kind))
             else:
                 found.append(inherited(item, self.prepared.kernel.single))
         return found, cells
@@ -130,6 +137,11 @@ class Execution:
         body, prefetch = self.prepared.body, self.prepared.prefetch
         place = f"{body.source.file}:{body.source.tree.lineno}"
         for name in dict.fromkeys(self.served):
+            if body.draws:
+                raise LoopError(
+                    f"{place}: random numbers may say which rows of {name} are read, which cannot be known before; "
+                    f"use gl.array in place of gl.served, or draw before the loop"
+                )
             if name in body.written:
                 raise LoopError(f"{place}: {name} is served, and written; write through gl.buffer({name})")
             if (
@@ -190,13 +202,14 @@ class Execution:
         cluster = in_use.current()
         assert cluster is not None
         if isinstance(crew, AgreeingCrew) and not prepared.elsewhere.told:
-            prepared.elsewhere.agree(crew, self.given, int(self.seed))
+            prepared.elsewhere.agree(crew, self.given, int(self.seed), self.keys)
         with cluster.watched(blocks_of(prepared.body, prepared.plan)):
             replies = prepared.elsewhere.run(
                 self.given,
                 self.range_of,
                 lambda worker: [piece for task in prepared.plan.tasks[worker] for piece in self.pieces(task)],
                 int(self.seed),
+                self.keys,
                 {name: (self.given[name].operation, self.given[name].neutral) for name in prepared.body.accumulated},
             )
         for name in prepared.body.accumulated:

@@ -277,10 +277,12 @@ class ParallelLoop:
     def _layout(self, body: Body, strategy: LoopStrategy, plan: Schedule, ordered: bool, serial: bool) -> Layout:
         entries = self.space.listed()
         for other in self._prepared.values():
-            if other.layout is not None and (other.strategy, other.plan) == (strategy, plan):
+            same = (other.strategy, other.plan, other.body.draws) == (strategy, plan, body.draws)
+            if other.layout is not None and same:
                 return other.layout
         rows, columns, width = (None, None, 0) if serial or ordered else turns(body)
-        return laid_out(entries, plan, strategy.space, strategy.time, ordered, rows, columns, width)
+        numbers = self.space.numbers() if body.draws else None
+        return laid_out(entries, plan, strategy.space, strategy.time, ordered, rows, columns, width, numbers)
 
     # ------------------------------------------------------------------------------------------- execution
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from types import ModuleType
+from enum import Enum
+from types import EllipsisType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from girih.capture.loops.values import (
     UNKNOWN,
     WEAK_FLOAT,
     WEAK_INT,
+    Foreign,
     Function,
     Interval,
     Object,
@@ -22,6 +24,10 @@ from girih.capture.loops.values import (
     joined,
 )
 
+UNCHANGING = (str, bytes, complex, range, slice, EllipsisType, NoneType, Enum, np.dtype)
+"""Other values that nobody can change."""
+FUNCTIONS_OF = {"builtins", "numpy", "numba", "ctypes"}
+"""Whose callable objects change nothing of themselves when they are called."""
 ANY_DIMS = 64
 """Of an inherited array's view whose number of dimensions is not followed: more than subscripts can take away."""
 
@@ -42,7 +48,16 @@ def inherited(value: Any) -> Value:
         return Object(value)
     if is_container(value):
         return container(value)
-    return Function(value) if callable(value) else UNKNOWN
+    if callable(value) and is_function(value):
+        return Function(value)
+    return UNKNOWN if isinstance(value, UNCHANGING) else Foreign(type(value))
+
+
+def is_function(value: Any) -> bool:
+    """Is it a function or a class, and no object of the user's that remembers something when it is called?"""
+    module = type(value).__module__
+    known = module.partition(".")[0] in FUNCTIONS_OF and not module.startswith("numba.experimental")
+    return known or isinstance(value, type)
 
 
 def is_container(value: Any) -> bool:

@@ -26,11 +26,13 @@ from girih.capture.loops.body import Accumulator, Array, Body, Buffer, Inherited
 from girih.capture.loops.errors import LoopError, short
 from girih.capture.loops.source import Source, identity, names_in
 from girih.capture.loops.values import (
+    WEAK_FLOAT,
     WEAK_INT,
     Function,
     Index,
     Interval,
     Scalar,
+    Stream,
     Tuple,
     Value,
     Vector,
@@ -39,6 +41,7 @@ from girih.capture.loops.values import (
 )
 from girih.layout.jit import numba
 from girih.lower.loops.arithmetic import EXACT, FAST, Checked, checked, fitting, summed, summed_product
+from girih.lower.loops.streams import begin_stream
 from girih.lower.loops.vectors import (
     OWN,
     Lowering,
@@ -56,6 +59,8 @@ SIGNS: dict[type, str] = {
 """Operations whose result may not fit, or may not be."""
 WHOLE = (int, round, math.floor, math.ceil, math.trunc)
 """Functions that make a whole number of a float."""
+STREAM = ("generator", "counter", "state")
+"""The arguments that a NumPy Generator becomes: a stream (`girih.run.parallel.streams`)."""
 WEAK_OPERATIONS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
@@ -89,7 +94,7 @@ class Kernel:
 
     run(*range, *keys, *values, *arguments): range is (first, last) of the entries, or first and last index of each
     dimension of a box. arguments: (kind, name) with kind `array`, `buffer`, `flags`, `touched`, `accumulator`,
-    `inherited` or `random`. single: Python's floats are given as float32.
+    `inherited`, those of STREAM, or `random`. single: Python's floats are given as float32.
     """
 
     run: Callable[..., Any]
@@ -133,6 +138,7 @@ def built(recipe: Recipe, code: Any = None) -> Any:
     space: dict[str, Any] = {
         f"{OWN}float32": np.float32, f"{OWN}float64": np.float64, f"{OWN}int64": np.int64, f"{OWN}empty": np.empty,
         f"{OWN}inside": inside, f"{OWN}perhaps": perhaps, f"{OWN}begin": begin_random, f"{OWN}next": next_random,
+        f"{OWN}begin_stream": begin_stream,
         f"{OWN}summed": summed, f"{OWN}summed_product": summed_product, f"{OWN}uint64": np.uint64,
         "__builtins__": __builtins__,
     }  # fmt: skip
@@ -263,6 +269,8 @@ class _Builder:
             names.append(f"{OWN}values{number}")
             if _is_ragged(item):
                 names.append(f"{OWN}offsets{number}")
+        if self.body.draws and not self.boxes:
+            names.append(f"{OWN}numbers")
         return [*names, *(argument_name(kind, name) for kind, name in self.arguments_named())]
 
     def arguments_named(self) -> list[tuple[str, str]]:
@@ -285,8 +293,9 @@ class _Builder:
             elif isinstance(role, Accumulator):
                 if name in self.body.accumulated:
                     found.append(("accumulator", name))
-            elif isinstance(role, Inherited) and is_argument(role.value):
+            elif isinstance(role, Inherited) and is_argument(role.value) and name not in self.body.generators:
                 found.append(("inherited", name))
+        found += [(kind, name) for name in self.body.generators for kind in STREAM]
         if self.body.random:
             found.append(("random", ""))
         return tuple(found)
@@ -321,10 +330,15 @@ class _Builder:
                 made.append(assign(name, ast.Name(argument_name(kind, name), ast.Load())))
         if self.body.random:
             made.append(ast.Expr(_call(f"{OWN}begin", ast.Name(f"{OWN}random", ast.Load()), self.number(indices))))
+        for name in self.body.generators:
+            memory = [ast.Name(argument_name(kind, name), ast.Load()) for kind in STREAM[1:]]
+            made.append(ast.Expr(_call(f"{OWN}begin_stream", *memory, self.number(indices))))
         return made
 
     def number(self, indices: list[ast.expr]) -> ast.expr:
         """The iteration's number in the whole space, which no schedule changes."""
+        if not self.boxes:
+            return _item(f"{OWN}numbers", ast.Name(f"{OWN}p", ast.Load()))
         total: ast.expr = indices[0]
         for dim in range(1, len(indices)):
             size = ast.Constant(self.body.space.shape[dim])
@@ -470,6 +484,8 @@ class _Builder:
             made = _call(f"{OWN}next", ast.Name(f"{OWN}random", ast.Load()))
             if self.single:
                 made = as_single(made)
+        elif self.single and isinstance(node, ast.Call) and self.type_of(node) == WEAK_FLOAT and self.is_drawn(node):
+            made = as_single(made)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, WEAK_OPERATIONS) and self.single:
             left, right = self.type_of(node.left), self.type_of(node.right)
             if right == "float32" and left == WEAK_INT:
@@ -630,6 +646,9 @@ class _Builder:
                 return [ast.Assign([ast.Subscript(ast.Name(base, ast.Load()), where, ast.Store())], made)]
         return [ast.AugAssign(self.lowered(target, before), node.op, value)]
 
+    def is_drawn(self, node: ast.Call) -> bool:
+        return isinstance(node.func, ast.Attribute) and isinstance(self.known(node.func.value), Stream)
+
     def is_random(self, node: ast.expr) -> bool:
         known = self.body.notes.types.get(id(node))
         return isinstance(known, Function) and bool(getattr(known.target, "of_random", False))
@@ -670,7 +689,7 @@ class _Builder:
 
 
 def argument_name(kind: str, name: str) -> str:
-    if kind in ("array", "inherited", "buffer"):
+    if kind in ("array", "inherited", "buffer", "generator"):
         return name
     if kind == "random":
         return f"{OWN}random"
