@@ -22,12 +22,12 @@ def helped(generator, scale):
 
 def drawn(i, a, n, rng):
     a[i] = rng.random() + helped(rng, 2.0)
-    n[i] = rng.integers(3, 90)
+    n[i] = rng.integers(3, 90) + 100 * rng.integers(7)
 
 
 def of_a_stream(key: np.ndarray, number: int) -> tuple[float, int]:
     generator = np.random.Generator(np.random.Philox(key=key, counter=[0, number, 0, 0]))
-    return generator.random() + helped(generator, 2.0), generator.integers(3, 90)
+    return generator.random() + helped(generator, 2.0), generator.integers(3, 90) + 100 * generator.integers(7)
 
 
 def results(space: gl.Space, **options: Any) -> list[list[Any]]:

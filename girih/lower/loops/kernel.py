@@ -484,8 +484,12 @@ class _Builder:
             made = _call(f"{OWN}next", ast.Name(f"{OWN}random", ast.Load()))
             if self.single:
                 made = as_single(made)
-        elif self.single and isinstance(node, ast.Call) and self.type_of(node) == WEAK_FLOAT and self.is_drawn(node):
-            made = as_single(made)
+        elif isinstance(node, ast.Call) and self.is_drawn(node):
+            ends = [*node.args, *(item for item in node.keywords if item.arg in ("low", "high"))]
+            if made.func.attr == "integers" and len(node.args) == len(ends) == 1:
+                made.args = [ast.Constant(0), *made.args]  # Numba wants both ends
+            if self.single and self.type_of(node) == WEAK_FLOAT:
+                made = as_single(made)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, WEAK_OPERATIONS) and self.single:
             left, right = self.type_of(node.left), self.type_of(node.right)
             if right == "float32" and left == WEAK_INT:
