@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+import numba.core.types
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils
 from numba.core import ir as numba_ir
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
@@ -30,6 +31,7 @@ from numba.extending import intrinsic
 
 import girih.layout.jit  # noqa: F401 Numba as all modules have it
 
+types: Any = numba.core.types
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 """What `fastmath=True` allows; infinities and NaNs keep their meaning."""
 ANY_ORDER = ("reassoc", "contract", "nsz")
@@ -71,11 +73,11 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
         numbers = all(isinstance(item, types.Integer | types.Boolean | types.Float) for item in (x, y))
 
         def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
-            def fail(where, kind, why):  # type: ignore[no-untyped-def]
+            def fail(where: Any, kind: type[Exception], why: str) -> None:
                 with builder.if_then(where, likely=False):
                     context.call_conv.return_user_exc(builder, kind, (f"{words}: {why}",))
 
-            def as_plain():  # type: ignore[no-untyped-def]
+            def as_plain() -> Any:
                 given = [context.cast(builder, *item) for item in zip(operands, sig.args, plain.args, strict=True)]
                 return context.get_function(function, plain)(builder, given)
 

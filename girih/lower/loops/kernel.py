@@ -354,10 +354,10 @@ class _Builder:
         before: list[ast.stmt] = []
         made: list[ast.stmt]
         if isinstance(node, ast.Assign):
-            value = self.plain(node.value, before)
-            for item in node.targets:
-                value = self.stored_in(item, node.value, value)
-            made = [ast.Assign([self.plain(item, before) for item in node.targets], value)]
+            code = self.plain(node.value, before)
+            for target in node.targets:
+                code = self.stored_in(target, node.value, code)
+            made = [ast.Assign([self.plain(target, before) for target in node.targets], code)]
         elif isinstance(node, ast.AnnAssign):
             made = (
                 []
