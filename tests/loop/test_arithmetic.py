@@ -225,6 +225,39 @@ def test_sums_over_iterations_do_not_wrap(workers: int) -> None:
         loop(h)
 
 
+def difference(x, y):
+    return x - y
+
+
+def test_unsigned_numbers_have_signed_differences() -> None:
+    """Of rows they are NumPy's, modulo their width; where 64 bits meet a sign, they fit or are an error."""
+
+    def body(i, a, s, rows, turned):
+        a[i] = (s[i] - s[0]) + -s[i] + difference(s[i], s[0]) + (s[i] - 10) // 3 + (s[i] * s[0] - 60000) / 4
+        rows[i] = turned[i] - turned[0]
+
+    s = np.array([250, 7, 8], np.uint8)
+    turned = np.arange(12, dtype=np.uint8).reshape(3, 4)[::-1].copy()
+    a, rows = gl.array(np.zeros(3)), gl.array(np.zeros((3, 4)))
+    gl.parallel_for(gl.range(3), workers=2)(body)(a, gl.array(s), rows, gl.array(turned))
+    expected = [2 * (x - 250) - x + (x - 10) // 3 + (x * 250 - 60000) / 4 for x in s.tolist()]
+    assert a.numpy().tolist() == expected
+    assert np.array_equal(rows.values, (turned - turned[0]).astype(float))
+
+    def mixed(i, a, n):
+        a[i] = n[0] - i
+
+    loop = gl.parallel_for(gl.range(3), workers=2)(mixed)
+    for n, low in (((2**62,), 2**62), (np.array([5], np.uint64), 5), (np.array([2**64 - 1], np.uint64), 2**64 - 1)):
+        loop(a, n)
+        assert a.numpy().tolist() == [float(low - i) for i in range(3)]
+    for n in (2**63, [1, [2**70]]):
+        with pytest.raises(
+            LoopError, match=r"test_arithmetic\.py:\d+: `n`: n is, or has, \d+, which does not fit 64 bits"
+        ):
+            loop(a, n)
+
+
 def test_what_cannot_overflow_is_not_checked() -> None:
     def body(key, v, a, n):
         i, j = key

@@ -300,7 +300,11 @@ def test_whole_numbers_have_no_result_of_their_own_for_what_python_has_none() ->
     def power(i, a):
         a[i] = 2 ** (1 - i)
 
+    def fraction(i, a):
+        a[i] = 5 / (i - 3)
+
     for body, kind, words in (
+        (fraction, ZeroDivisionError, r"`5 / \(i - 3\)`: division of whole numbers by zero"),
         (divided, ZeroDivisionError, r"`5 // \(i - 3\)`: division of whole numbers by zero"),
         (left, ZeroDivisionError, r"`x %= i`: division"),
         (power, ValueError, r"`2 \*\* \(1 - i\)`: a power below 0 of whole numbers: write `2\.0"),

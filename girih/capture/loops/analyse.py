@@ -35,7 +35,7 @@ from girih.capture.loops.body import (
     vector_of,
 )
 from girih.capture.loops.errors import LoopError, refusal, short
-from girih.capture.loops.inherited import ANY_DIMS, inherited
+from girih.capture.loops.inherited import ANY_DIMS, beyond, inherited
 from girih.capture.loops.source import Source, read_source
 from girih.capture.loops.subscripts import entry, is_whole
 from girih.capture.loops.values import (
@@ -567,6 +567,10 @@ class _Run:
             if scope.top and isinstance(role.value, np.random.Generator):
                 self.generators[name] = None
                 return Stream(name)
+            number = beyond(role.value)
+            if number is not None:
+                what = f"{name} is, or has, {number}, which does not fit 64 bits"
+                raise self.refused(scope, node, what, "give a float, or np.uint64(…)")
             return inherited(role.value)
         raise self.refused(scope, node, f"{name} has not been set in this iteration", "set it before, on every path")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from girih.capture.loops.arithmetic import fits
 from girih.capture.loops.values import (
     UNKNOWN,
     WEAK_FLOAT,
@@ -36,6 +37,8 @@ def inherited(value: Any) -> Value:
     """What is known of it; of integers their value, of arrays and containers nothing that another time may differ."""
     if isinstance(value, bool | np.bool_):
         return Scalar("bool")
+    if isinstance(value, np.uint64):
+        return Scalar("uint64")
     if isinstance(value, int | np.integer):
         return Interval(int(value), int(value) + 1)
     if isinstance(value, float):
@@ -79,6 +82,15 @@ def container(value: Any) -> Outside:
             known = inherited(item)
             kinds[type(item)] = Scalar(WEAK_INT) if isinstance(known, Interval) else known
     return Outside(joined(list(kinds.values())) if kinds else UNKNOWN)
+
+
+def beyond(value: Any) -> int | None:
+    """A whole number in it, at any depth, that compiled code does not have; None: there is none."""
+    if isinstance(value, int):
+        return None if fits(value, value + 1) else value
+    if not is_container(value):
+        return None
+    return next((number for item in _items(value) if (number := beyond(item)) is not None), None)
 
 
 def arrays_in(value: Any) -> Iterator[np.ndarray]:

@@ -66,10 +66,12 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
     def operation(typing_context, x, y):  # type: ignore[no-untyped-def]
         x, y = types.unliteral(x), types.unliteral(y)
         function = OPERATIONS[sign][in_place and not isinstance(x, types.Number | types.Boolean)]
-        plain = typing_context.resolve_function_type(function, (x, y), {})
+        whole = all(isinstance(item, types.Integer | types.Boolean) for item in (x, y))
+        # Numba has no sign where both are unsigned, and a float where one has 64 bits and the other a sign.
+        whole &= types.uint64 not in (x, y) or any(isinstance(item, types.Boolean) or item.signed for item in (x, y))
+        plain = typing_context.resolve_function_type(function, (types.int64,) * 2 if whole else (x, y), {})
         if plain is None:
             return None
-        whole = all(isinstance(item, types.Integer | types.Boolean) for item in (x, y))
         numbers = all(isinstance(item, types.Integer | types.Boolean | types.Float) for item in (x, y))
 
         def code(context, builder, sig, operands):  # type: ignore[no-untyped-def]
@@ -88,26 +90,24 @@ def checked(sign: str, words: str, fast: bool = False, in_place: bool = False) -
                 )
                 given = [context.cast(builder, *item, types.float64) for item in zip(operands, sig.args, strict=True)]
                 return builder.call(power, given)
-            if not whole or (plain.return_type == types.uint64 and sign not in ("/", "//", "%")):
+            if not whole:
                 return as_plain()
-            signed = [isinstance(item, types.Boolean) or item.signed for item in sig.args]
-            a, b = (
-                context.cast(builder, *item, types.int64 if one else types.uint64)
-                for *item, one in zip(operands, sig.args, signed, strict=True)
-            )
+            a, b = (context.cast(builder, *item, types.int64) for item in zip(operands, sig.args, strict=True))
             zero = ir.Constant(INT64, 0)
-            if sign in ("//", "%"):
+            for item, kind in zip((a, b), sig.args, strict=True):
+                if kind == types.uint64:
+                    fail(builder.icmp_signed("<", item, zero), OverflowError, BEYOND)
+            if sign in ("/", "//", "%"):
                 fail(builder.icmp_unsigned("==", b, zero), ZeroDivisionError, "division of whole numbers by zero")
-                if sign == "//" and all(signed):
+            if sign in ("//", "%"):
+                if sign == "//":
                     least = builder.icmp_signed("==", a, ir.Constant(INT64, LEAST))
                     fail(builder.and_(least, builder.icmp_signed("==", b, ir.Constant(INT64, -1))), OverflowError,
                          BEYOND)  # fmt: skip
                 return as_plain()
             if sign == "/":
-                for item, one in zip((a, b), signed, strict=True):
-                    size = (
-                        builder.select(builder.icmp_signed("<", item, zero), builder.neg(item), item) if one else item
-                    )
+                for item in (a, b):
+                    size = builder.select(builder.icmp_signed("<", item, zero), builder.neg(item), item)
                     fail(builder.icmp_unsigned(">", size, ir.Constant(INT64, EXACT)), OverflowError, ROUNDED)
                 return as_plain()
             if sign in ("<<", ">>"):

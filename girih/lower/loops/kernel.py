@@ -43,6 +43,7 @@ from girih.layout.jit import numba
 from girih.lower.loops.arithmetic import EXACT, FAST, Checked, checked, fitting, summed, summed_product
 from girih.lower.loops.streams import begin_stream
 from girih.lower.loops.vectors import (
+    NARROW,
     OWN,
     Lowering,
     OutlivesError,
@@ -142,7 +143,7 @@ def built(recipe: Recipe, code: Any = None) -> Any:
         f"{OWN}summed": summed, f"{OWN}summed_product": summed_product, f"{OWN}uint64": np.uint64,
         "__builtins__": __builtins__,
     }  # fmt: skip
-    for dtype in recipe.dtypes:
+    for dtype in {*recipe.dtypes, *NARROW}:
         space[f"{OWN}{dtype}"] = getattr(np, dtype)
     for name, value in recipe.outside:
         space[name] = (
@@ -543,8 +544,9 @@ class _Builder:
                 return ast.BinOp(code[0], op, code[1])
         else:
             first, second = self.range_of(left), self.range_of(right)
-            if first and second and self.is_proved(op, first, second):
-                return None
+            signed = not any((dtype or "").startswith("uint") for dtype in dtypes)
+            if signed and first and second and self.is_proved(op, first, second):
+                return None  # what is unsigned would have an unsigned difference
         name = f"{OWN}operation{len(self.operations)}"
         self.operations[name] = sign, f"{self.body.source.file}:{node.lineno}: `{short(node)}`", in_place
         return _call(name, *code)
