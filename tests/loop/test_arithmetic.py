@@ -20,6 +20,7 @@ WRITTEN = (
     "(x + y) - y",
     "(x * y + z) - x * y",
     "math.sqrt(abs(y * y - 4 * x * z - (y * y - 4 * x * z)))",
+    "math.sqrt(x * x - 4 * (x / 2) * (x / 2))",
     "x * y + z",
     "x * 3 - x - x - x",
     "x / 3 * 3 - x",
